@@ -1,0 +1,32 @@
+"""Skillyard: find, check, run and hand out agent skills, with one typed result.
+
+Importing this has no effect and costs next to nothing; each name is loaded when it is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from skillyard.core.request import Request as Request
+    from skillyard.core.result import Result as Result
+    from skillyard.kernel.assembly import run as run
+    from skillyard.kernel.task import Kernel as Kernel
+
+_HOMES = {
+    "Kernel": "skillyard.kernel.task",
+    "Request": "skillyard.core.request",
+    "Result": "skillyard.core.result",
+    "run": "skillyard.kernel.assembly",
+}
+
+__all__ = ["Kernel", "Request", "Result", "__version__", "run"]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415  (the package must import in no time)
+
+    return getattr(import_module(home), name)

@@ -1,0 +1,1 @@
+"""What exists: readers of SKILL.md, discovery, resolve, search."""

@@ -1,0 +1,104 @@
+"""The envelope: a result as text that people and programs both read.
+
+    ✅ skills 执行成功: Markdown转换 → mybox/output/result.html
+      state: success | data: {skill: "markdown-converter"} | meta: {agent: skills, time: 1.8}
+
+`parse` reads all of the forms back, and the seeds' examples as they stand.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+
+from skillyard.core import notation
+from skillyard.core.result import Result
+from skillyard.core.states import MARKS, State
+from skillyard.core.values import Json, check_value
+
+_HEAD = re.compile(r"(\S+) (\S+)(?: (.*))?")
+_STATE = re.compile(r"\s*state:[ \t]*(\w+)[ \t]*")
+_PART = re.compile(r"\s*\|?\s*(data|meta):[ \t]*")
+_ICONS = {mark.icon.replace("\ufe0f", "") for mark in MARKS.values()} | {"⏭"}
+_ICONS |= {mark.ascii for mark in MARKS.values()} | {"[skip]"}
+
+
+def as_text(result: Result, encoding: str = "utf-8") -> str:
+    """The two lines. What `encoding` lacks is escaped, and the icon falls back to ASCII."""
+    state, data, meta = _parts(result, encoding)
+    return f"{_head(result, encoding)}\n  {state} | {data} | {meta}"
+
+
+def as_block(result: Result, encoding: str = "utf-8") -> str:
+    """The layout of the seeds' examples: state, data and meta on a line each."""
+    return "\n  ".join((_head(result, encoding), *_parts(result, encoding)))
+
+
+def as_json(result: Result) -> str:
+    """One JSON object on one line."""
+    check_value(result.as_dict())
+    return json.dumps(result.as_dict(), ensure_ascii=False, default=dict)
+
+
+def from_json(text: str) -> Result:
+    return from_dict(json.loads(text))
+
+
+def from_dict(fields: Mapping[str, Json]) -> Result:
+    """The result behind the JSON object; ValueError where it is none."""
+    agent, state, summary = fields.get("agent"), fields.get("state"), fields.get("summary")
+    data, meta = fields.get("data", {}), fields.get("meta", {})
+    if not (isinstance(agent, str) and isinstance(state, str) and isinstance(summary, str)):
+        raise ValueError("an envelope has agent, state and summary, each a text")  # noqa: TRY004
+    if not (isinstance(data, Mapping) and isinstance(meta, Mapping)):
+        raise ValueError("an envelope's data and meta are mappings")  # noqa: TRY004
+    return Result(agent=agent, state=State(state), summary=summary, data=data, meta=meta)
+
+
+def parse(text: str) -> Result:
+    """The result that `as_text` or `as_block` rendered; ValueError says where it is not one."""
+    first, _, rest = text.strip("\r\n").partition("\n")
+    head = _HEAD.fullmatch(first.rstrip("\r"))
+    if not head or head[1].replace("\ufe0f", "") not in _ICONS:
+        raise ValueError("line 1: <icon> <agent> <summary> expected")
+    reader = notation.Reader(rest)
+    state = reader.skip(_STATE)
+    if not state:
+        raise ValueError("line 2: state: <code> expected")
+    parts: dict[str, dict[str, Json]] = {"data": {}, "meta": {}}
+    while part := reader.skip(_PART):
+        parts[part[1]] = reader.mapping()
+    if reader.peek():
+        raise reader.fail("the end")
+    summary = notation.unescape(head[3] or "")
+    return Result(
+        agent=head[2], state=State(state[1]), summary=summary, data=parts["data"], meta=parts["meta"]
+    )
+
+
+def _head(result: Result, encoding: str) -> str:
+    if not re.fullmatch(r"\S+", result.agent):
+        raise ValueError(f"an agent's name is one word, not {result.agent!r}")
+    icon = result.mark.icon if _encodes(result.mark.icon, encoding) else result.mark.ascii
+    return f"{icon} {result.agent} {notation.escape(result.summary, encoding)}"
+
+
+def _parts(result: Result, encoding: str) -> tuple[str, str, str]:
+    data, meta = notation.write(result.data, encoding), _meta(result.meta, encoding)
+    return f"state: {result.state}", f"data: {data}", f"meta: {meta}"
+
+
+def _meta(meta: Mapping[str, Json], encoding: str) -> str:
+    """The seeds write the agent's name bare where it comes first, and YAML reads it the same."""
+    agent = meta.get("agent")
+    if next(iter(meta), None) != "agent" or not isinstance(agent, str) or not notation.is_bare(agent):
+        return notation.write(meta, encoding)
+    rest = notation.write({key: value for key, value in meta.items() if key != "agent"}, encoding)
+    return f"{{agent: {agent}}}" if rest == "{}" else f"{{agent: {agent}, {rest[1:]}"
+
+
+def _encodes(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,238 @@
+"""Everything that can go wrong, as one tree.
+
+SkillError
+  SkillNotFound       the name resolves to nothing
+  AmbiguousName       the name resolves to several, none of them better than the others
+  MetadataMissing     a named folder without a usable SKILL.md
+  ParamMissing        a required param was not given; pending where someone can answer
+  InvalidParam        a param has a value that the skill does not take
+  InvalidCommand      the command template cannot be run without a shell
+  InvalidArgs         the call itself cannot be read
+  MultiStep           one call asks for several steps
+  NotGranted          the person has not allowed it
+  PermissionDenied    nobody can allow it here
+  ScriptNotFound      no such script in bin/
+  RuntimeFailed       the skill ran and failed
+  ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
+  Timeout             the deadline passed and the whole tree was stopped
+  OutputTooLarge      more output than the limit
+  SandboxUnavailable  this machine cannot give what the policy demands
+  AgentNotInstalled   the backend agent's program is not there
+
+Type, whether a caller can recover, summary and hint are class data: whoever raises says only what happened.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from skillyard.core.phrases import Lang, Text
+from skillyard.core.states import State
+from skillyard.core.values import Json
+
+
+class SkillError(Exception):
+    """`msg` is for programs and never changes with the language; `words` fill the summary and the hint."""
+
+    type: ClassVar[str] = "SkillError"
+    state: ClassVar[State] = State.ERROR
+    recoverable: ClassVar[bool | None] = None
+    says: ClassVar[Text]
+    advises: ClassVar[Text]
+
+    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None, **words: object) -> None:
+        super().__init__(msg)
+        self.msg = msg
+        self.details: Mapping[str, Json] = details or {}
+        self.words = words
+
+    def __init_subclass__(cls) -> None:
+        if "type" not in cls.__dict__:
+            cls.type = cls.__name__
+
+    def summary(self, lang: Lang) -> str:
+        return f"{self.type}: {self.says.fill(lang, **self.words)}"
+
+    def hint(self, lang: Lang) -> str:
+        return self.advises.fill(lang, **self.words)
+
+    def data(self) -> dict[str, Json]:
+        return {"type": self.type, "msg": self.msg, "recoverable": self.recoverable, **self.details}
+
+
+class SkillNotFound(SkillError):
+    recoverable = True
+    says = Text("未安装技能: {name}", "skill not installed: {name}")
+    advises = Text(
+        "引导用户安装: skillyard search {name} 查找, skillyard list 查看已安装的技能",
+        "install it first; `skillyard search {name}` looks for it, `skillyard list` shows what is installed",
+    )
+
+    def __init__(self, name: str, nearest: tuple[str, ...] = ()) -> None:
+        near = f"; nearest: {', '.join(nearest)}" if nearest else ""
+        super().__init__(
+            f"Skill '{name}' is not installed{near}", details={"nearest": list(nearest)}, name=name
+        )
+
+
+class AmbiguousName(SkillError):
+    recoverable = True
+    says = Text("名称不唯一: {name}", "ambiguous name: {name}")
+    advises = Text("用完整名称之一重试: {candidates}", "name one of these instead: {candidates}")
+
+    def __init__(self, name: str, candidates: tuple[str, ...]) -> None:
+        shown = ", ".join(candidates)
+        super().__init__(
+            f"'{name}' could be any of: {shown}",
+            details={"candidates": list(candidates)},
+            name=name,
+            candidates=shown,
+        )
+
+
+class MetadataMissing(SkillError):
+    recoverable = False
+    says = Text("SKILL.md 损坏或缺失", "SKILL.md is broken or missing")
+    advises = Text(
+        "重新安装技能, 或用 skillyard validate 查看问题",
+        "reinstall the skill, or see what is wrong with `skillyard validate`",
+    )
+
+
+class ParamMissing(SkillError):
+    """Carries what is needed to ask for it."""
+
+    recoverable = True
+    says = Text("参数不足: 需要 {names}", "missing params: {names}")
+    advises = Text("询问用户提供: {names}", "ask the user for: {names}")
+
+    def __init__(
+        self,
+        required: tuple[str, ...],
+        optional: tuple[str, ...] = (),
+        prompts: Mapping[str, str] | None = None,
+    ) -> None:
+        quoted = ", ".join(f"'{name}'" for name in required)
+        plural = "s" if len(required) > 1 else ""
+        super().__init__(f"Required parameter{plural} {quoted} not provided", names=", ".join(required))
+        self.required = required
+        self.optional = optional
+        self.prompts = prompts or {}
+
+    def as_question(self) -> dict[str, Json]:
+        """The data of a pending result."""
+        asked: dict[str, Json] = {"required": list(self.required), "optional": list(self.optional)}
+        if self.prompts:
+            asked["prompts"] = dict(self.prompts)
+        return asked
+
+
+class InvalidParam(SkillError):
+    recoverable = True
+    says = Text("参数无效: {reason}", "invalid param: {reason}")
+    advises = Text("修正该参数后重试", "correct that param and try again")
+
+    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None) -> None:
+        super().__init__(msg, details=details, reason=msg)
+
+
+class InvalidCommand(SkillError):
+    recoverable = False
+    says = Text("命令模板无效: {reason}", "invalid command: {reason}")
+    advises = Text(
+        "请技能作者改写 command: 一个程序加参数, 不经过 shell",
+        "the skill's `command` must be one program with its arguments, without a shell",
+    )
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(msg, reason=msg)
+
+
+class InvalidArgs(SkillError):
+    recoverable = True
+    says = Text("参数错误: {reason}", "invalid arguments: {reason}")
+    advises = Text("显示脚本Help, 按用法重试", "read the usage text and try again")
+
+    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None) -> None:
+        super().__init__(msg, details=details, reason=msg)
+
+
+class MultiStep(SkillError):
+    recoverable = True
+    says = Text("多步任务: 请逐个调用或写成工作流", "several steps in one call: make it a workflow")
+    advises = Text(
+        "每次派发一个技能; 多步任务写成 workflow.yaml 的 steps",
+        "dispatch one skill at a time, or write the steps into a workflow.yaml",
+    )
+
+
+class NotGranted(SkillError):
+    recoverable = True
+    says = Text("未授权: {what}", "not granted: {what}")
+    advises = Text("由用户本人执行: {command}", "the person must run: {command}")
+
+    def __init__(self, what: str, command: str) -> None:
+        super().__init__(f"Not granted: {what}", details={"grant": command}, what=what, command=command)
+
+
+class PermissionDenied(SkillError):
+    recoverable = False
+    says = Text("权限不足", "permission denied")
+    advises = Text("检查文件权限", "check the permissions of the file or folder")
+
+
+class ScriptNotFound(SkillError):
+    recoverable = False
+    says = Text("脚本不存在: {script}", "no such script: {script}")
+    advises = Text("检查脚本路径", "check the script's path")
+
+    def __init__(self, script: str, *, details: Mapping[str, Json] | None = None) -> None:
+        super().__init__(f"{script} not found", details=details, script=script)
+
+
+class RuntimeFailed(SkillError):
+    says = Text("执行失败: {reason}", "failed: {reason}")
+    advises = Text("视具体错误判断: 查看 {log}", "it depends on the error: see {log}")
+
+    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None, log: str = "stderr") -> None:
+        super().__init__(msg, details=details, reason=msg, log=log)
+
+
+class ScriptFailed(RuntimeFailed):
+    """Its name on the wire is the seeds'; a class of that name would hide Python's own."""
+
+    type = "RuntimeError"
+
+
+class Timeout(SkillError):
+    state = State.TIMEOUT
+    recoverable = True
+    says = Text("执行超时 (>{limit:g}秒)", "timed out (>{limit:g}s)")
+    advises = Text("建议拆分任务, 或用 --timeout 放宽限制", "split the task, or allow more with --timeout")
+
+    def __init__(self, name: str, elapsed: float, limit: float, noun: str = "skill") -> None:
+        super().__init__(f"{name} ran longer than {limit:g} s", limit=limit)
+        self.figures: dict[str, Json] = {noun: name, "elapsed": elapsed, "limit": limit}
+
+    def data(self) -> dict[str, Json]:
+        return self.figures
+
+
+class OutputTooLarge(SkillError):
+    recoverable = False
+    says = Text("输出过大: 超过 {limit}", "too much output: over {limit}")
+    advises = Text(
+        "让技能写入文件而不是标准输出; 首尾部分保存在 {log}",
+        "let the skill write a file instead of stdout; head and tail are kept in {log}",
+    )
+
+
+class SandboxUnavailable(SkillError):
+    recoverable = False
+    says = Text("沙箱不可用: {missing}", "sandbox unavailable: {missing}")
+    advises = Text("运行 skillyard doctor 查看缺少什么", "`skillyard doctor` shows what this machine lacks")
+
+
+class AgentNotInstalled(SkillError):
+    recoverable = True
+    says = Text("未安装代理: {agent}", "agent not installed: {agent}")
+    advises = Text("安装: {command}", "install it: {command}")

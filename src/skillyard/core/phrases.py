@@ -1,0 +1,32 @@
+"""What we say to people, in Chinese and in English. The Chinese summaries are the seeds', to the letter."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Lang(StrEnum):
+    ZH = "zh"
+    EN = "en"
+
+    @classmethod
+    def of_locale(cls, locale: str) -> "Lang":
+        return cls.ZH if locale.lower().startswith("zh") else cls.EN
+
+
+class Text(NamedTuple):
+    """One thing to say, in both languages, with {slots}."""
+
+    zh: str
+    en: str
+
+    def fill(self, lang: Lang, **words: object) -> str:
+        return (self.zh if lang is Lang.ZH else self.en).format_map(words)
+
+
+RAN = Text("执行成功: {label}", "ran: {label}")
+RAN_TO = Text("执行成功: {label} → {path}", "ran: {label} → {path}")
+PROMPT_LOADED = Text("提示词加载: {skill}", "prompt loaded: {skill}")
+WAITING = Text("等待参数: 需要 {names}", "waiting for: {names}")
+CACHE_HIT = Text("缓存命中: 使用最近结果 (<{seconds:g}s)", "cached: the latest result (<{seconds:g}s)")
+PARTLY = Text("部分完成: {done}/{total} 个脚本执行成功", "partly done: {done}/{total} scripts succeeded")
+PAUSED = Text("工作流已暂停: {count} 个技能需 LLM 分析", "workflow paused: {count} skills need a decision")

@@ -1,0 +1,95 @@
+"""What a run returns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from skillyard.core.errors import ParamMissing, SkillError
+from skillyard.core.phrases import WAITING, Lang
+from skillyard.core.states import CACHED, MARKS, Mark, State
+from skillyard.core.values import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a run returns, whichever runner ran it and whichever face asked."""
+
+    agent: str
+    state: State
+    summary: str
+    data: Mapping[str, Json] = field(default_factory=dict)
+    meta: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return self.state in {State.SUCCESS, State.PARTIAL}
+
+    @property
+    def cached(self) -> bool:
+        """An idempotency key was hit: another call's run, told again."""
+        return (
+            self.state is State.SUCCESS and self.data.get("cached") is True and "original_result" in self.data
+        )
+
+    @property
+    def mark(self) -> Mark:
+        return CACHED if self.cached else MARKS[self.state]
+
+    @property
+    def exit_code(self) -> int:
+        return self.mark.exit_code
+
+    def as_dict(self) -> dict[str, Json]:
+        """The JSON object of `--json`, HTTP and MCP."""
+        return {
+            "agent": self.agent,
+            "state": str(self.state),
+            "summary": self.summary,
+            "data": self.data,
+            "meta": self.meta,
+        }
+
+
+def make_meta(agent: str, seconds: float, moment: datetime, **more: Json) -> dict[str, Json]:
+    """`agent, time, ts` first, then whatever else is known; what is None is left out."""
+    stamp = moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    known = {key: value for key, value in more.items() if value is not None}
+    return {"agent": agent, "time": meaningful(seconds), "ts": stamp, **known}
+
+
+def meaningful(seconds: float) -> float:
+    """Digits that say something: milliseconds below ten seconds, tenths above."""
+    digits = 3 if seconds < 10 else 1
+    return round(seconds, digits)
+
+
+def as_size(output_bytes: int) -> str:
+    """1024-based with one decimal: 12.5KB."""
+    size = float(output_bytes)
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size:g}B" if unit == "B" else f"{size:.1f}{unit}"
+        size /= 1024
+    return f"{size:.1f}GB"
+
+
+def error_result(error: SkillError, agent: str, lang: Lang, meta: Mapping[str, Json]) -> Result:
+    """An expected failure, told as a result; the advice travels in `meta.hint`."""
+    return Result(
+        agent=agent,
+        state=error.state,
+        summary=error.summary(lang),
+        data=error.data(),
+        meta={**meta, "hint": error.hint(lang)},
+    )
+
+
+def pending_result(error: ParamMissing, agent: str, lang: Lang, meta: Mapping[str, Json]) -> Result:
+    """The same missing param where someone can answer."""
+    return Result(
+        agent=agent,
+        state=State.PENDING,
+        summary=WAITING.fill(lang, names=", ".join(error.required)),
+        data=error.as_question(),
+        meta={**meta, "hint": error.hint(lang)},
+    )

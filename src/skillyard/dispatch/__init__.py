@@ -1,0 +1,1 @@
+"""To whom: activation, the enhanced task, conversations."""

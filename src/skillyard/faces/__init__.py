@@ -1,0 +1,1 @@
+"""The faces ask and show; they never decide."""

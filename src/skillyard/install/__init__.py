@@ -1,0 +1,1 @@
+"""How skills come from outside: source, stage, swap."""

@@ -1,0 +1,1 @@
+"""The one pipeline, and the only place where errors become results."""

@@ -1,0 +1,1 @@
+"""Where a program runs: policy, launch, layers, output. Knows no skills."""

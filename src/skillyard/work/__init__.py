@@ -1,0 +1,1 @@
+"""When: idempotency, bin/ scripts, jobs, reviews."""
