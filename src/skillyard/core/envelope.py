@@ -70,9 +70,7 @@ def parse(text: str) -> Result:
     if reader.peek():
         raise reader.fail("the end")
     summary = notation.unescape(head[3] or "")
-    return Result(
-        agent=head[2], state=State(state[1]), summary=summary, data=parts["data"], meta=parts["meta"]
-    )
+    return Result(agent=head[2], state=State(state[1]), summary=summary, data=parts["data"], meta=parts["meta"])
 
 
 def _head(result: Result, encoding: str) -> str:

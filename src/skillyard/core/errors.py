@@ -69,9 +69,7 @@ class SkillNotFound(SkillError):
 
     def __init__(self, name: str, nearest: tuple[str, ...] = ()) -> None:
         near = f"; nearest: {', '.join(nearest)}" if nearest else ""
-        super().__init__(
-            f"Skill '{name}' is not installed{near}", details={"nearest": list(nearest)}, name=name
-        )
+        super().__init__(f"Skill '{name}' is not installed{near}", details={"nearest": list(nearest)}, name=name)
 
 
 class AmbiguousName(SkillError):

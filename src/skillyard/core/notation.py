@@ -136,9 +136,7 @@ def _write_string(text: str) -> str:
 
 def is_bare(word: str) -> bool:
     """Whether any YAML reader takes the word for text without quotes."""
-    return (
-        bool(_IDENTIFIER.match(word)) and word.lower() not in _YAML_WORDS and len(word) <= _LONGEST_PLAIN_KEY
-    )
+    return bool(_IDENTIFIER.match(word)) and word.lower() not in _YAML_WORDS and len(word) <= _LONGEST_PLAIN_KEY
 
 
 def _write_key(key: str) -> str:

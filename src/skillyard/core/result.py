@@ -27,9 +27,7 @@ class Result:
     @property
     def cached(self) -> bool:
         """An idempotency key was hit: another call's run, told again."""
-        return (
-            self.state is State.SUCCESS and self.data.get("cached") is True and "original_result" in self.data
-        )
+        return self.state is State.SUCCESS and self.data.get("cached") is True and "original_result" in self.data
 
     @property
     def mark(self) -> Mark:

@@ -98,7 +98,8 @@ class Skill:
 
     @property
     def folder_name(self) -> str:
-        return self.path.parent.name
+        """What resolves first; the skills of a role share one folder, so theirs is the name itself."""
+        return self.name if self.role else self.path.parent.name
 
     @property
     def severity(self) -> Severity | None:

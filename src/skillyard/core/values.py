@@ -44,6 +44,4 @@ def check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"lone surrogate U+{ord(text[error.start]):04X} at character {error.start}"
-        ) from None
+        raise ValueError(f"lone surrogate U+{ord(text[error.start]):04X} at character {error.start}") from None

@@ -59,9 +59,7 @@ class Sandbox(Protocol):
 class _Pipe:
     """Drains one pipe in a thread of its own: keeps the head, counts the rest."""
 
-    def __init__(
-        self, stream: IO[bytes], keep_bytes: int, tell: Callable[[bytes], None] | None = None
-    ) -> None:
+    def __init__(self, stream: IO[bytes], keep_bytes: int, tell: Callable[[bytes], None] | None = None) -> None:
         self.kept = bytearray()
         self.total = 0
         self._stream, self._keep, self._tell = stream, keep_bytes, tell
@@ -97,7 +95,9 @@ class LocalSandbox:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        assert child.stdin and child.stdout and child.stderr  # noqa: S101  (all three are pipes)
+        assert child.stdin is not None  # noqa: S101  (all three are pipes)
+        assert child.stdout is not None  # noqa: S101
+        assert child.stderr is not None  # noqa: S101
         out = _Pipe(child.stdout, launch.output_bytes)
         err = _Pipe(child.stderr, STDERR_BYTES, launch.on_stderr)
         feeder = threading.Thread(target=_feed, args=(child.stdin, launch.stdin), daemon=True)

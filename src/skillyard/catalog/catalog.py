@@ -1,0 +1,137 @@
+"""What exists: the skills of all roots, listed, resolved and searched."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from skillyard.catalog.index import Entry, Index
+from skillyard.catalog.roots import Root
+from skillyard.catalog.scan import Changes, Progress, scan
+from skillyard.catalog.words import as_query, fold
+from skillyard.core.errors import AmbiguousName, MetadataMissing, SkillNotFound
+from skillyard.core.skill import Skill
+
+_SNIPPET = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    entry: Entry
+    snippet: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Catalog:
+    """Looks at the folders before each answer: an unchanged one costs a stat."""
+
+    roots: Sequence[Root]
+    index: Index
+    #: How often each skill name was used; a function, because most answers never ask.
+    uses: Callable[[], Mapping[str, int]] = field(default=dict)
+
+    def sync(self, progress: Progress | None = None) -> Changes:
+        """Read the folders; what changed, over all roots."""
+        changes = [scan(self.index, root, progress) for root in self.roots]
+        return Changes(
+            added=tuple(path for change in changes for path in change.added),
+            updated=tuple(path for change in changes for path in change.updated),
+            removed=tuple(path for change in changes for path in change.removed),
+            left_out=tuple(path for change in changes for path in change.left_out),
+        )
+
+    def list(self) -> tuple[Entry, ...]:
+        """Every skill that a name would reach; those shadowed by a stronger root are left out."""
+        entries = self.index.entries(self._names())
+        return tuple(sorted(self._reachable(entries, entries), key=lambda entry: (fold(entry.name), entry.file)))
+
+    def candidates(self, name: str) -> tuple[Entry, ...]:
+        """Everything that answers to the name, strongest first."""
+        role, _, plain = name.rpartition("/")
+        found = self.index.named(self._names(), plain)
+        if role:
+            found = [entry for entry in found if entry.role == role or _qualified(entry).endswith(f"{role}/{plain}")]
+        return self._ordered(found)
+
+    def choose(self, name: str) -> Entry:
+        """Folder name, else skill name, else title; in the strongest root that has it."""
+        found = self.candidates(name)
+        plain = name.rpartition("/")[2]
+        for matches in (
+            [entry for entry in found if entry.folder_name == plain],
+            [entry for entry in found if entry.name == plain],
+            list(found),
+        ):
+            strongest = [entry for entry in matches if entry.root == matches[0].root]
+            if len(strongest) == 1:
+                return strongest[0]
+            if strongest:
+                raise AmbiguousName(name, tuple(_qualified(entry) for entry in strongest))
+        raise SkillNotFound(name, self.nearest(name))
+
+    def resolve(self, name: str) -> Skill:
+        entry = self.choose(name)
+        skill = self.index.skill(entry)
+        if not entry.usable:
+            reason = skill.findings[0].message if skill.findings else "unreadable"
+            raise MetadataMissing(f"{entry.file}: {reason}")
+        return skill
+
+    def nearest(self, name: str) -> tuple[str, ...]:
+        names = {fold(known): known for entry in self.list() for known in (entry.folder_name, entry.name)}
+        close = get_close_matches(fold(name), names, n=3, cutoff=0.6)
+        return tuple(dict.fromkeys(names[match] for match in close))
+
+    def search(self, query: str, limit: int = 20) -> tuple[Hit, ...]:
+        """Best first: exact name, prefix, part of the name, description, tags; then by use."""
+        wanted = fold(query).strip()
+        words = as_query(query)
+        if not words:
+            return ()
+        found = dict(self.index.matching(self._names(), words, wanted))
+        rivals = self.index.sharing_folder_names(self._names(), list(found))
+        uses = self.uses()
+        ranked = sorted(
+            (_tier(entry, wanted), -uses.get(entry.name, 0), found[entry], entry.name, entry.id, entry)
+            for entry in self._reachable(list(found), rivals)
+        )
+        return tuple(Hit(entry=item[-1], snippet=_snippet(item[-1], wanted)) for item in ranked[:limit])
+
+    def _reachable(self, entries: Sequence[Entry], rivals: Sequence[Entry]) -> Iterator[Entry]:
+        """Those that no rival of the same folder name in a stronger root hides."""
+        holders: dict[tuple[str, str], str] = {}
+        for rival in self._ordered(rivals):
+            holders.setdefault((rival.role, rival.folder_name), rival.root)
+        return (entry for entry in entries if holders[entry.role, entry.folder_name] == entry.root)
+
+    def _names(self) -> Sequence[str]:
+        return [str(root.path) for root in self.roots]
+
+    def _ordered(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+        ranks = {str(root.path): root.rank for root in self.roots}
+        return tuple(sorted(entries, key=lambda entry: (ranks[entry.root], entry.file, entry.name)))
+
+
+def _qualified(entry: Entry) -> str:
+    """A name that only this entry of its root answers to."""
+    if entry.role:
+        return f"{entry.role}/{entry.name}"
+    return str(Path(entry.file).parent.relative_to(entry.root))
+
+
+def _tier(entry: Entry, wanted: str) -> int:
+    names = [fold(name) for name in (entry.name, entry.folder_name, entry.title) if name]
+    if wanted in names:
+        return 0
+    if any(name.startswith(wanted) for name in names):
+        return 1
+    if any(wanted in name for name in names):
+        return 2
+    return 3 if any(word in fold(entry.description) for word in wanted.split()) else 4
+
+
+def _snippet(entry: Entry, wanted: str) -> str:
+    text = " ".join(entry.description.split())
+    position = max(0, text.lower().find(wanted.split(maxsplit=1)[0]))
+    start = max(0, min(position - 40, len(text) - _SNIPPET))
+    return ("…" if start else "") + text[start : start + _SNIPPET] + ("…" if start + _SNIPPET < len(text) else "")

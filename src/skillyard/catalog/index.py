@@ -1,0 +1,238 @@
+"""The index: a cache of what the folders hold, so that an unchanged skill is never parsed twice.
+
+The files are the truth. A lost, broken or older index is thrown away and made again; where it cannot be kept
+(a read-only home, a full disk), one in memory does the same for the length of the process.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from skillyard.catalog.discover import Folder, Stamp
+from skillyard.catalog.records import as_record, from_record
+from skillyard.catalog.words import as_words, fold
+from skillyard.core.skill import Kind, Skill
+
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE skills (
+    id INTEGER PRIMARY KEY, root TEXT NOT NULL, file TEXT NOT NULL,
+    mtime INTEGER NOT NULL, ctime INTEGER NOT NULL, size INTEGER NOT NULL, inode INTEGER NOT NULL,
+    digest TEXT NOT NULL, name TEXT NOT NULL, folder_name TEXT NOT NULL, role TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    title TEXT NOT NULL, description TEXT NOT NULL, tags TEXT NOT NULL, severity TEXT NOT NULL,
+    folded TEXT NOT NULL, record TEXT NOT NULL, usable INTEGER NOT NULL
+);
+CREATE INDEX skills_by_file ON skills (root, file);
+CREATE INDEX skills_by_folder ON skills (folder_name);
+CREATE TABLE folders (
+    root TEXT NOT NULL, path TEXT NOT NULL,
+    mtime INTEGER NOT NULL, ctime INTEGER NOT NULL, size INTEGER NOT NULL, inode INTEGER NOT NULL,
+    children TEXT NOT NULL, PRIMARY KEY (root, path)
+) WITHOUT ROWID;
+CREATE VIRTUAL TABLE words USING fts5(name, description, tags, tokenize = 'porter unicode61');
+"""
+
+
+class Entry(NamedTuple):
+    """A line of a list: enough to show a skill and to choose it, without reading it."""
+
+    id: int
+    root: str
+    file: str
+    name: str
+    folder_name: str
+    role: str
+    kind: Kind
+    title: str
+    description: str
+    tags: tuple[str, ...]
+    #: The worst finding's severity, or nothing.
+    severity: str
+    #: False for a folder whose SKILL.md could not be read as one.
+    usable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The file that a row was read from, as it was then."""
+
+    file: str
+    stamp: Stamp
+    digest: str
+
+
+_COLUMNS = (
+    *("root", "file", "mtime", "ctime", "size", "inode", "digest", "name", "folder_name", "role", "kind"),
+    *("title", "description", "tags", "severity", "folded", "record", "usable"),
+)
+_INSERT = f"INSERT INTO skills ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+
+
+class Index:
+    def __init__(self, path: Path | None) -> None:
+        self._connection = _open(path)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def known_folders(self, root: str) -> dict[str, Folder]:
+        """Folders between the root and its skills, and the skills' own, as the last scan left them."""
+        rows = self._connection.execute(
+            "SELECT path, mtime, ctime, size, inode, children FROM folders WHERE root = ?", (root,)
+        )
+        known = {path: Folder((m, c, s, i), children=tuple(json.loads(names))) for path, m, c, s, i, names in rows}
+        for (file,) in self._connection.execute("SELECT DISTINCT file FROM skills WHERE root = ?", (root,)):
+            if file.endswith("/SKILL.md"):
+                known[file[: -len("/SKILL.md")]] = Folder((0, 0, 0, 0), skill_file=file)
+        return known
+
+    def known_files(self, root: str) -> dict[str, tuple[Stamp, str]]:
+        """Each skill file with its stamp and the digest of what it held."""
+        rows = self._connection.execute(
+            "SELECT DISTINCT file, mtime, ctime, size, inode, digest FROM skills WHERE root = ?", (root,)
+        )
+        return {file: ((mtime, ctime, size, inode), digest) for file, mtime, ctime, size, inode, digest in rows}
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One transaction: another process sees all of a scan or nothing of it."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def forget(self, root: str, files: Iterable[str]) -> None:
+        for file in files:
+            self._connection.execute(
+                "DELETE FROM words WHERE rowid IN (SELECT id FROM skills WHERE root = ? AND file = ?)",
+                (root, file),
+            )
+            self._connection.execute("DELETE FROM skills WHERE root = ? AND file = ?", (root, file))
+
+    def add(self, root: str, source: "Source", skill: Skill, *, usable: bool = True) -> None:
+        folded = fold(f"{skill.name}\n{skill.folder_name}\n{skill.title}")
+        values = {
+            "root": root,
+            "file": source.file,
+            **dict(zip(("mtime", "ctime", "size", "inode"), source.stamp, strict=True)),
+            "digest": source.digest,
+            "name": skill.name,
+            "folder_name": skill.folder_name,
+            "role": skill.role,
+            "kind": str(skill.kind),
+            "title": skill.title,
+            "description": skill.description,
+            "tags": json.dumps(skill.tags, ensure_ascii=False),
+            "severity": str(skill.severity or ""),
+            "folded": folded,
+            "record": as_record(skill),
+            "usable": usable,
+        }
+        cursor = self._connection.execute(_INSERT, tuple(values[column] for column in _COLUMNS))
+        self._connection.execute(
+            "INSERT INTO words (rowid, name, description, tags) VALUES (?, ?, ?, ?)",
+            (cursor.lastrowid, as_words(folded), as_words(skill.description), as_words(" ".join(skill.tags))),
+        )
+
+    def put_folders(self, root: str, folders: Iterable[tuple[str, Folder]]) -> None:
+        self._connection.execute("DELETE FROM folders WHERE root = ?", (root,))
+        self._connection.executemany(
+            "INSERT INTO folders (root, path, mtime, ctime, size, inode, children) VALUES (?,?,?,?,?,?,?)",
+            ((root, path, *folder.stamp, json.dumps(folder.children)) for path, folder in folders),
+        )
+
+    def entries(self, roots: Sequence[str]) -> list[Entry]:
+        return self._entries(f"WHERE root IN ({_marks(roots)})", roots)
+
+    def named(self, roots: Sequence[str], name: str) -> list[Entry]:
+        """Whose folder, name or title folds to the same."""
+        line = "\n" + fold(name) + "\n"
+        where = f"WHERE root IN ({_marks(roots)}) AND instr(char(10) || folded || char(10), ?)"
+        return self._entries(where, [*roots, line])
+
+    def sharing_folder_names(self, roots: Sequence[str], entries: Sequence[Entry]) -> list[Entry]:
+        """Everything that has a folder name in common with one of the entries."""
+        names = json.dumps(list({entry.folder_name for entry in entries}))
+        where = f"WHERE root IN ({_marks(roots)}) AND folder_name IN (SELECT value FROM json_each(?))"
+        return self._entries(where, [*roots, names])
+
+    def matching(self, roots: Sequence[str], words: str, part: str) -> list[tuple[Entry, float]]:
+        """Entries that hold every word, or whose name holds the part; with FTS5's own rank (lower is better)."""
+        rows = self._connection.execute(
+            "SELECT rowid, bm25(words, 8.0, 2.0, 1.0) FROM words WHERE words MATCH ?", (words,)
+        )
+        ranks: dict[int, float] = dict(rows.fetchall())
+        where = f"WHERE root IN ({_marks(roots)}) AND (instr(folded, ?) OR id IN (SELECT value FROM json_each(?)))"
+        found = self._entries(where, [*roots, part, json.dumps(list(ranks))])
+        return [(entry, ranks.get(entry.id, 0.0)) for entry in found]
+
+    def skill(self, entry: Entry) -> Skill:
+        (record,) = self._connection.execute("SELECT record FROM skills WHERE id = ?", (entry.id,)).fetchone()
+        return from_record(record)
+
+    def _entries(self, where: str, values: Sequence[str]) -> list[Entry]:
+        rows = self._connection.execute(f"SELECT {', '.join(Entry._fields)} FROM skills {where}", values)
+        return [_entry(row) for row in rows]
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    id_, root, file, name, folder_name, role, kind, title, description, tags, severity, usable = row
+    labels = tuple(json.loads(tags)) if tags != "[]" else ()
+    return Entry(
+        id_, root, file, name, folder_name, role, Kind(kind), title, description, labels, severity, bool(usable)
+    )
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    if path is not None:
+        for _ in range(2):  # the second time on a clean slate
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                return _prepared(str(path))
+            except sqlite3.OperationalError:
+                break  # no right to write, no room: nothing that deleting would mend
+            except sqlite3.DatabaseError:
+                path.unlink(missing_ok=True)
+            except OSError:
+                break
+    return _prepared(":memory:")
+
+
+def _prepared(name: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(name, timeout=30, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version != _SCHEMA_VERSION:
+            _create(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    """Drop whatever an older version left, and lay the tables out, once even when two start together."""
+    connection.execute("BEGIN IMMEDIATE")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != _SCHEMA_VERSION:
+        for table in ("words", "skills", "folders"):
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+        with closing(connection.cursor()) as cursor:
+            for statement in _SCHEMA.split(";"):
+                cursor.execute(statement)
+        connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+    connection.execute("COMMIT")

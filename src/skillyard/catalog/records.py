@@ -1,0 +1,33 @@
+"""A skill as one JSON text and back: how the index keeps it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from skillyard.core.skill import Finding, Kind, Param, ParamType, Severity, Skill
+
+
+def as_record(skill: Skill) -> str:
+    fields = {name: getattr(skill, name) for name in Skill.__slots__}
+    fields["path"] = str(skill.path)
+    fields["params"] = [{name: getattr(param, name) for name in Param.__slots__} for param in skill.params]
+    fields["findings"] = [finding.as_dict() for finding in skill.findings]
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def from_record(record: str) -> Skill:
+    fields: dict[str, Any] = json.loads(record)
+    fields["path"] = Path(fields["path"])
+    fields["kind"] = Kind(fields["kind"])
+    fields["params"] = tuple(_param(param) for param in fields["params"])
+    fields["findings"] = tuple(_finding(finding) for finding in fields["findings"])
+    fields["tags"], fields["actions"] = tuple(fields["tags"]), tuple(fields["actions"])
+    return Skill(**fields)
+
+
+def _param(fields: dict[str, Any]) -> Param:
+    return Param(**{**fields, "type": ParamType(fields["type"]), "choices": tuple(fields["choices"])})
+
+
+def _finding(fields: dict[str, Any]) -> Finding:
+    return Finding(**{**fields, "severity": Severity(fields["severity"])})

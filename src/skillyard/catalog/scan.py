@@ -1,0 +1,104 @@
+"""Brings the index up to date with the folders: reads what changed, forgets what is gone."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from skillyard.catalog.discover import Folder, Stamp, Survey, is_settled, stamp_of, survey
+from skillyard.catalog.index import Index, Source
+from skillyard.catalog.roots import Root
+from skillyard.core.skill import Kind, Skill
+
+AGENT_FILE = "agent.yaml"
+#: The reader refuses more, so a scan reads no further.
+MAX_FILE_BYTES = 2_000_000
+
+#: Called with how many of how many changed files were read.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What a scan found different since the last one."""
+
+    added: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def scan(index: Index, root: Root, progress: Progress | None = None) -> Changes:
+    """Stat every known skill, read those that differ. Readers of the index see all of it or none."""
+    name, now_ns = str(root.path), time.time_ns()
+    known = index.known_files(name)
+    known_folders = index.known_folders(name)
+    found = _survey_roles(root.path) if root.roles else survey(root.path, known_folders, now_ns)
+    changed = [file for file, stamp in found.skills.items() if file not in known or known[file][0] != stamp]
+    gone = [file for file in known if file not in found.skills]
+    if not changed and not gone and not _moved(found.folders, known_folders):
+        return Changes(left_out=tuple(found.left_out))
+    digests: dict[str, str] = {}
+    with index.writing():
+        index.forget(name, [*gone, *(file for file in changed if file in known)])
+        for position, file in enumerate(changed, 1):
+            digests[file] = _store(index, root, file, _trusted(found.skills[file], now_ns))
+            if progress:
+                progress(position, len(changed))
+        index.put_folders(name, _settled(found.folders, now_ns))
+    return Changes(
+        added=tuple(file for file in changed if file not in known),
+        updated=tuple(file for file in changed if file in known and known[file][1] != digests[file]),
+        removed=tuple(gone),
+        left_out=tuple(found.left_out),
+    )
+
+
+def _survey_roles(folder: Path) -> Survey:
+    found = Survey()
+    for path in sorted(folder.glob(f"*/{AGENT_FILE}")):
+        if stamp := stamp_of(str(path)):
+            found.skills[str(path)] = stamp
+    return found
+
+
+def _moved(found: dict[str, Folder], known: dict[str, Folder]) -> bool:
+    return any(folder.stamp != known[path].stamp if path in known else True for path, folder in found.items())
+
+
+def _trusted(stamp: Stamp, now_ns: int) -> Stamp:
+    """A stamp too fresh to be trusted is kept as one that never matches."""
+    return stamp if is_settled(stamp, now_ns) else (-1, -1, -1, -1)
+
+
+def _settled(folders: dict[str, Folder], now_ns: int) -> Iterator[tuple[str, Folder]]:
+    return ((path, folder) for path, folder in folders.items() if is_settled(folder.stamp, now_ns))
+
+
+def _store(index: Index, root: Root, file: str, stamp: Stamp) -> str:
+    """Read one file into the index; the digest of what it held."""
+    # Parsing needs YAML, and most scans find nothing to parse.
+    from skillyard.catalog.agentfile import parse_role  # noqa: PLC0415
+    from skillyard.catalog.manifest import parse_skill  # noqa: PLC0415
+
+    path = Path(file)
+    content = _content(path)
+    source = Source(file, stamp, hashlib.blake2b(content, digest_size=16).hexdigest())
+    if root.roles:
+        for skill in parse_role(content, path).skills:
+            index.add(str(root.path), source, skill)
+        return source.digest
+    reading = parse_skill(content, path)
+    unread = Skill(name=path.parent.name, path=path, kind=Kind.PROMPT, findings=reading.findings)
+    index.add(str(root.path), source, reading.skill or unread, usable=reading.skill is not None)
+    return source.digest
+
+
+def _content(path: Path) -> bytes:
+    """The file, or enough of it to see that it is too large; nothing where it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(MAX_FILE_BYTES + 1)
+    except OSError:
+        return b""

@@ -1,0 +1,43 @@
+"""Words for the full-text index: Chinese, Japanese and Korean runs become pairs of characters.
+
+SQLite's own tokenisers keep such a run as one word, so that a word of two characters inside it is never found.
+"""
+
+import re
+import unicodedata
+
+_CJK = (
+    "\u3040-\u30ff"  # kana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # ideographs
+    "\uac00-\ud7af"  # hangul
+    "\U00020000-\U0003ffff"  # rare ideographs
+)
+_RUN = re.compile(f"[{_CJK}]+")
+_QUERY_WORD = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+")
+
+
+def fold(text: str) -> str:
+    """Full-width letters, ligatures and case are one and the same to somebody who searches."""
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def as_words(text: str) -> str:
+    """Text for the index: each run of CJK as overlapping pairs, the rest as it is."""
+    return _RUN.sub(lambda run: f" {_pairs(run[0])} ", fold(text))
+
+
+def _pairs(run: str) -> str:
+    singles = list(run)
+    return " ".join(singles + [run[i : i + 2] for i in range(len(run) - 1)])
+
+
+def as_query(text: str) -> str:
+    """An FTS5 query: every word must occur, the last one may be unfinished; nothing of FTS5's own syntax."""
+    parts: list[str] = []
+    for word in _QUERY_WORD.findall(fold(text)):
+        if _RUN.match(word):
+            pairs = [word] if len(word) == 1 else [word[i : i + 2] for i in range(len(word) - 1)]
+            parts += [f'"{pair}"' for pair in pairs]
+        else:
+            parts.append(f'"{word}"*')
+    return " AND ".join(parts)

@@ -1,0 +1,29 @@
+"""A catalog entry as data and as a row."""
+
+from skillyard.catalog.catalog import Catalog
+from skillyard.catalog.index import Entry
+from skillyard.core.values import Json
+
+
+def as_skill_data(entry: Entry, catalog: Catalog) -> dict[str, Json]:
+    return {
+        "name": entry.name,
+        "folder_name": entry.folder_name,
+        "kind": str(entry.kind) if entry.usable else "broken",
+        "description": entry.description,
+        "title": entry.title,
+        "tags": list(entry.tags),
+        "role": entry.role,
+        "where": _label(entry, catalog),
+        "path": entry.file,
+        "worst_finding": entry.severity,
+    }
+
+
+def as_row(entry: Entry, catalog: Catalog) -> tuple[str, ...]:
+    name = f"{entry.role}/{entry.name}" if entry.role else entry.name
+    return (name, str(entry.kind) if entry.usable else "broken", _label(entry, catalog), entry.description)
+
+
+def _label(entry: Entry, catalog: Catalog) -> str:
+    return next((root.label for root in catalog.roots if str(root.path) == entry.root), entry.root)

@@ -1,0 +1,151 @@
+"""The one module that renders: results, tables and progress, for people and for programs."""
+
+import os
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from skillyard.core.envelope import as_block, as_json, as_text
+from skillyard.core.phrases import Lang
+from skillyard.core.result import Result, as_size
+from skillyard.core.values import Json
+
+_INLINE_CHARACTERS = 2000
+_INLINE_LINES = 100
+_FIRST_LINES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How the person at the other end wants to see it."""
+
+    json: bool = False
+    block: bool = False
+    ascii: bool = False
+    lang: Lang = Lang.EN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows for people. The same things stand in the result's data for programs."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    #: What to say where there is nothing to show.
+    empty: str = ""
+
+
+def choose_lang(asked: str | None, env: Mapping[str, str] = os.environ) -> Lang:
+    """--lang, SKILLYARD_LANG, else the locale."""
+    named = asked or env.get("SKILLYARD_LANG")
+    if named:
+        return Lang.of_locale(named)
+    return Lang.of_locale(env.get("LC_ALL") or env.get("LC_MESSAGES") or env.get("LANG") or "")
+
+
+def show(result: Result, style: Style, out: TextIO, table: Table | None = None) -> None:
+    """Print a result the way it was asked for."""
+    if style.json:
+        text = as_json(result)
+    elif table is not None and result.ok:
+        show_table(table, out)
+        return
+    else:
+        encoding = "ascii" if style.ascii else (out.encoding or "utf-8")
+        text = (as_block if style.block else as_text)(result, encoding)
+    _write(out, text + "\n")
+
+
+def show_hint(result: Result, style: Style, err: TextIO) -> None:
+    """The advice, on its own line, where a person looks."""
+    hint = result.meta.get("hint")
+    if isinstance(hint, str) and not style.json and not result.ok:
+        _write(err, f"→ {hint}\n")
+
+
+def show_table(table: Table, out: TextIO) -> None:
+    if not table.rows:
+        _write(out, f"{table.empty}\n")
+    elif out.isatty():
+        _show_rich(table)
+    else:
+        _show_plain(table, out)
+
+
+def _show_plain(table: Table, out: TextIO) -> None:
+    rows = [
+        [cell.upper() for cell in table.columns],
+        *([_one_line(cell) for cell in row] for row in table.rows),
+    ]
+    widths = [max(cell_width(row[i]) for row in rows) for i in range(len(table.columns) - 1)]
+    for row in rows:
+        padded = [cell + " " * (width - cell_width(cell)) for cell, width in zip(row, widths, strict=False)]
+        _write(out, "  ".join([*padded, row[-1]]).rstrip() + "\n")
+
+
+def _show_rich(table: Table) -> None:
+    from rich.console import Console  # noqa: PLC0415  (costs more than the rest of the command)
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    shown = RichTable(box=None, header_style="bold", pad_edge=False)
+    for position, column in enumerate(table.columns):
+        last = position == len(table.columns) - 1
+        shown.add_column(column, overflow="ellipsis" if last else "fold", no_wrap=last, ratio=1 if last else None)
+    for row in table.rows:
+        shown.add_row(*(Text(_one_line(cell)) for cell in row))
+    Console(highlight=False).print(shown)
+
+
+def cell_width(text: str) -> int:
+    """Columns on a terminal: a Chinese character takes two."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) or c == "\ufe0f" else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def _one_line(text: str) -> str:
+    """Nothing that a skill's text holds can move the cursor or fake a row."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def pass_through(result: Result, root: Path) -> Result:
+    """S0 §2.3: long texts go to a file below mybox/workspace/, their path and first lines stand in their place."""
+    if result.data.get("type") == "prompt":
+        return result
+    data = {key: _inline_or_file(key, value, result, root) for key, value in result.data.items()}
+    return replace(result, data=data)
+
+
+def _inline_or_file(key: str, value: Json, result: Result, root: Path) -> Json:
+    if not isinstance(value, str):
+        return value
+    is_text = key in {"content", "text", "article"} and len(value) > _INLINE_CHARACTERS
+    is_code = key in {"code", "script"} and value.count("\n") >= _INLINE_LINES
+    if not (is_text or is_code):
+        return value
+    run = str(result.meta.get("run") or result.meta.get("ts", "")).replace(":", "")[:32]
+    path = root / "mybox" / "workspace" / f"{key}-{run}.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(value, "utf-8")
+    return {
+        "path": path.relative_to(root).as_posix(),
+        "size": as_size(len(value.encode())),
+        "first_lines": "\n".join(value[:_INLINE_CHARACTERS].splitlines()[:_FIRST_LINES]),
+    }
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """What the stream cannot encode is escaped rather than a crash."""
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def standard_streams() -> tuple[TextIO, TextIO]:
+    return sys.stdout, sys.stderr

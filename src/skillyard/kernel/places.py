@@ -1,0 +1,46 @@
+"""Where things are: the project, the user's home folder, and our own."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from skillyard.catalog.roots import find_project
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Passed in everywhere; only this module looks at the environment for it."""
+
+    #: None in the home folder and above, which are nobody's project.
+    project: Path | None
+    user_home: Path
+    own_home: Path
+
+    @property
+    def database(self) -> Path:
+        return self.own_home / "state.db"
+
+    @property
+    def index(self) -> Path:
+        return self.own_home / "cache" / "index.db"
+
+
+def find_places(cwd: Path | None = None, env: Mapping[str, str] = os.environ) -> Places:
+    user_home = Path(env.get("HOME") or Path.home())
+    start = (cwd or Path.cwd()).absolute()
+    return Places(
+        project=find_project(start, user_home),
+        user_home=user_home,
+        own_home=Path(env["SKILLYARD_HOME"]).absolute() if env.get("SKILLYARD_HOME") else _default_home(env, user_home),
+    )
+
+
+def _default_home(env: Mapping[str, str], user_home: Path) -> Path:
+    """The platform's folder for a user's data."""
+    if sys.platform == "darwin":
+        return user_home / "Library" / "Application Support" / "skillyard"
+    if sys.platform == "win32":
+        return Path(env.get("LOCALAPPDATA") or user_home / "AppData" / "Local") / "skillyard"
+    return Path(env.get("XDG_DATA_HOME") or user_home / ".local" / "share") / "skillyard"

@@ -1,0 +1,49 @@
+"""Opens our database: one SQLite file in the user's home, shared by every process of theirs."""
+
+import sqlite3
+from pathlib import Path
+
+_VERSIONS = (
+    """
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY, project TEXT NOT NULL, agent TEXT NOT NULL, skill TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        state TEXT NOT NULL, started REAL NOT NULL, seconds REAL, request TEXT NOT NULL, launch TEXT NOT NULL,
+        result TEXT NOT NULL, log TEXT NOT NULL
+    );
+    CREATE INDEX runs_by_start ON runs (project, started);
+    CREATE TABLE usage (
+        project TEXT NOT NULL, skill TEXT NOT NULL, count INTEGER NOT NULL, last REAL NOT NULL,
+        PRIMARY KEY (project, skill)
+    ) WITHOUT ROWID;
+    """,
+)
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """The tables of the newest version; an older file is brought up to date, step by step."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        if _version(connection) < len(_VERSIONS):
+            _upgrade(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Once, even when two processes start together: the second finds it done."""
+    connection.execute("BEGIN IMMEDIATE")
+    for step in _VERSIONS[_version(connection) :]:
+        for statement in step.split(";"):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {len(_VERSIONS)}")
+    connection.execute("COMMIT")

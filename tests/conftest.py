@@ -1,0 +1,85 @@
+"""Real folders, a real database, a real process for every test; never the user's own home."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from skillyard.kernel.assembly import Yard
+from skillyard.kernel.places import Places
+
+# Whatever forgets to pass a home fails at once instead of touching the real one.
+os.environ["SKILLYARD_HOME"] = "/dev/null/no-home-in-tests"
+os.environ["HOME"] = "/dev/null/no-home-in-tests"
+os.environ.pop("SKILLYARD_LANG", None)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    project, user_home, own_home = tmp_path / "project", tmp_path / "home", tmp_path / "skillyard-home"
+    for folder in (project / ".git", user_home, own_home):
+        folder.mkdir(parents=True)
+    return Places(project=project, user_home=user_home, own_home=own_home)
+
+
+@pytest.fixture
+def project(places: Places) -> Path:
+    assert places.project is not None
+    return places.project
+
+
+@pytest.fixture
+def yard(places: Places) -> Yard:
+    return Yard(places)
+
+
+WriteSkill = Callable[..., Path]
+
+
+@pytest.fixture
+def write_skill(project: Path) -> WriteSkill:
+    """Writes a skill folder: its SKILL.md, and files beside it by name."""
+
+    def write(folder: str, text: str, files: Mapping[str, str] | None = None, root: Path | None = None) -> Path:
+        target = (root or project / ".claude" / "skills") / folder
+        for name, content in {"SKILL.md": text, **(files or {})}.items():
+            path = target / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, "utf-8")
+        return target / "SKILL.md"
+
+    return write
+
+
+Skillyard = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def skillyard(places: Places) -> Skillyard:
+    """The real command in a process of its own, in the temporary project."""
+
+    def run(*args: str, cwd: Path | None = None, **env: str) -> "subprocess.CompletedProcess[str]":
+        variables = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(places.user_home),
+            "SKILLYARD_HOME": str(places.own_home),
+            "LANG": "C.UTF-8",
+            "SKILLYARD_LANG": "en",
+            **env,
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "skillyard", *args],
+            cwd=cwd or places.project,
+            env=variables,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+            check=False,
+        )
+
+    return run
