@@ -2,11 +2,12 @@
 
 import os
 import sys
+import time
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Self, TextIO, TypeAlias
 
 from skillyard.core.envelope import as_block, as_json, as_text
 from skillyard.core.phrases import Lang
@@ -16,6 +17,7 @@ from skillyard.core.values import Json
 _INLINE_CHARACTERS = 2000
 _INLINE_LINES = 100
 _FIRST_LINES = 5
+_TELL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,16 @@ class Table:
     empty: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A page for people, line by line."""
+
+    lines: Sequence[str]
+
+
+Page: TypeAlias = Table | Lines
+
+
 def choose_lang(asked: str | None, env: Mapping[str, str] = os.environ) -> Lang:
     """--lang, SKILLYARD_LANG, else the locale."""
     named = asked or env.get("SKILLYARD_LANG")
@@ -46,17 +58,17 @@ def choose_lang(asked: str | None, env: Mapping[str, str] = os.environ) -> Lang:
     return Lang.of_locale(env.get("LC_ALL") or env.get("LC_MESSAGES") or env.get("LANG") or "")
 
 
-def show(result: Result, style: Style, out: TextIO, table: Table | None = None) -> None:
-    """Print a result the way it was asked for."""
+def show(result: Result, style: Style, out: TextIO, page: Page | None = None) -> None:
+    """Print a result the way it was asked for; a page stands in for the envelope where people read."""
     if style.json:
-        text = as_json(result)
-    elif table is not None and result.ok:
-        show_table(table, out)
-        return
+        _write(out, as_json(result) + "\n")
+    elif isinstance(page, Table):
+        show_table(page, out)
+    elif isinstance(page, Lines):
+        _write(out, "".join(f"{_one_line(line)}\n" for line in page.lines))
     else:
         encoding = "ascii" if style.ascii else (out.encoding or "utf-8")
-        text = (as_block if style.block else as_text)(result, encoding)
-    _write(out, text + "\n")
+        _write(out, (as_block if style.block else as_text)(result, encoding) + "\n")
 
 
 def show_hint(result: Result, style: Style, err: TextIO) -> None:
@@ -147,5 +159,28 @@ def _write(stream: TextIO, text: str) -> None:
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def standard_streams() -> tuple[TextIO, TextIO]:
-    return sys.stdout, sys.stderr
+class Progress:
+    """A line on stderr that tells a person how far long work has come; silent where nobody looks."""
+
+    def __init__(self, doing: str, err: TextIO | None = None) -> None:
+        self._doing = doing
+        self._err = err or sys.stderr
+        self._told = time.monotonic()
+        self._width = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __call__(self, done: int, total: int) -> None:
+        if not self._err.isatty() or time.monotonic() - self._told < _TELL_SECONDS:
+            return
+        self._told = time.monotonic()
+        text = f"{self._doing}: {done}/{total}"
+        self._width = len(text)
+        self._err.write(f"\r{text}")
+        self._err.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._width:
+            self._err.write("\r" + " " * self._width + "\r")
+            self._err.flush()

@@ -24,12 +24,12 @@ AGENT = "skillyard"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command gives back: a result for programs, and a table for people where there is a list."""
+    """What a command gives back: a result for programs, and where there is more to see, a page for people."""
 
     summary: Text
     words: Mapping[str, object]
     data: Mapping[str, Json]
-    table: present.Table | None = None
+    page: present.Page | None = None
     state: State = State.SUCCESS
     exit_code: int | None = None
 
@@ -69,15 +69,15 @@ def answering(command: Callable[..., Answer]) -> Callable[..., None]:
             data=answer.data,
             meta=make_meta(AGENT, time.monotonic() - started, moment),
         )
-        finish(result, style, answer.table, answer.exit_code)
+        finish(result, style, answer.page, answer.exit_code)
 
     return wrapped
 
 
 def finish(
-    result: Result, style: present.Style, table: present.Table | None = None, exit_code: int | None = None
+    result: Result, style: present.Style, page: present.Page | None = None, exit_code: int | None = None
 ) -> NoReturn:
-    present.show(result, style, sys.stdout, table)
+    present.show(result, style, sys.stdout, page)
     present.show_hint(result, style, sys.stderr)
     sys.stdout.flush()
     raise SystemExit(result.exit_code if exit_code is None else exit_code)

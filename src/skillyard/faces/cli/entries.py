@@ -21,8 +21,16 @@ def as_skill_data(entry: Entry, catalog: Catalog) -> dict[str, Json]:
 
 
 def as_row(entry: Entry, catalog: Catalog) -> tuple[str, ...]:
-    name = f"{entry.role}/{entry.name}" if entry.role else entry.name
-    return (name, str(entry.kind) if entry.usable else "broken", _label(entry, catalog), entry.description)
+    return (
+        display_name(entry),
+        str(entry.kind) if entry.usable else "broken",
+        _label(entry, catalog),
+        entry.description,
+    )
+
+
+def display_name(entry: Entry) -> str:
+    return f"{entry.role}/{entry.name}" if entry.role else entry.name
 
 
 def _label(entry: Entry, catalog: Catalog) -> str:

@@ -20,7 +20,7 @@ def command() -> Answer:
         summary=Text("共 {count} 个技能", "{count} skills"),
         words={"count": len(entries)},
         data={"skills": [as_skill_data(entry, yard.catalog) for entry in entries]},
-        table=Table(
+        page=Table(
             columns=("name", "kind", "where", "description"),
             rows=[as_row(entry, yard.catalog) for entry in entries],
             empty="No skills here yet. Put one in .claude/skills/, or see `skillyard new --help`.",

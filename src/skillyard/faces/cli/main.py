@@ -21,6 +21,10 @@ class Listed(NamedTuple):
 
 COMMANDS = {
     "list": Listed("list", "List the skills that can be used here."),
+    "search": Listed("search", "Search the skills by name, description and tags."),
+    "show": Listed("show", "Show everything that is known of a skill."),
+    "explain": Listed("explain", "Explain a name: who answers to it here and in each agent, and why."),
+    "sync": Listed("sync", "Read the skill folders and say what changed."),
     "run": Listed("run", "Run a skill and print one result."),
     "runs": Listed("runs", "Show what ran."),
 }

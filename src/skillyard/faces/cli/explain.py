@@ -1,0 +1,56 @@
+"""skillyard explain"""
+
+from collections.abc import Iterator
+
+import click
+
+from skillyard.catalog.explain import Explanation, explain
+from skillyard.core.phrases import Text
+from skillyard.core.values import Json
+from skillyard.faces.cli.answer import Answer, answering
+from skillyard.faces.cli.entries import display_name
+from skillyard.faces.present import Lines
+from skillyard.kernel.assembly import open_yard
+
+
+@click.command("explain")
+@click.argument("name")
+@answering
+def command(name: str) -> Answer:
+    """Explain a name: who answers to it here and in each agent, and why.
+
+    \b
+    Example:
+      skillyard explain markdown-converter
+    """
+    yard = open_yard()
+    yard.catalog.sync()
+    plain = name.removeprefix("@")
+    found = explain(yard.catalog, plain, yard.places.project, yard.places.user_home)
+    candidates: list[Json] = [
+        {"name": display_name(c.entry), "path": c.entry.file, "wins": c.wins, "why": c.why} for c in found.candidates
+    ]
+    agents: list[Json] = [
+        {"agent": view.agent, "sees": list(view.sees), "why": view.why, "fix": view.fix} for view in found.views
+    ]
+    return Answer(
+        summary=Text("{name}: {count} 个候选", "{name}: {count} candidates"),
+        words={"name": plain, "count": len(candidates)},
+        data={"candidates": candidates, "agents": agents},
+        page=Lines(list(_lines(found))),
+    )
+
+
+def _lines(found: Explanation) -> Iterator[str]:
+    for candidate in found.candidates:
+        yield f"{'runs  ' if candidate.wins else 'knows '} {candidate.entry.file}"
+        yield f"       {candidate.why}"
+    for view in found.views:
+        yield ""
+        for path in view.sees:
+            yield f"{view.agent} sees {path}"
+        if not view.sees:
+            yield f"{view.agent} does not see it"
+        yield f"       {view.why}"
+        if view.fix:
+            yield f"       mend it: {view.fix}"

@@ -1,0 +1,83 @@
+"""skillyard show"""
+
+from collections.abc import Iterator
+
+import click
+
+from skillyard.core.phrases import Text
+from skillyard.core.skill import Skill
+from skillyard.core.values import Json
+from skillyard.faces.cli.answer import Answer, answering
+from skillyard.faces.present import Lines
+from skillyard.kernel.assembly import Yard, open_yard
+
+
+@click.command("show")
+@click.argument("name")
+@answering
+def command(name: str) -> Answer:
+    """Show everything that is known of a skill.
+
+    \b
+    Examples:
+      skillyard show @markdown-converter
+      skillyard show markdown-converter --json
+    """
+    yard = open_yard()
+    yard.catalog.sync()
+    skill = yard.catalog.resolve(name.removeprefix("@"))
+    data = as_full_data(skill, yard)
+    return Answer(
+        summary=Text("技能: {name}", "skill: {name}"),
+        words={"name": skill.name},
+        data={"skills": [data]},
+        page=Lines([line for key, value in data.items() if value for line in _lines(key, value)]),
+    )
+
+
+def as_full_data(skill: Skill, yard: Yard) -> dict[str, Json]:
+    return {
+        "name": skill.name,
+        "title": skill.title,
+        "kind": str(skill.kind),
+        "description": skill.description,
+        "path": str(skill.path),
+        "role": skill.role,
+        "command": skill.command,
+        "entry": skill.entry,
+        "actions": list(skill.actions),
+        "params": [_param(skill, position) for position in range(len(skill.params))],
+        "timeout": skill.timeout_seconds,
+        "tags": list(skill.tags),
+        "uses": yard.catalog.uses().get(skill.name, 0),
+        "fields": skill.fields,
+        "findings": [finding.as_dict() for finding in skill.findings],
+    }
+
+
+def _param(skill: Skill, position: int) -> dict[str, Json]:
+    param = skill.params[position]
+    return {
+        "name": param.name,
+        "type": str(param.type),
+        "required": param.required,
+        "default": param.default,
+        "description": param.description,
+        "choices": list(param.choices),
+    }
+
+
+def _lines(key: str, value: Json) -> Iterator[str]:
+    if key in {"params", "findings"} and isinstance(value, list):
+        yield f"{key}:"
+        yield from (f"  - {_shown(item)}" for item in value)
+    elif key != "fields":
+        yield f"{key}: {_shown(value)}"
+
+
+def _shown(value: Json) -> str:
+    if isinstance(value, list):
+        return ", ".join(_shown(item) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.items() if item not in (None, "", [], {}))
+    return str(value)
