@@ -3,10 +3,9 @@
 Importing this has no effect and costs next to nothing; each name is loaded when it is first used.
 """
 
-from typing import TYPE_CHECKING
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # what typing has under this name, without its import
 if TYPE_CHECKING:
     from skillyard.core.request import Request as Request
     from skillyard.core.result import Result as Result

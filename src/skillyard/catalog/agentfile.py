@@ -1,8 +1,8 @@
 """Reads agents/<role>/agent.yaml: the JSON skills of a role (S3)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -13,8 +13,7 @@ AGENT_FILE = "agent.yaml"
 MAX_BYTES = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Role:
+class Role(NamedTuple):
     """One agents/<role> folder, as far as its file can be read."""
 
     name: str

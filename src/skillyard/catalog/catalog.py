@@ -1,34 +1,34 @@
 """What exists: the skills of all roots, listed, resolved and searched."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.index import Entry, Index
 from skillyard.catalog.roots import Root
 from skillyard.catalog.scan import Changes, Progress, scan
 from skillyard.catalog.words import as_query, fold
 from skillyard.core.errors import AmbiguousName, MetadataMissing, SkillNotFound
-from skillyard.core.skill import Skill
+
+if TYPE_CHECKING:
+    from skillyard.core.skill import Skill
 
 _SNIPPET = 120
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(NamedTuple):
     entry: Entry
     snippet: str
 
 
-@dataclass(slots=True, kw_only=True)
 class Catalog:
-    """Looks at the folders before each answer: an unchanged one costs a stat."""
+    """Answers from the index; `sync` first brings it up to date, which costs a stat for each skill."""
 
-    roots: Sequence[Root]
-    index: Index
-    #: How often each skill name was used; a function, because most answers never ask.
-    uses: Callable[[], Mapping[str, int]] = field(default=dict)
+    def __init__(self, roots: Sequence[Root], index: Index, uses: Callable[[], Mapping[str, int]] = dict) -> None:
+        """`uses` tells how often each skill name was used; a function, because most answers never ask."""
+        self.roots = roots
+        self.index = index
+        self.uses = uses
 
     def sync(self, progress: Progress | None = None) -> Changes:
         """Read the folders; what changed, over all roots."""
@@ -69,7 +69,7 @@ class Catalog:
                 raise AmbiguousName(name, tuple(_qualified(entry) for entry in strongest))
         raise SkillNotFound(name, self.nearest(name))
 
-    def resolve(self, name: str) -> Skill:
+    def resolve(self, name: str) -> "Skill":
         entry = self.choose(name)
         skill = self.index.skill(entry)
         if not entry.usable:
@@ -78,6 +78,8 @@ class Catalog:
         return skill
 
     def nearest(self, name: str) -> tuple[str, ...]:
+        from difflib import get_close_matches  # noqa: PLC0415  (only a name that nobody has needs it)
+
         names = {fold(known): known for entry in self.list() for known in (entry.folder_name, entry.name)}
         close = get_close_matches(fold(name), names, n=3, cutoff=0.6)
         return tuple(dict.fromkeys(names[match] for match in close))

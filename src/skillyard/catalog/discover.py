@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 #: (mtime, ctime, size, inode): a file or folder with the same stamp was not touched.
 Stamp: TypeAlias = tuple[int, int, int, int]
@@ -17,8 +16,7 @@ SKILL_FILE = "SKILL.md"
 _RACY_NANOSECONDS = 100_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(NamedTuple):
     """What is known of a folder on the way down: its skill file, or the names of the folders inside it."""
 
     stamp: Stamp
@@ -26,13 +24,13 @@ class Folder:
     children: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
 class Survey:
     """What a walk found: skill files with their stamps, the folders between, and what it left out."""
 
-    skills: dict[str, Stamp] = field(default_factory=dict)
-    folders: dict[str, Folder] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.skills: dict[str, Stamp] = {}
+        self.folders: dict[str, Folder] = {}
+        self.left_out: list[str] = []
 
 
 def stamp_of(path: str) -> Stamp | None:

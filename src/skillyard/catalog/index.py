@@ -8,14 +8,15 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skillyard.catalog.discover import Folder, Stamp
-from skillyard.catalog.records import as_record, from_record
 from skillyard.catalog.words import as_words, fold
-from skillyard.core.skill import Kind, Skill
+from skillyard.core.kinds import Kind
+
+if TYPE_CHECKING:
+    from skillyard.core.skill import Skill
 
 _SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -57,8 +58,7 @@ class Entry(NamedTuple):
     usable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """The file that a row was read from, as it was then."""
 
     file: str
@@ -117,7 +117,9 @@ class Index:
             )
             self._connection.execute("DELETE FROM skills WHERE root = ? AND file = ?", (root, file))
 
-    def add(self, root: str, source: "Source", skill: Skill, *, usable: bool = True) -> None:
+    def add(self, root: str, source: "Source", skill: "Skill", *, usable: bool = True) -> None:
+        from skillyard.catalog.records import as_record  # noqa: PLC0415
+
         folded = fold(f"{skill.name}\n{skill.folder_name}\n{skill.title}")
         values = {
             "root": root,
@@ -174,7 +176,9 @@ class Index:
         found = self._entries(where, [*roots, part, json.dumps(list(ranks))])
         return [(entry, ranks.get(entry.id, 0.0)) for entry in found]
 
-    def skill(self, entry: Entry) -> Skill:
+    def skill(self, entry: Entry) -> "Skill":
+        from skillyard.catalog.records import from_record  # noqa: PLC0415  (a list needs no whole skill)
+
         (record,) = self._connection.execute("SELECT record FROM skills WHERE id = ?", (entry.id,)).fetchone()
         return from_record(record)
 

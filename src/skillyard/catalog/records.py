@@ -8,9 +8,10 @@ from skillyard.core.skill import Finding, Kind, Param, ParamType, Severity, Skil
 
 
 def as_record(skill: Skill) -> str:
-    fields = {name: getattr(skill, name) for name in Skill.__slots__}
+    fields = skill._asdict()
     fields["path"] = str(skill.path)
-    fields["params"] = [{name: getattr(param, name) for name in Param.__slots__} for param in skill.params]
+    fields["params"] = [param._asdict() for param in skill.params]
+    fields["fields"] = dict(skill.fields)
     fields["findings"] = [finding.as_dict() for finding in skill.findings]
     return json.dumps(fields, ensure_ascii=False)
 

@@ -1,9 +1,9 @@
 """Where skills are looked for, in the order that decides between two of one name."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 
 class Scope(StrEnum):
@@ -11,8 +11,7 @@ class Scope(StrEnum):
     USER = "user"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Root:
+class Root(NamedTuple):
     """A folder of skills. The lower the rank, the stronger its claim to a name."""
 
     path: Path

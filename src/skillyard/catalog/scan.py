@@ -1,15 +1,13 @@
 """Brings the index up to date with the folders: reads what changed, forgets what is gone."""
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from skillyard.catalog.discover import Folder, Stamp, Survey, is_settled, stamp_of, survey
 from skillyard.catalog.index import Index, Source
 from skillyard.catalog.roots import Root
-from skillyard.core.skill import Kind, Skill
 
 AGENT_FILE = "agent.yaml"
 #: The reader refuses more, so a scan reads no further.
@@ -19,8 +17,7 @@ MAX_FILE_BYTES = 2_000_000
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(NamedTuple):
     """What a scan found different since the last one."""
 
     added: tuple[str, ...] = ()
@@ -78,9 +75,12 @@ def _settled(folders: dict[str, Folder], now_ns: int) -> Iterator[tuple[str, Fol
 
 def _store(index: Index, root: Root, file: str, stamp: Stamp) -> str:
     """Read one file into the index; the digest of what it held."""
-    # Parsing needs YAML, and most scans find nothing to parse.
+    # Most scans find nothing to read, and then need none of this.
+    import hashlib  # noqa: PLC0415
+
     from skillyard.catalog.agentfile import parse_role  # noqa: PLC0415
     from skillyard.catalog.manifest import parse_skill  # noqa: PLC0415
+    from skillyard.core.skill import Kind, Skill  # noqa: PLC0415
 
     path = Path(file)
     content = _content(path)

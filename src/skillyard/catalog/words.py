@@ -5,6 +5,7 @@ SQLite's own tokenisers keep such a run as one word, so that a word of two chara
 
 import re
 import unicodedata
+from functools import cache
 
 _CJK = (
     "\u3040-\u30ff"  # kana
@@ -12,8 +13,17 @@ _CJK = (
     "\uac00-\ud7af"  # hangul
     "\U00020000-\U0003ffff"  # rare ideographs
 )
-_RUN = re.compile(f"[{_CJK}]+")
-_QUERY_WORD = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+")
+
+
+@cache
+def _run() -> re.Pattern[str]:
+    """Compiled when first needed: as large a class costs more than a whole `list`."""
+    return re.compile(f"[{_CJK}]+")
+
+
+@cache
+def _query_word() -> re.Pattern[str]:
+    return re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+")
 
 
 def fold(text: str) -> str:
@@ -23,7 +33,7 @@ def fold(text: str) -> str:
 
 def as_words(text: str) -> str:
     """Text for the index: each run of CJK as overlapping pairs, the rest as it is."""
-    return _RUN.sub(lambda run: f" {_pairs(run[0])} ", fold(text))
+    return _run().sub(lambda run: f" {_pairs(run[0])} ", fold(text))
 
 
 def _pairs(run: str) -> str:
@@ -34,8 +44,8 @@ def _pairs(run: str) -> str:
 def as_query(text: str) -> str:
     """An FTS5 query: every word must occur, the last one may be unfinished; nothing of FTS5's own syntax."""
     parts: list[str] = []
-    for word in _QUERY_WORD.findall(fold(text)):
-        if _RUN.match(word):
+    for word in _query_word().findall(fold(text)):
+        if _run().match(word):
             pairs = [word] if len(word) == 1 else [word[i : i + 2] for i in range(len(word) - 1)]
             parts += [f'"{pair}"' for pair in pairs]
         else:

@@ -4,26 +4,25 @@ Three types, so that the type checker keeps an unchecked request away from a run
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from skillyard.core.phrases import RAN, Lang, Text
 from skillyard.core.result import Result, make_meta
 from skillyard.core.skill import Skill
 from skillyard.core.states import State
-from skillyard.core.values import Json
+from skillyard.core.values import NOTHING, Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """What somebody asked for. Nothing in it is checked yet."""
 
     name: str
     args: tuple[str, ...] = ()
-    params: Mapping[str, Json] = field(default_factory=dict)
+    params: Mapping[str, Json] = NOTHING
     action: str | None = None
-    context: Mapping[str, Json] = field(default_factory=dict)
+    context: Mapping[str, Json] = NOTHING
     timeout_seconds: float | None = None
     #: Someone can answer: a missing param is a question, not an error.
     interactive: bool = True
@@ -33,8 +32,7 @@ class Request:
     agent: str = "skills"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """A request that passed every check: the only thing a runner takes."""
 
     skill: Skill
@@ -42,21 +40,20 @@ class Call:
     run_id: str
     root: Path
     limit_seconds: float
-    params: Mapping[str, Json] = field(default_factory=dict)
+    params: Mapping[str, Json] = NOTHING
     args: tuple[str, ...] = ()
     action: str | None = None
-    context: Mapping[str, Json] = field(default_factory=dict)
+    context: Mapping[str, Json] = NOTHING
     output: Path | None = None
     strict: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a runner brings back from a call that worked."""
 
     data: Mapping[str, Json]
     says: Text = RAN
-    words: Mapping[str, Json] = field(default_factory=dict)
+    words: Mapping[str, Json] = NOTHING
     summary: str | None = None
     normalised: tuple[str, ...] = ()
     state: State = State.SUCCESS

@@ -1,24 +1,23 @@
 """What a run returns."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from skillyard.core.errors import ParamMissing, SkillError
 from skillyard.core.phrases import WAITING, Lang
 from skillyard.core.states import CACHED, MARKS, Mark, State
-from skillyard.core.values import Json
+from skillyard.core.values import NOTHING, Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(NamedTuple):
     """What a run returns, whichever runner ran it and whichever face asked."""
 
     agent: str
     state: State
     summary: str
-    data: Mapping[str, Json] = field(default_factory=dict)
-    meta: Mapping[str, Json] = field(default_factory=dict)
+    data: Mapping[str, Json] = NOTHING
+    meta: Mapping[str, Json] = NOTHING
 
     @property
     def ok(self) -> bool:

@@ -1,17 +1,12 @@
 """A skill as the catalog read it, and what it found on the way."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
-from skillyard.core.values import Json
-
-
-class Kind(StrEnum):
-    COMMAND = "command"
-    PROMPT = "prompt"
-    JSON = "json"
+from skillyard.core.kinds import Kind as Kind  # noqa: PLC0414  (part of what a skill is)
+from skillyard.core.values import NOTHING, Json
 
 
 class Severity(StrEnum):
@@ -26,8 +21,7 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing to know about a file: where, how bad, and what to do about it."""
 
     code: str
@@ -57,8 +51,7 @@ class ParamType(StrEnum):
     PATH = "path"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Param:
+class Param(NamedTuple):
     name: str
     required: bool = False
     type: ParamType = ParamType.STRING
@@ -71,8 +64,7 @@ class Param:
     option: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skill:
+class Skill(NamedTuple):
     """One skill, wherever it came from. The file is the truth; this is a reading of it."""
 
     name: str
@@ -89,7 +81,7 @@ class Skill:
     #: agents/<role>, for a skill that an agent.yaml declares.
     role: str = ""
     #: The whole frontmatter as written, known and unknown fields alike.
-    fields: Mapping[str, Json] = field(default_factory=dict)
+    fields: Mapping[str, Json] = NOTHING
     findings: tuple[Finding, ...] = ()
 
     @property

@@ -5,11 +5,9 @@ import sys
 import time
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self, TextIO, TypeAlias
+from typing import NamedTuple, Self, TextIO, TypeAlias
 
-from skillyard.core.envelope import as_block, as_json, as_text
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result, as_size
 from skillyard.core.values import Json
@@ -20,8 +18,7 @@ _FIRST_LINES = 5
 _TELL_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Style:
+class Style(NamedTuple):
     """How the person at the other end wants to see it."""
 
     json: bool = False
@@ -30,8 +27,7 @@ class Style:
     lang: Lang = Lang.EN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(NamedTuple):
     """Rows for people. The same things stand in the result's data for programs."""
 
     columns: Sequence[str]
@@ -40,8 +36,7 @@ class Table:
     empty: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(NamedTuple):
     """A page for people, line by line."""
 
     lines: Sequence[str]
@@ -60,15 +55,21 @@ def choose_lang(asked: str | None, env: Mapping[str, str] = os.environ) -> Lang:
 
 def show(result: Result, style: Style, out: TextIO, page: Page | None = None) -> None:
     """Print a result the way it was asked for; a page stands in for the envelope where people read."""
-    if style.json:
-        _write(out, as_json(result) + "\n")
-    elif isinstance(page, Table):
+    if isinstance(page, Table) and not style.json:
         show_table(page, out)
-    elif isinstance(page, Lines):
+    elif isinstance(page, Lines) and not style.json:
         _write(out, "".join(f"{_one_line(line)}\n" for line in page.lines))
     else:
-        encoding = "ascii" if style.ascii else (out.encoding or "utf-8")
-        _write(out, (as_block if style.block else as_text)(result, encoding) + "\n")
+        _write(out, _envelope(result, style, out) + "\n")
+
+
+def _envelope(result: Result, style: Style, out: TextIO) -> str:
+    from skillyard.core.envelope import as_block, as_json, as_text  # noqa: PLC0415  (a table needs none)
+
+    if style.json:
+        return as_json(result)
+    encoding = "ascii" if style.ascii else (out.encoding or "utf-8")
+    return (as_block if style.block else as_text)(result, encoding)
 
 
 def show_hint(result: Result, style: Style, err: TextIO) -> None:
@@ -124,7 +125,7 @@ def cell_width(text: str) -> int:
 
 def _one_line(text: str) -> str:
     """Nothing that a skill's text holds can move the cursor or fake a row."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def pass_through(result: Result, root: Path) -> Result:
@@ -132,7 +133,7 @@ def pass_through(result: Result, root: Path) -> Result:
     if result.data.get("type") == "prompt":
         return result
     data = {key: _inline_or_file(key, value, result, root) for key, value in result.data.items()}
-    return replace(result, data=data)
+    return result._replace(data=data)
 
 
 def _inline_or_file(key: str, value: Json, result: Result, root: Path) -> Json:

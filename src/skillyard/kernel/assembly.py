@@ -1,19 +1,20 @@
 """Builds the rest, each part when it is first needed."""
 
-import uuid
+import os
+import time
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.request import Request
-from skillyard.core.result import Result
 from skillyard.kernel.places import Places, find_places
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from skillyard.catalog.catalog import Catalog
+    from skillyard.core.request import Request
+    from skillyard.core.result import Result
     from skillyard.runtime.pipeline import Runtime
     from skillyard.store.runs import Runs
 
@@ -37,7 +38,7 @@ class Yard:
         from skillyard.catalog.roots import list_roots
 
         roots = list_roots(self.places.project, self.places.user_home, self.places.own_home)
-        return Catalog(roots=roots, index=Index(self.places.index), uses=self._uses)
+        return Catalog(roots=roots, index=Index(self.places.index_file), uses=self._uses)
 
     @cached_property
     def runs(self) -> "Runs":
@@ -56,17 +57,22 @@ class Yard:
             sandbox=LocalSandbox(),
             runs=self.runs,
             root=self.root,
-            new_id=lambda: uuid.uuid4().hex,
+            new_id=new_run_id,
         )
 
     def _uses(self) -> Mapping[str, int]:
         return self.runs.uses() if self.places.database.exists() else {}
 
 
+def new_run_id() -> str:
+    """Unique, and in the order of time as text: lists sort themselves."""
+    return f"{time.time_ns() // 1_000_000:011x}{os.urandom(6).hex()}"
+
+
 def open_yard() -> Yard:
     return Yard(find_places())
 
 
-def run(request: Request) -> Result:
+def run(request: "Request") -> "Result":
     """Run one skill of the project that the working directory belongs to."""
     return open_yard().runtime.run(request)

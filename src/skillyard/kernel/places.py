@@ -3,14 +3,13 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from skillyard.catalog.roots import find_project
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Places(NamedTuple):
     """Passed in everywhere; only this module looks at the environment for it."""
 
     #: None in the home folder and above, which are nobody's project.
@@ -23,7 +22,7 @@ class Places:
         return self.own_home / "state.db"
 
     @property
-    def index(self) -> Path:
+    def index_file(self) -> Path:
         return self.own_home / "cache" / "index.db"
 
 

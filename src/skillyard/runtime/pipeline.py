@@ -5,9 +5,9 @@ The only place where errors become results. Bugs still raise.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from skillyard.catalog.catalog import Catalog
 from skillyard.core.errors import ParamMissing, SkillError
@@ -21,8 +21,7 @@ from skillyard.sandbox.launch import Sandbox
 from skillyard.store.runs import RUNNING, Run, Runs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class Runtime(NamedTuple):
     """Everything that a run needs, passed in: nothing here looks at the world by itself."""
 
     catalog: Catalog

@@ -3,15 +3,14 @@
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from skillyard.core.values import Json
+from skillyard.core.values import NOTHING, Json
 
 RUNNING = "running"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(NamedTuple):
     """One row. `state` is `running` until the result is there."""
 
     id: str
@@ -21,9 +20,9 @@ class Run:
     state: str
     started: float
     seconds: float | None = None
-    request: Mapping[str, Json] = field(default_factory=dict)
-    launch: Mapping[str, Json] = field(default_factory=dict)
-    result: Mapping[str, Json] = field(default_factory=dict)
+    request: Mapping[str, Json] = NOTHING
+    launch: Mapping[str, Json] = NOTHING
+    result: Mapping[str, Json] = NOTHING
     log: str = ""
 
 
@@ -83,7 +82,7 @@ class Runs:
 
 
 def _text(value: Mapping[str, Json]) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, default=dict)
 
 
 def _run(row: tuple[str, str, str, str, str, float, float | None, str, str, str, str]) -> Run:

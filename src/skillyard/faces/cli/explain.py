@@ -1,31 +1,31 @@
-"""skillyard explain"""
+"""Explain a name: who answers to it here and in each agent, and why.
+
+example:
+  skillyard explain markdown-converter
+"""
 
 from collections.abc import Iterator
-
-import click
+from functools import partial
 
 from skillyard.catalog.explain import Explanation, explain
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
-from skillyard.faces.cli.answer import Answer, answering
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.faces.cli.entries import display_name
 from skillyard.faces.present import Lines
 from skillyard.kernel.assembly import open_yard
 
 
-@click.command("explain")
-@click.argument("name")
-@answering
-def command(name: str) -> Answer:
-    """Explain a name: who answers to it here and in each agent, and why.
+def arguments(parser: Parser) -> None:
+    parser.add_argument("name", help="folder, name or title of a skill")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
 
-    \b
-    Example:
-      skillyard explain markdown-converter
-    """
+
+def _answer(options: Options) -> Answer:
     yard = open_yard()
     yard.catalog.sync()
-    plain = name.removeprefix("@")
+    plain = options.name.removeprefix("@")
     found = explain(yard.catalog, plain, yard.places.project, yard.places.user_home)
     candidates: list[Json] = [
         {"name": display_name(c.entry), "path": c.entry.file, "wins": c.wins, "why": c.why} for c in found.candidates

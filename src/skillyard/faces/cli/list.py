@@ -1,28 +1,36 @@
-"""skillyard list"""
+"""List the skills that can be used here.
 
-import click
+examples:
+  skillyard list
+  skillyard list --json
+"""
+
+from functools import partial
 
 from skillyard.core.phrases import Text
-from skillyard.faces.cli.answer import Answer, answering
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.faces.cli.entries import as_row, as_skill_data
-from skillyard.faces.present import Table
+from skillyard.faces.present import Progress, Table
 from skillyard.kernel.assembly import open_yard
 
 
-@click.command("list")
-@answering
-def command() -> Answer:
-    """List the skills that can be used here."""
-    yard = open_yard()
-    yard.catalog.sync()
-    entries = yard.catalog.list()
+def arguments(parser: Parser) -> None:
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    catalog = open_yard().catalog
+    with Progress("reading skills") as progress:
+        catalog.sync(progress)
+    entries = catalog.list()
     return Answer(
         summary=Text("共 {count} 个技能", "{count} skills"),
         words={"count": len(entries)},
-        data={"skills": [as_skill_data(entry, yard.catalog) for entry in entries]},
+        data={"skills": [as_skill_data(entry, catalog) for entry in entries]} if options.json else {},
         page=Table(
             columns=("name", "kind", "where", "description"),
-            rows=[as_row(entry, yard.catalog) for entry in entries],
-            empty="No skills here yet. Put one in .claude/skills/, or see `skillyard new --help`.",
+            rows=[] if options.json else [as_row(entry, catalog) for entry in entries],
+            empty="No skills here yet: put one into .claude/skills/.",
         ),
     )

@@ -5,9 +5,9 @@ import sqlite3
 import sys
 from typing import NamedTuple
 
-import click
-
-from skillyard.faces.cli.answer import AGENT, as_skill_error, finish, style_of
+from skillyard import __version__
+from skillyard.faces.cli.command import USAGE, Parser, as_skill_error, make_parser, show_failure
+from skillyard.faces.present import Style, choose_lang
 
 _ROOM = "skillyard.faces.cli."
 
@@ -29,50 +29,60 @@ COMMANDS = {
     "runs": Listed("runs", "Show what ran."),
 }
 
+_HELP = """\
+usage: skillyard COMMAND …
 
-class LazyGroup(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
-        return list(COMMANDS)
+Find, check and run agent skills, with one typed result.
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
-        listed = COMMANDS.get(cmd_name)
-        if listed is None:
-            return None
-        command: click.Command = importlib.import_module(_ROOM + listed.module).command
-        return command
+commands:
+{commands}
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, listed.says) for name, listed in COMMANDS.items()])
+examples:
+  skillyard list
+  skillyard search markdown
+  skillyard run @markdown-converter README.md
+
+`skillyard COMMAND --help` tells more about each; `skillyard --version` tells the version.
+"""
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="skillyard", message="skillyard %(version)s")
-def skillyard() -> None:
-    """Find, check and run agent skills, with one typed result.
+def parser_of(name: str) -> Parser:
+    return make_parser(name, importlib.import_module(_ROOM + COMMANDS[name].module))
 
-    \b
-    Examples:
-      skillyard list
-      skillyard search markdown
-      skillyard run @markdown-converter README.md
-    """
+
+def help_text() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    return _HELP.format(commands="\n".join(f"  {name:<{width}}{says}" for name, (_, says) in COMMANDS.items()))
 
 
 def main() -> None:
     try:
-        skillyard.main(standalone_mode=True)
+        _main(sys.argv[1:])
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has left; nothing more to say
         raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("\nstopped\n")
+        raise SystemExit(130) from None
     except (OSError, sqlite3.Error) as error:
-        from skillyard.core.result import error_result, make_meta
+        show_failure(as_skill_error(error), Style(json="--json" in sys.argv, lang=choose_lang(None)))
+        raise SystemExit(1) from None
 
-        style = style_of("--json" in sys.argv, None, "--ascii" in sys.argv, None)
-        from datetime import UTC, datetime
 
-        meta = make_meta(AGENT, 0.0, datetime.now(UTC))
-        finish(error_result(as_skill_error(error), AGENT, style.lang, meta), style)
+def _main(words: list[str]) -> None:
+    ours = [word for word in words[:1] if word in {"--json", "--ascii"}]
+    name, rest = (words[len(ours) : len(ours) + 1] or ["--help"])[0], words[len(ours) + 1 :]
+    if name in {"-h", "--help", "help"}:
+        sys.stdout.write(help_text())
+    elif name in {"-V", "--version", "version"}:
+        sys.stdout.write(f"skillyard {__version__}\n")
+    elif name in COMMANDS:
+        options = parser_of(name).parse_args(ours + rest)
+        options.answer(options)
+    else:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, COMMANDS, n=1)
+        sys.stderr.write(f"skillyard: no command {name!r}" + (f"; did you mean {close[0]!r}?" if close else "") + "\n")
+        sys.stderr.write("Try 'skillyard --help'.\n")
+        raise SystemExit(USAGE)

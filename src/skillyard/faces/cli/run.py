@@ -1,44 +1,39 @@
-"""skillyard run"""
+"""Run a skill and print one result.
 
-import click
+Options of ours stand before the skill's name; everything after it is for the skill.
+
+examples:
+  skillyard run @markdown-converter README.md
+  skillyard run --json @csv-summary sales.csv
+"""
+
+import argparse
+from typing import NoReturn
 
 from skillyard.core.request import Request
-from skillyard.faces.cli.answer import finish, output_options, style_of
+from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, style_of
 from skillyard.faces.present import pass_through
 from skillyard.kernel.assembly import open_yard
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@output_options
-@click.option("--timeout", type=float, help="Seconds that the run may take.")
-@click.option("--non-interactive", is_flag=True, help="A missing param is an error, not a question.")
-@click.argument("name")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def command(
-    name: str,
-    args: tuple[str, ...],
-    timeout: float | None,
-    non_interactive: bool,
-    json_: bool,
-    format_: str | None,
-    ascii_: bool,
-    lang: str | None,
-) -> None:
-    """Run a skill and print one result.
+def arguments(parser: Parser) -> None:
+    parser.add_argument("name", help="@name of a skill")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds that the run may take")
+    parser.add_argument("--non-interactive", action="store_true", help="a missing param is an error, not a question")
+    add_output_options(parser)
+    parser.set_defaults(answer=_answer)
 
-    \b
-    Examples:
-      skillyard run @markdown-converter README.md
-      skillyard run --json @word-count notes.txt
-    """
-    style = style_of(json_, format_, ascii_, lang)
+
+def _answer(options: Options) -> NoReturn:
+    style = style_of(options)
     yard = open_yard()
     request = Request(
-        name=name.removeprefix("@"),
-        args=args,
-        timeout_seconds=timeout,
-        interactive=not non_interactive,
+        name=options.name.removeprefix("@"),
+        args=tuple(options.args),
+        timeout_seconds=options.timeout,
+        interactive=not options.non_interactive,
         lang=style.lang,
     )
     result = yard.runtime.run(request)
-    finish(result if style.json else pass_through(result, yard.root), style)
+    show_and_exit(result if style.json else pass_through(result, yard.root), style)

@@ -1,32 +1,37 @@
-"""skillyard runs"""
+"""Show what ran.
+
+examples:
+  skillyard runs
+  skillyard runs show 4cf6f635
+"""
 
 from datetime import UTC, datetime
-
-import click
+from functools import partial
 
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
-from skillyard.faces.cli.answer import Answer, answering
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive
 from skillyard.faces.present import Table
 from skillyard.kernel.assembly import open_yard
 from skillyard.store.runs import Run
 
 
-@click.group("runs", invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
-    """Show what ran."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_runs)
+def arguments(parser: Parser) -> None:
+    parser.set_defaults(answer=partial(answer_with, _list), limit=20)
+    commands = parser.add_subparsers(metavar="list | show")
+    listing = commands.add_parser("list", help="the latest runs")
+    listing.add_argument("--limit", type=positive, default=20, help="how many, the latest first (20)")
+    listing.set_defaults(answer=partial(answer_with, _list))
+    showing = commands.add_parser("show", help="everything that is known of a run")
+    showing.add_argument("run_id", metavar="ID", help="the id, or how it starts")
+    showing.set_defaults(answer=partial(answer_with, _show))
+    for each in (parser, listing, showing):
+        add_output_options(each)
 
 
-@command.command("list")
-@click.option("--limit", default=20, show_default=True, help="How many, the latest first.")
-@answering
-def list_runs(limit: int = 20) -> Answer:
-    """List the latest runs."""
-    runs = open_yard().runs.list(limit)
+def _list(options: Options) -> Answer:
+    runs = open_yard().runs.list(options.limit)
     return Answer(
         summary=Text("共 {count} 次运行", "{count} runs"),
         words={"count": len(runs)},
@@ -39,14 +44,10 @@ def list_runs(limit: int = 20) -> Answer:
     )
 
 
-@command.command("show")
-@click.argument("run_id")
-@answering
-def show_run(run_id: str) -> Answer:
-    """Show everything that is known of a run."""
-    run = open_yard().runs.find(run_id)
+def _show(options: Options) -> Answer:
+    run = open_yard().runs.find(options.run_id)
     if run is None:
-        raise InvalidArgs(f"no run {run_id!r} here; `skillyard runs` lists them")
+        raise InvalidArgs(f"no run {options.run_id!r} here; `skillyard runs` lists them")
     return Answer(summary=Text("运行记录: {id}", "run {id}"), words={"id": run.id}, data={"runs": [as_run_data(run)]})
 
 

@@ -1,34 +1,36 @@
-"""skillyard search"""
+"""Search the skills by name, description and tags.
 
-import click
+examples:
+  skillyard search markdown
+  skillyard search 周报 --json
+"""
+
+from functools import partial
 
 from skillyard.core.phrases import Text
-from skillyard.faces.cli.answer import Answer, answering
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive
 from skillyard.faces.cli.entries import as_skill_data, display_name
-from skillyard.faces.present import Table
+from skillyard.faces.present import Progress, Table
 from skillyard.kernel.assembly import open_yard
 
 
-@click.command("search")
-@click.argument("query", nargs=-1, required=True)
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="How many, the best first.")
-@answering
-def command(query: tuple[str, ...], limit: int) -> Answer:
-    """Search the skills by name, description and tags.
+def arguments(parser: Parser) -> None:
+    parser.add_argument("query", nargs="+", help="words that must all occur; the last letters may be missing")
+    parser.add_argument("--limit", type=positive, default=20, help="how many, the best first (20)")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
 
-    \b
-    Examples:
-      skillyard search markdown
-      skillyard search 周报 --json
-    """
-    yard = open_yard()
-    yard.catalog.sync()
-    wanted = " ".join(query)
-    hits = yard.catalog.search(wanted, limit)
+
+def _answer(options: Options) -> Answer:
+    catalog = open_yard().catalog
+    with Progress("reading skills") as progress:
+        catalog.sync(progress)
+    wanted = " ".join(options.query)
+    hits = catalog.search(wanted, options.limit)
     return Answer(
         summary=Text("找到 {count} 个技能: {query}", "{count} skills match: {query}"),
         words={"count": len(hits), "query": wanted},
-        data={"skills": [{**as_skill_data(hit.entry, yard.catalog), "snippet": hit.snippet} for hit in hits]},
+        data={"skills": [{**as_skill_data(hit.entry, catalog), "snippet": hit.snippet} for hit in hits]},
         page=Table(
             columns=("name", "kind", "description"),
             rows=[(display_name(hit.entry), str(hit.entry.kind), hit.snippet) for hit in hits],

@@ -1,31 +1,31 @@
-"""skillyard show"""
+"""Show everything that is known of a skill.
+
+examples:
+  skillyard show @markdown-converter
+  skillyard show markdown-converter --json
+"""
 
 from collections.abc import Iterator
-
-import click
+from functools import partial
 
 from skillyard.core.phrases import Text
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
-from skillyard.faces.cli.answer import Answer, answering
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.faces.present import Lines
 from skillyard.kernel.assembly import Yard, open_yard
 
 
-@click.command("show")
-@click.argument("name")
-@answering
-def command(name: str) -> Answer:
-    """Show everything that is known of a skill.
+def arguments(parser: Parser) -> None:
+    parser.add_argument("name", help="folder, name or title of a skill; role/name for a role's")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
 
-    \b
-    Examples:
-      skillyard show @markdown-converter
-      skillyard show markdown-converter --json
-    """
+
+def _answer(options: Options) -> Answer:
     yard = open_yard()
     yard.catalog.sync()
-    skill = yard.catalog.resolve(name.removeprefix("@"))
+    skill = yard.catalog.resolve(options.name.removeprefix("@"))
     data = as_full_data(skill, yard)
     return Answer(
         summary=Text("技能: {name}", "skill: {name}"),

@@ -1,20 +1,23 @@
-"""skillyard sync"""
+"""Read the skill folders and say what changed.
 
-import click
+Every other command does this by itself; `sync` shows what it found.
+"""
+
+from functools import partial
 
 from skillyard.core.phrases import Text
-from skillyard.faces.cli.answer import Answer, answering
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.faces.present import Progress, Table
 from skillyard.kernel.assembly import open_yard
 
 
-@click.command("sync")
-@answering
-def command() -> Answer:
-    """Read the skill folders and say what changed.
+def arguments(parser: Parser) -> None:
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
 
-    Every other command does this by itself; `sync` shows what it found.
-    """
+
+def _answer(options: Options) -> Answer:
+    del options
     yard = open_yard()
     with Progress("reading skills") as progress:
         changes = yard.catalog.sync(progress)

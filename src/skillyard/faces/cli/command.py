@@ -1,0 +1,127 @@
+"""What every command has in common: its options, how it is shown, and how it ends."""
+
+import argparse
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError
+from skillyard.core.phrases import Text
+from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces import present
+
+#: The agent of commands that run no skill and no script.
+AGENT = "skillyard"
+USAGE = 2
+
+Options: TypeAlias = argparse.Namespace
+
+
+class Answer(NamedTuple):
+    """What a command gives back: a result for programs, and where there is more to see, a page for people."""
+
+    summary: Text
+    words: Mapping[str, object]
+    data: Mapping[str, Json]
+    page: present.Page | None = None
+    state: State = State.SUCCESS
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with usage errors that a program can read too."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        if "--json" in sys.argv:
+            style = present.Style(json=True)
+            show_failure(InvalidArgs(message, details={"usage": self.format_usage()}), style)
+        else:
+            sys.stderr.write(f"{self.format_usage()}{self.prog}: {message}\nTry '{self.prog} --help'.\n")
+        raise SystemExit(USAGE)
+
+
+def make_parser(name: str, module: ModuleType) -> Parser:
+    """The parser of one command: its module's docstring is its help, its `arguments` its options."""
+    parser = Parser(prog=f"skillyard {name}", description=module.__doc__)
+    module.arguments(parser)
+    return parser
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="one JSON envelope on stdout and nothing else")
+    group.add_argument("--format", choices=["text", "block"], help="layout of a result")
+    group.add_argument("--ascii", action="store_true", help="nothing but ASCII")
+    group.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")
+
+
+def style_of(options: Options) -> present.Style:
+    return present.Style(
+        json=options.json,
+        block=options.format == "block",
+        ascii=options.ascii,
+        lang=present.choose_lang(options.lang),
+    )
+
+
+def answer_with(ask: Callable[[Options], Answer], options: Options) -> NoReturn:
+    """Ask, show, exit. Expected failures are shown as results."""
+    style = style_of(options)
+    started, moment = time.monotonic(), datetime.now(UTC)
+    try:
+        answer = ask(options)
+    except SkillError as error:
+        show_failure(error, style)
+        raise SystemExit(1) from None
+    result = Result(
+        agent=AGENT,
+        state=answer.state,
+        summary=answer.summary.fill(style.lang, **answer.words),
+        data=answer.data,
+        meta=make_meta(AGENT, time.monotonic() - started, moment),
+    )
+    show_and_exit(result, style, answer.page)
+
+
+def show_and_exit(result: Result, style: present.Style, page: present.Page | None = None) -> NoReturn:
+    present.show(result, style, sys.stdout, page)
+    present.show_hint(result, style, sys.stderr)
+    sys.stdout.flush()
+    raise SystemExit(result.exit_code)
+
+
+def show_failure(error: SkillError, style: present.Style) -> None:
+    meta = make_meta(AGENT, 0.0, datetime.now(UTC))
+    result = error_result(error, AGENT, style.lang, meta)
+    present.show(result, style, sys.stdout)
+    present.show_hint(result, style, sys.stderr)
+
+
+def as_skill_error(error: OSError | sqlite3.Error) -> SkillError:
+    """A disk that is full, a folder that is not ours: said plainly, with where."""
+    if isinstance(error, PermissionError):
+        return PermissionDenied(f"{error.filename or 'a file'}: {error.strerror}")
+    if isinstance(error, OSError) and error.filename:
+        return RuntimeFailed(f"{error.filename}: {error.strerror}")
+    return RuntimeFailed(str(error))
+
+
+def positive(text: str) -> int:
+    """An argument type: a whole number above zero."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+def words_of(values: Sequence[str]) -> str:
+    return " ".join(values)
