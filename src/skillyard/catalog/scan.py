@@ -29,16 +29,18 @@ class Changes(NamedTuple):
 def scan(index: Index, root: Root, progress: Progress | None = None) -> Changes:
     """Stat every known skill, read those that differ. Readers of the index see all of it or none."""
     name, now_ns = str(root.path), time.time_ns()
-    known = index.known_files(name)
     known_folders = index.known_folders(name)
     found = _survey_roles(root.path) if root.roles else survey(root.path, known_folders, now_ns)
-    changed = [file for file, stamp in found.skills.items() if file not in known or known[file][0] != stamp]
-    gone = [file for file in known if file not in found.skills]
-    if not changed and not gone and not _moved(found.folders, known_folders):
-        return Changes(left_out=tuple(found.left_out))
-    digests: dict[str, str] = {}
+    left_out = tuple(found.left_out)
+    if not _differs(index.known_files(name), found) and not _moved(found.folders, known_folders):
+        return Changes(left_out=left_out)
     with index.writing():
+        # Asked again under the lock: another process may just have done the same work.
+        known = index.known_files(name)
+        changed = [file for file, stamp in found.skills.items() if file not in known or known[file][0] != stamp]
+        gone = [file for file in known if file not in found.skills]
         index.forget(name, [*gone, *(file for file in changed if file in known)])
+        digests: dict[str, str] = {}
         for position, file in enumerate(changed, 1):
             digests[file] = _store(index, root, file, _trusted(found.skills[file], now_ns))
             if progress:
@@ -48,8 +50,12 @@ def scan(index: Index, root: Root, progress: Progress | None = None) -> Changes:
         added=tuple(file for file in changed if file not in known),
         updated=tuple(file for file in changed if file in known and known[file][1] != digests[file]),
         removed=tuple(gone),
-        left_out=tuple(found.left_out),
+        left_out=left_out,
     )
+
+
+def _differs(known: dict[str, tuple[Stamp, str]], found: Survey) -> bool:
+    return known.keys() != found.skills.keys() or any(known[file][0] != stamp for file, stamp in found.skills.items())
 
 
 def _survey_roles(folder: Path) -> Survey:

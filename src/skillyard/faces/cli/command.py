@@ -1,6 +1,7 @@
 """What every command has in common: its options, how it is shown, and how it ends."""
 
 import argparse
+import os
 import sqlite3
 import sys
 import time
@@ -33,11 +34,19 @@ class Answer(NamedTuple):
     state: State = State.SUCCESS
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """A width of our own: argparse would import shutil for it, for each argument that is added."""
+
+    def __init__(self, prog: str) -> None:
+        columns = os.environ.get("COLUMNS", "")
+        super().__init__(prog, width=int(columns) if columns.isdigit() else 100)
+
+
 class Parser(argparse.ArgumentParser):
     """argparse, with usage errors that a program can read too."""
 
     def __init__(self, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", _Help)
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
