@@ -1,0 +1,51 @@
+"""Measures, prints, and with --record writes docs/reference/performance.md."""
+
+import argparse
+import platform
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import catalog, reader, start
+from bench.figures import Figure
+
+GROUPS = {"start": start, "reader": reader, "catalog": catalog}
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
+HEAD = """\
+# Performance
+
+Written by `./dev bench --record`: each figure is a ratio taken in one run, turn by turn, on one machine, because
+seconds on a busy machine say little. Goals are those of the issues. Nothing here gates a build.
+
+Last recorded {date} on {machine}, Python {python}.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
+    parser.add_argument("groups", nargs="*", help=f"which of {', '.join(GROUPS)}; all where none is named")
+    parser.add_argument("--record", action="store_true", help="write the page in docs/reference")
+    options = parser.parse_args()
+    if unknown := set(options.groups) - set(GROUPS):
+        parser.error(f"no group {', '.join(sorted(unknown))}")
+    lines: list[str] = []
+    missed: list[Figure] = []
+    for name in options.groups or GROUPS:
+        lines += [f"\n## {name}\n", "| what | measured | goal | met |", "| --- | --- | --- | --- |"]
+        print("\n".join(lines[-3:]), flush=True)
+        with tempfile.TemporaryDirectory(prefix="skillyard-bench-") as folder:
+            for figure in GROUPS[name].measure(Path(folder)):
+                lines.append(figure.as_row())
+                print(lines[-1], flush=True)
+                missed += [] if figure.met else [figure]
+    if options.record:
+        machine = f"{platform.system()} {platform.machine()}"
+        head = HEAD.format(date=datetime.now(UTC).date(), machine=machine, python=platform.python_version())
+        PAGE.write_text(head + "\n".join(lines) + "\n", "utf-8")
+    if missed:
+        print(f"\n{len(missed)} goals missed", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
