@@ -35,7 +35,7 @@ def _against_peers(folder: Path) -> Iterator[Figure]:
 def _ten_thousand(folder: Path) -> Iterator[Figure]:
     project, env = make_project(folder, 10_000), make_env(folder)
     home = Path(env["SKILLYARD_HOME"])
-    listing = [SKILLYARD, "list"]
+    listing: list[str | Path] = [SKILLYARD, "list"]
     cold: list[float] = []
     for _ in range(3):
         shutil.rmtree(home, ignore_errors=True)

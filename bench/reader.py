@@ -3,16 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import strictyaml
 import yaml
 
 from bench.figures import Figure, interleaved
 from bench.ground import make_project
 from skillyard.catalog.manifest import parse_skill
-
-try:
-    import strictyaml
-except ImportError:  # only `./dev bench` installs it
-    strictyaml = None
 
 
 def measure(folder: Path) -> Iterator[Figure]:
@@ -28,18 +24,13 @@ def measure(folder: Path) -> Iterator[Figure]:
         for block in blocks:
             yaml.load(block, Loader=yaml.CSafeLoader)
 
-    cases = {"ours": ours, "bare": bare}
-    if strictyaml is not None:
+    def strict() -> None:
+        for block in blocks[:60]:
+            strictyaml.load(block)
 
-        def strict() -> None:
-            for block in blocks[:60]:
-                strictyaml.load(block)
-
-        cases["strict"] = strict
-    taken = interleaved(cases, rounds=9)
+    taken = interleaved({"ours": ours, "bare": bare, "strict": strict}, rounds=9)
     yield Figure(
         "reading a SKILL.md against a bare CSafeLoader on its block", taken["ours"] / taken["bare"], at_most=1.5
     )
-    if "strict" in taken:
-        what = "strictyaml on its block against reading a SKILL.md"
-        yield Figure(what, taken["strict"] * len(blocks) / 60 / taken["ours"], at_least=15)
+    what = "strictyaml on its block against reading a SKILL.md"
+    yield Figure(what, taken["strict"] * len(blocks) / 60 / taken["ours"], at_least=15)
