@@ -97,7 +97,7 @@ class MetadataMissing(SkillError):
 
 
 class ParamMissing(SkillError):
-    """Carries what is needed to ask for it."""
+    """Carries what is needed to ask for it; a skill that only says so itself gives nothing to ask for."""
 
     recoverable = True
     says = Text("参数不足: 需要 {names}", "missing params: {names}")
@@ -108,10 +108,14 @@ class ParamMissing(SkillError):
         required: tuple[str, ...],
         optional: tuple[str, ...] = (),
         prompts: Mapping[str, str] | None = None,
+        *,
+        told: str = "",
+        details: Mapping[str, Json] | None = None,
     ) -> None:
         quoted = ", ".join(f"'{name}'" for name in required)
         plural = "s" if len(required) > 1 else ""
-        super().__init__(f"Required parameter{plural} {quoted} not provided", names=", ".join(required))
+        msg = told or f"Required parameter{plural} {quoted} not provided"
+        super().__init__(msg, details=details, names=", ".join(required) or told)
         self.required = required
         self.optional = optional
         self.prompts = prompts or {}

@@ -19,15 +19,26 @@ class Request(NamedTuple):
     """What somebody asked for. Nothing in it is checked yet."""
 
     name: str
+    #: The words after the name, as they came.
     args: tuple[str, ...] = ()
+    #: The same by name, from callers that have them so.
     params: Mapping[str, Json] = NOTHING
+    #: A program that the skill ships, instead of its command.
+    script: str = ""
     action: str | None = None
     context: Mapping[str, Json] = NOTHING
     timeout_seconds: float | None = None
+    #: The limit over everything, where the caller set none: S0's 90 seconds for a Task.
+    deadline_seconds: float | None = None
     #: Someone can answer: a missing param is a question, not an error.
     interactive: bool = True
+    #: A person typed it, in this folder: the paths they name may lie outside the project.
+    typed_in: Path | None = None
     #: Refuse the usual variants of S3 instead of reading them.
     strict: bool = False
+    #: The person asked for no sandbox, on the command line.
+    sandboxed: bool = True
+    stdin: bytes = b""
     lang: Lang = Lang.EN
     agent: str = "skills"
 
@@ -42,9 +53,14 @@ class Call(NamedTuple):
     limit_seconds: float
     params: Mapping[str, Json] = NOTHING
     args: tuple[str, ...] = ()
+    script: str = ""
     action: str | None = None
     context: Mapping[str, Json] = NOTHING
-    output: Path | None = None
+    #: What `{output}` stands for, relative to the root; a folder where it ends in a slash.
+    output: str = ""
+    #: Paths that the caller named, and so may be read.
+    named_paths: tuple[Path, ...] = ()
+    stdin: bytes = b""
     strict: bool = False
 
 
@@ -54,6 +70,7 @@ class Outcome(NamedTuple):
     data: Mapping[str, Json]
     says: Text = RAN
     words: Mapping[str, Json] = NOTHING
+    #: The program's own words, which win over ours.
     summary: str | None = None
     normalised: tuple[str, ...] = ()
     state: State = State.SUCCESS

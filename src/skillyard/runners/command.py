@@ -1,44 +1,67 @@
 """Command skills: the `command` of SKILL.md, filled in and started without a shell."""
 
-from pathlib import Path
+import time
 
+from skillyard.core.errors import InvalidCommand
 from skillyard.core.phrases import RAN, RAN_TO
 from skillyard.core.request import Call, Outcome
-from skillyard.core.result import as_size
 from skillyard.core.values import Json
+from skillyard.runners.interpreters import find_program, interpreter_of
 from skillyard.runners.printed import as_printed
-from skillyard.runners.program import check_exit, environment, find_program
+from skillyard.runners.program import BOX, check_exit, environment, written
 from skillyard.runners.template import SLOT, fill, split
-from skillyard.sandbox.launch import Launch, Sandbox
-
-OUTPUT_FOLDER = "mybox/output"
+from skillyard.sandbox.launch import Exit, Launch, Sandbox
 
 
 def plan(call: Call) -> Launch:
     words = tuple(_in_skill(word, call) for word in split(call.skill.command))
     options = frozenset(param.name for param in call.skill.params if param.option)
-    filled = fill(words, _values(call), options)
+    program, *rest = fill(words, _values(call), options)
     return Launch(
-        argv=(find_program(filled[0], call.skill.folder), *filled[1:]),
+        argv=(*_start(program, call), *rest),
         cwd=call.root,
         env=environment(call),
+        stdin=call.stdin,
         limit_seconds=call.limit_seconds,
     )
 
 
 def run(call: Call, sandbox: Sandbox) -> Outcome:
     launch = plan(call)
-    (call.root / OUTPUT_FOLDER).mkdir(parents=True, exist_ok=True)
+    _make_box(call)
+    started_ns = time.time_ns() - 20_000_000  # a file's stamp may be a tick of the clock behind
     ended = sandbox(launch)
     check_exit(call, ended)
-    printed, _ = as_printed(ended.stdout)
-    written = _written(call)
-    data: dict[str, Json] = {"skill": call.asked_as, **written, **printed}
+    return outcome(call, ended, started_ns)
+
+
+def outcome(call: Call, ended: Exit, started_ns: int) -> Outcome:
+    """What it printed and wrote, as data."""
+    printed, envelope = as_printed(ended.stdout)
+    data: dict[str, Json] = {"skill": call.asked_as, **written(call, started_ns), **printed}
     label = call.skill.title or call.asked_as
+    if envelope is not None:
+        return Outcome(data=data, summary=envelope.summary, state=envelope.state)
     path = data.get("output_path")
     if isinstance(path, str):
         return Outcome(data=data, says=RAN_TO, words={"label": label, "path": path})
     return Outcome(data=data, says=RAN, words={"label": label})
+
+
+def _make_box(call: Call) -> None:
+    for folder in ("output", "workspace", "temp"):
+        (call.root / BOX / folder).mkdir(parents=True, exist_ok=True)
+
+
+def _start(program: str, call: Call) -> tuple[str, ...]:
+    """The skill's own program by its interpreter or as it is, else one of the machine's."""
+    own = call.root / program
+    if not own.is_relative_to(call.skill.folder) or not own.is_file():
+        return (find_program(program),)
+    try:
+        return (*interpreter_of(own), program)
+    except InvalidCommand:
+        return (str(own),)
 
 
 def _in_skill(word: str, call: Call) -> str:
@@ -46,7 +69,8 @@ def _in_skill(word: str, call: Call) -> str:
     if SLOT.search(word) or word.startswith(("-", "/")):
         return word
     own = call.skill.folder / word
-    if not own.is_file():
+    exists = own.exists() if "/" in word else own.is_file()
+    if not exists or not own.resolve().is_relative_to(call.skill.folder.resolve()):
         return word
     return str(own.relative_to(call.root)) if own.is_relative_to(call.root) else str(own)
 
@@ -54,18 +78,8 @@ def _in_skill(word: str, call: Call) -> str:
 def _values(call: Call) -> dict[str, str]:
     values = {name: _as_argument(value) for name, value in call.params.items() if value is not None}
     folder = str(call.skill.folder)
-    output = str(call.output) if call.output else f"{OUTPUT_FOLDER}/"
-    return {"output": output, "skill": folder, "baseDir": folder, "CLAUDE_SKILL_DIR": folder, **values}
+    return {**values, "output": call.output, "skill": folder, "baseDir": folder, "CLAUDE_SKILL_DIR": folder}
 
 
 def _as_argument(value: Json) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _written(call: Call) -> dict[str, Json]:
-    if call.output is None:
-        return {}
-    target = call.root / call.output
-    if not target.is_file():
-        return {}
-    return {"output_path": Path(call.output).as_posix(), "output_size": as_size(target.stat().st_size)}

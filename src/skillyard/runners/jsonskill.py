@@ -3,77 +3,93 @@
 import json
 from collections.abc import Mapping
 
-from skillyard.core.errors import InvalidParam, ParamMissing, PermissionDenied, RuntimeFailed, SkillError
+from skillyard.core.errors import (
+    InvalidParam,
+    OutputTooLarge,
+    ParamMissing,
+    PermissionDenied,
+    RuntimeFailed,
+    SkillError,
+    Timeout,
+)
 from skillyard.core.phrases import RAN
 from skillyard.core.request import Call, Outcome
-from skillyard.core.values import Json, check_value
-from skillyard.runners.program import check_exit, environment, find_program, quoted
-from skillyard.sandbox.launch import Launch, Sandbox
+from skillyard.core.result import as_size, meaningful
+from skillyard.runners.interpreters import interpreter_of
+from skillyard.runners.program import environment
+from skillyard.runners.responses import Response, read_response
+from skillyard.sandbox.launch import Exit, Launch, Sandbox
 
 
 def plan(call: Call) -> Launch:
-    entry = str(call.skill.folder / call.skill.entry)
+    folder = call.skill.folder
+    entry = folder / call.skill.entry
+    if not entry.resolve().is_relative_to(folder.resolve()):
+        raise PermissionDenied(f"{call.skill.entry} leads out of {folder}")
+    if not entry.is_file():
+        raise RuntimeFailed(f"the entry {call.skill.entry} is missing in {folder}")
     request = {"action": call.action, "params": call.params, "context": call.context}
     return Launch(
-        argv=(find_program("python3", call.skill.folder), entry),
-        cwd=call.skill.folder if call.skill.role else call.root,
+        argv=(*interpreter_of(entry), str(entry)),
+        cwd=folder if call.skill.role else call.root,
         env=environment(call),
         stdin=json.dumps(request, ensure_ascii=False, default=dict).encode(),
         limit_seconds=call.limit_seconds,
     )
 
 
+def respond(call: Call, sandbox: Sandbox) -> Response:
+    """S3's response itself, for `execute_skill`."""
+    return _read(call, sandbox(plan(call)))
+
+
 def run(call: Call, sandbox: Sandbox) -> Outcome:
     ended = sandbox(plan(call))
-    response = _response(ended.stdout)
-    if response is None or (response["success"] and ended.code != 0):
-        check_exit(call, ended)
-        raise RuntimeFailed(
-            f"no S3 response on stdout: {quoted(ended.stdout[:200]) or 'it is empty'}",
-            details={"code": "INTERNAL_ERROR"},
-        )
-    if not response["success"]:
-        raise _failure(response.get("error"))
-    data = response.get("data")
-    message = response.get("message")
+    response = _read(call, ended)
+    if not response.success:
+        raise _failure(call, ended, response)
+    return as_outcome(call, response)
+
+
+def _read(call: Call, ended: Exit) -> Response:
+    return read_response(ended, call.action, call.limit_seconds, strict=call.strict)
+
+
+def as_outcome(call: Call, response: Response) -> Outcome:
+    fields = response.fields
+    data, message = fields.get("data"), fields.get("message")
+    known = data if isinstance(data, Mapping) else {"content": data}
     return Outcome(
         data={
             "skill": call.asked_as,
-            "action": response.get("action") or call.action,
-            **(data if isinstance(data, Mapping) else {"content": data}),
-            "metadata": response.get("metadata") or {"execution_time_ms": round(ended.seconds * 1000)},
+            "action": fields.get("action"),
+            **known,
+            "metadata": fields.get("metadata") or {},
         },
         says=RAN,
         words={"label": call.skill.title or call.asked_as},
-        summary=message if isinstance(message, str) else None,
+        summary=message if isinstance(message, str) and message else None,
+        normalised=response.normalised,
     )
 
 
-def _response(stdout: bytes) -> dict[str, Json] | None:
-    try:
-        response = json.loads(stdout)
-        check_value(response)
-    except (ValueError, RecursionError):
-        return None
-    return response if isinstance(response, dict) and isinstance(response.get("success"), bool) else None
-
-
-def _failure(error: Json) -> SkillError:
+def _failure(call: Call, ended: Exit, response: Response) -> SkillError:
+    """The nine codes of S3, as our own error types."""
+    error = response.fields["error"]
     fields = error if isinstance(error, Mapping) else {"message": str(error)}
     code, message = str(fields.get("code") or "INTERNAL_ERROR"), str(fields.get("message") or "no message")
-    details = {key: value for key, value in fields.items() if key != "message"} | {"code": code}
+    details = {"code": code, **{key: value for key, value in fields.items() if key not in {"code", "message"}}}
+    if ended.overflowed:
+        limit = as_size(len(ended.stdout))
+        return OutputTooLarge(message, details=details, limit=limit, log=f"skillyard runs show {call.run_id}")
     match code:
+        case "TIMEOUT":
+            return Timeout(call.asked_as, meaningful(ended.seconds), call.limit_seconds)
         case "MISSING_PARAM":
-            return _named(ParamMissing(()), message, details)
+            return ParamMissing((), told=message, details=details)
         case "INVALID_PARAM" | "UNKNOWN_ACTION":
             return InvalidParam(message, details=details)
         case "PERMISSION_DENIED":
             return PermissionDenied(message, details=details)
         case _:
-            return RuntimeFailed(message, details=details)
-
-
-def _named(error: ParamMissing, message: str, details: Mapping[str, Json]) -> ParamMissing:
-    """The skill itself says what is missing, in its own words."""
-    error.msg, error.details, error.words = message, details, {"names": message}
-    return error
+            return RuntimeFailed(message, details=details, log=f"skillyard runs show {call.run_id}")

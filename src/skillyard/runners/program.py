@@ -1,41 +1,35 @@
 """What the kinds that start a program have in common: the environment, and what its end means."""
 
 import os
-import shutil
-import sys
 from pathlib import Path
 
-from skillyard.core.errors import InvalidCommand, OutputTooLarge, RuntimeFailed, Timeout
+from skillyard.core.errors import InvalidArgs, OutputTooLarge, RuntimeFailed, SkillError, Timeout
 from skillyard.core.request import Call
 from skillyard.core.result import as_size, meaningful
+from skillyard.core.values import Json
 from skillyard.sandbox.launch import Exit
 
+#: What every program may see of our environment; the rest is ours alone.
 _PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SKILL_DEBUG")
 _QUOTED_CHARACTERS = 200
+#: What a program ends with to say that it was called wrongly.
+_USAGE_CODES = frozenset({2, 64})
+_MOST_FILES = 10_000
+BOX = "mybox"
 
 
 def environment(call: Call) -> dict[str, str]:
-    """Only what every program needs, and where it is."""
+    """Only what every program needs, and where its skill is."""
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     return {
         "PATH": os.defpath,
         "LANG": "C.UTF-8",
         **passed,
         "PYTHONIOENCODING": "utf-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
         "CLAUDE_SKILL_DIR": str(call.skill.folder),
         "SKILLYARD_RUN": call.run_id,
     }
-
-
-def find_program(name: str, folder: Path) -> str:
-    """A program of the skill's own folder, else one on the PATH."""
-    own = folder / name
-    if own.is_file():
-        return str(own)
-    found = sys.executable if name in {"python", "python3"} else shutil.which(name)
-    if found is None:
-        raise InvalidCommand(f"no program named {name!r}")
-    return found
 
 
 def check_exit(call: Call, ended: Exit) -> None:
@@ -44,12 +38,58 @@ def check_exit(call: Call, ended: Exit) -> None:
         raise Timeout(call.asked_as, meaningful(ended.seconds), call.limit_seconds)
     if ended.overflowed:
         limit = as_size(len(ended.stdout))
-        raise OutputTooLarge(f"more than {limit} on stdout", limit=limit, log=call.run_id)
+        log = f"skillyard runs show {call.run_id}"
+        raise OutputTooLarge(f"more than {limit} on stdout", limit=limit, log=log)
     if ended.code != 0:
-        raise RuntimeFailed(quoted(ended.stderr) or f"exit code {ended.code}", details={"exit_code": ended.code})
+        raise failure(call, ended)
+
+
+def failure(call: Call, ended: Exit) -> SkillError:
+    """It ran and failed; or it was called wrongly and says how it wants to be called."""
+    stderr = ended.stderr.decode("utf-8", "replace")
+    if ended.code in _USAGE_CODES and "usage" in stderr.lower():
+        usage = stderr.strip()
+        return InvalidArgs(usage.splitlines()[-1], details={"usage": usage[:4000], "exit_code": ended.code})
+    reason = quoted(ended.stderr) or quoted(ended.stdout) or _without_words(ended.code)
+    details: dict[str, Json] = {"exit_code": ended.code}
+    return RuntimeFailed(reason, details=details, log=f"skillyard runs show {call.run_id}")
+
+
+def _without_words(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
 
 
 def quoted(stderr: bytes) -> str:
     """The end of what it said, where the reason usually stands."""
     text = " ".join(stderr.decode("utf-8", "replace").split())
     return text if len(text) <= _QUOTED_CHARACTERS else "…" + text[1 - _QUOTED_CHARACTERS :]
+
+
+def written(call: Call, started_ns: int) -> dict[str, Json]:
+    """The file that `{output}` named, else the one new file below mybox/."""
+    if call.output and not call.output.endswith("/"):
+        target = call.root / call.output
+        return _told(target, call) if target.is_file() else {}
+    fresh = [path for path in _files(call.root / BOX) if _is_fresh(path, started_ns)]
+    return _told(fresh[0], call) if len(fresh) == 1 else {}
+
+
+def _told(path: Path, call: Call) -> dict[str, Json]:
+    shown = path.relative_to(call.root).as_posix() if path.is_relative_to(call.root) else str(path)
+    return {"output_path": shown, "output_size": as_size(path.stat().st_size)}
+
+
+def _files(folder: Path) -> list[Path]:
+    found: list[Path] = []
+    for parent, _, names in os.walk(folder):
+        found += [Path(parent, name) for name in names]
+        if len(found) > _MOST_FILES:
+            return []
+    return found
+
+
+def _is_fresh(path: Path, started_ns: int) -> bool:
+    try:
+        return path.is_file() and not path.is_symlink() and path.stat().st_ctime_ns >= started_ns
+    except OSError:
+        return False

@@ -1,0 +1,109 @@
+"""Which program runs a script: by its first line, else by its ending; always by its real path.
+
+A shim (pyenv, asdf) costs more than the interpreter it starts, so it is asked once who it stands for.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from skillyard.core.errors import InvalidCommand
+
+_BY_ENDING = {
+    ".py": "python3",
+    ".sh": "sh",
+    ".bash": "bash",
+    ".js": "node",
+    ".mjs": "node",
+    ".cjs": "node",
+    ".ts": "node",
+    ".mts": "node",
+}
+_PYTHONS = frozenset({"python", "python3", f"python3.{sys.version_info.minor}"})
+_SHEBANG_BYTES = 256
+#: From this version on, node runs TypeScript as it is.
+_NODE_WITH_TYPES = 22
+
+
+def interpreter_of(script: Path) -> tuple[str, ...]:
+    """The words that go before the script."""
+    words = _shebang(script) or _by_ending(script)
+    if not words:
+        raise InvalidCommand(f"{script.name}: neither its first line nor its ending says what runs it")
+    program = find_program(words[0])
+    if script.suffix in {".ts", ".mts"} and _node_version(program) < _NODE_WITH_TYPES:
+        raise InvalidCommand(f"{script.name}: TypeScript needs node {_NODE_WITH_TYPES} or newer")
+    return (program, *words[1:])
+
+
+def find_program(name: str) -> str:
+    """The real path of a program on the PATH; `python` is there even where only `python3` is."""
+    if name in _PYTHONS:
+        return _python(name)
+    found = shutil.which(name)
+    if found is None:
+        raise InvalidCommand(f"no program named {name!r} on this machine")
+    return found
+
+
+def _shebang(script: Path) -> tuple[str, ...]:
+    try:
+        with script.open("rb") as stream:
+            first = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
+    except OSError as error:
+        raise InvalidCommand(f"{script}: {error.strerror}") from None
+    if not first.startswith(b"#!"):
+        return ()
+    words = first[2:].decode("utf-8", "replace").split()
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if word != "-S" and "=" not in word]
+    if not words:
+        return ()
+    name = Path(words[0]).name
+    is_known = name in _PYTHONS or name in _BY_ENDING.values() or shutil.which(words[0]) is not None
+    return (name if name in _PYTHONS else words[0], *words[1:]) if is_known else ()
+
+
+def _by_ending(script: Path) -> tuple[str, ...]:
+    name = _BY_ENDING.get(script.suffix.lower())
+    return (name,) if name else ()
+
+
+@cache
+def _python(name: str) -> str:
+    """The user's python3, past any shim; ours where there is none."""
+    for candidate in (name, "python3", "python"):
+        found = shutil.which(candidate)
+        if found and "/shims/" not in found:
+            return os.path.realpath(found) if not _in_environment(found) else found
+        if found and (real := _ask(found)):
+            return real
+    return sys.executable
+
+
+def _in_environment(program: str) -> bool:
+    """A virtual environment's python must be started by its own name, or it forgets its packages."""
+    return (Path(program).parent.parent / "pyvenv.cfg").is_file()
+
+
+def _ask(shim: str) -> str:
+    asked = [shim, "-c", "import sys; print(sys.executable)"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    answer = done.stdout.strip()
+    return answer if done.returncode == 0 and Path(answer).is_file() else ""
+
+
+@cache
+def _node_version(program: str) -> int:
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    digits = done.stdout.strip().removeprefix("v").split(".")[0]
+    return int(digits) if digits.isdigit() else 0

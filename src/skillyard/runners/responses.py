@@ -1,0 +1,117 @@
+"""S3 responses: what a JSON skill printed, read with the variants that occur, or the reason why it is none."""
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from skillyard.core.result import as_size
+from skillyard.core.values import Json, check_value
+from skillyard.runners.program import quoted
+from skillyard.sandbox.launch import Exit
+
+INTERNAL = "INTERNAL_ERROR"
+
+
+class Response(NamedTuple):
+    """S3's own response object, and how it had to be read."""
+
+    fields: Mapping[str, Json]
+    normalised: tuple[str, ...] = ()
+
+    @property
+    def success(self) -> bool:
+        return self.fields["success"] is True
+
+
+def read_response(ended: Exit, action: str | None, limit_seconds: float, *, strict: bool) -> Response:
+    """Always a response: the skill's, or ours that says what went wrong."""
+    if ended.timed_out:
+        return failed(action, "TIMEOUT", f"no response within {limit_seconds:g} s")
+    if ended.overflowed:
+        return failed(action, INTERNAL, f"more than {as_size(len(ended.stdout))} on stdout")
+    parsed = _parse(ended.stdout)
+    if isinstance(parsed, str):
+        reason = parsed if ended.code == 0 else f"it ended with {_how(ended.code)}, and {parsed}"
+        said = quoted(ended.stderr)
+        return failed(action, INTERNAL, reason, {"exit_code": ended.code, **({"stderr": said} if said else {})})
+    response = _shaped(parsed, action, strict=strict)
+    if response.success and ended.code != 0:
+        message = f"it reported success and ended with {_how(ended.code)}"
+        return failed(action, INTERNAL, message, {"exit_code": ended.code})
+    return _timed(response, ended.seconds)
+
+
+def failed(action: str | None, code: str, message: str, details: Mapping[str, Json] | None = None) -> Response:
+    error: dict[str, Json] = {"code": code, "message": message}
+    if details:
+        error["details"] = details
+    return Response({"success": False, "action": action, "error": error})
+
+
+def _parse(stdout: bytes) -> dict[str, Json] | str:
+    """The object, or what is wrong with it."""
+    text = stdout.decode("utf-8", "replace").lstrip("\ufeff").strip()
+    if not text:
+        return "stdout is empty"
+    try:
+        value, end = json.JSONDecoder().raw_decode(text)
+        check_value(value)
+    except (ValueError, RecursionError) as error:
+        return f"stdout is not JSON: {error}"
+    if text[end:].strip():
+        return "stdout holds more than one JSON document; logs belong on stderr"
+    return value if isinstance(value, dict) else f"the response is not an object but {type(value).__name__}"
+
+
+def _shaped(fields: dict[str, Json], action: str | None, *, strict: bool) -> Response:
+    wrong = _what_is_wrong(fields)
+    if wrong and strict:
+        return failed(action, INTERNAL, f"not an S3 response: {wrong}")
+    notes: list[str] = [wrong] if wrong else []
+    if wrong:
+        fields = _as_response(fields)
+    if fields["success"] is False and not isinstance(fields.get("error"), Mapping):
+        error = fields.get("error") or fields.get("message") or "no message"
+        fields = {**fields, "error": {"code": INTERNAL, "message": str(error)}}
+    if fields.get("action") is None:
+        fields = {**fields, "action": action}
+    return Response(fields, tuple(notes))
+
+
+def _what_is_wrong(fields: Mapping[str, Json]) -> str:
+    if not isinstance(fields.get("success"), bool):
+        return "`success` is missing" if "success" not in fields else "`success` is not true or false"
+    if fields["success"] is False and not isinstance(fields.get("error"), Mapping):
+        return "`error` is not an object with code and message"
+    if fields["success"] is True and "data" not in fields:
+        return "`data` is missing: flat keys"
+    return ""
+
+
+def _as_response(fields: Mapping[str, Json]) -> dict[str, Json]:
+    """The usual variants: flat keys, `{"error": "text"}`, `ok` or `status` for success."""
+    if isinstance(fields.get("success"), bool) and fields["success"] is False:
+        return dict(fields)
+    if fields.get("error") and not fields.get("success"):
+        return {**fields, "success": False}
+    told = fields.get("success", fields.get("ok", fields.get("status", True)))
+    success = told is True or (isinstance(told, str) and told.lower() in {"ok", "success", "true", "done"})
+    if not success:
+        return {**fields, "success": False}
+    about = ("action", "message", "metadata")
+    data = fields.get("data", {k: v for k, v in fields.items() if k not in {*about, "success", "ok", "status"}})
+    return {"success": True, "data": data, **{key: fields[key] for key in about if key in fields}}
+
+
+def _timed(response: Response, seconds: float) -> Response:
+    """`metadata.execution_time_ms` is there even where the skill does not count."""
+    if not response.success:
+        return response
+    metadata = response.fields.get("metadata")
+    known = metadata if isinstance(metadata, Mapping) else {}
+    timed: dict[str, Json] = {"execution_time_ms": round(seconds * 1000), **known}
+    return response._replace(fields={**response.fields, "metadata": timed})
+
+
+def _how(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
