@@ -1,0 +1,44 @@
+"""What a skill's folder holds, as one hash: a grant is for exactly these bytes."""
+
+import hashlib
+import os
+from pathlib import Path
+
+#: More than this is no skill; the hash then covers what was read and says so by being different each time.
+MAX_FILES = 20_000
+_IGNORED = frozenset({"__pycache__", ".git", ".DS_Store"})
+
+
+def fingerprint(folder: Path) -> str:
+    """A digest over every path, link and byte below the folder; any change changes it."""
+    digest = hashlib.blake2b(digest_size=20)
+    for count, path in enumerate(_files(folder)):
+        if count > MAX_FILES:
+            raise ValueError(f"{folder} holds more than {MAX_FILES} files")
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            _add(digest, b"link", name.encode("utf-8", "surrogateescape"), os.readlink(path).encode())
+        else:
+            mode = b"program" if os.access(path, os.X_OK) else b"file"
+            _add(digest, mode, name.encode("utf-8", "surrogateescape"), _content(path))
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    found: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _IGNORED]
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        found += [Path(parent, name) for name in (*names, *links) if name not in _IGNORED]
+    return sorted(found)
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=20)).digest()
+
+
+def _add(digest: "hashlib.blake2b", *parts: bytes) -> None:
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)

@@ -1,0 +1,42 @@
+"""Bundled scripts: any program that a skill ships, started by its interpreter with the words as they came."""
+
+import time
+
+from skillyard.core.errors import PermissionDenied, ScriptNotFound
+from skillyard.core.request import Call, Outcome
+from skillyard.runners.command import make_box, outcome
+from skillyard.runners.interpreters import interpreter_of
+from skillyard.runners.program import check_exit, environment
+from skillyard.sandbox.launch import Launch, Sandbox
+
+
+def plan(call: Call) -> Launch:
+    folder = call.skill.folder
+    script = folder / call.script
+    if not script.resolve().is_relative_to(folder.resolve()):
+        raise PermissionDenied(f"{call.script} leads out of {folder.name}/")
+    if not script.is_file():
+        raise ScriptNotFound(f"{folder.name}/{call.script}", details={"scripts": _offered(call)})
+    return Launch(
+        argv=(*interpreter_of(script), str(script), *call.args),
+        cwd=call.root,
+        env=environment(call),
+        stdin=call.stdin,
+        limit_seconds=call.limit_seconds,
+    )
+
+
+def run(call: Call, sandbox: Sandbox) -> Outcome:
+    launch = plan(call)
+    make_box(call)
+    started_ns = time.time_ns() - 20_000_000  # a file's stamp may be a tick of the clock behind
+    ended = sandbox(launch)
+    check_exit(call, ended)
+    return outcome(call, ended, started_ns)
+
+
+def _offered(call: Call) -> list[str]:
+    """What could have been meant."""
+    endings = {".py", ".sh", ".bash", ".js", ".mjs", ".ts"}
+    found = (path for path in sorted(call.skill.folder.rglob("*")) if path.suffix in endings and path.is_file())
+    return [path.relative_to(call.skill.folder).as_posix() for path, _ in zip(found, range(20), strict=False)]

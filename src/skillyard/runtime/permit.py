@@ -1,0 +1,78 @@
+"""What a call may touch: the contract's *Trust*, as a policy for the sandbox.
+
+Naming is granting: a run reads the system, its own skill and the paths that the caller named; it writes mybox/
+and a private temp. Everything wider is a capability that a person granted, for exactly these bytes.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from skillyard.core.errors import NotGranted
+from skillyard.core.request import Call
+from skillyard.sandbox.policy import Policy, interpreter_paths
+
+READ_PROJECT = "read-project"
+NETWORK = "network"
+PACKAGES = "packages"
+#: Each with an argument: a path, or the name of a variable.
+READ, WRITE, ENV = "read", "write", "env"
+PLAIN = (READ_PROJECT, NETWORK, PACKAGES)
+WITH_ARGUMENT = (READ, WRITE, ENV)
+BOX = "mybox"
+
+
+class Permit(NamedTuple):
+    """A policy, the variables that may be passed, and what is still missing."""
+
+    policy: Policy
+    variables: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def is_capability(text: str) -> bool:
+    name, colon, argument = text.partition(":")
+    return text in PLAIN or (name in WITH_ARGUMENT and bool(colon) and bool(argument))
+
+
+def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) -> Permit:
+    root = call.root.resolve()
+    read = [call.skill.folder.resolve(), *interpreter_paths(Path(program)), *call.named_paths]
+    read += [Path(argument).resolve() for argument in _arguments(granted, READ)]
+    write = [root / BOX]
+    missing: list[str] = []
+    if READ_PROJECT in granted:
+        read.append(root)
+    if target := _output_elsewhere(call, root):
+        capability = f"{WRITE}:{call.output}"
+        if capability in granted:
+            write.append(target)
+        else:
+            missing.append(capability)
+    policy = Policy(
+        read=_without_root(read),
+        write=tuple(write),
+        hide=(own_home.resolve(),),
+        network=NETWORK in granted,
+    )
+    return Permit(policy, tuple(_arguments(granted, ENV)), tuple(missing))
+
+
+def demand(call: Call, found: Permit) -> None:
+    """NotGranted, with the command that a person must run, where something is missing."""
+    if found.missing:
+        capabilities = " ".join(found.missing)
+        raise NotGranted(capabilities, f"skillyard grant @{call.asked_as} {capabilities}")
+
+
+def _arguments(granted: frozenset[str], name: str) -> list[str]:
+    return sorted(capability.partition(":")[2] for capability in granted if capability.startswith(f"{name}:"))
+
+
+def _output_elsewhere(call: Call, root: Path) -> Path | None:
+    target = (root / call.output).resolve() if call.output else root / BOX
+    return None if target.is_relative_to(root / BOX) else target
+
+
+def _without_root(paths: list[Path]) -> tuple[Path, ...]:
+    """`/` is no path to name; whoever asks for it gets nothing."""
+    return tuple(dict.fromkeys(path for path in paths if path != Path("/")))

@@ -1,0 +1,126 @@
+"""Keeps what a run did: the row from before it starts, the log while it runs, the result when it ended."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+
+from skillyard.core.errors import SkillError
+from skillyard.core.request import Call, Outcome, Request
+from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.values import Json
+from skillyard.runtime.redact import Redactor
+from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.store.logs import Log, Logs
+from skillyard.store.runs import RUNNING, Run, Runs
+
+_DAY = 86_400
+
+
+class Recorder:
+    def __init__(self, runs: Runs, logs: Logs, keep: int = 1000, keep_days: float = 30) -> None:
+        self._runs = runs
+        self._logs = logs
+        self._keep = keep
+        self._keep_days = keep_days
+
+    @contextmanager
+    def recording(self, request: Request, call: Call, moment: datetime) -> Iterator["Record"]:
+        """The row and the log of one run. Whatever happens inside, the row gets its end."""
+        run = Run(
+            id=call.run_id,
+            agent=request.agent,
+            skill=call.skill.name,
+            kind="script" if call.script else str(call.skill.kind),
+            state=RUNNING,
+            started=moment.timestamp(),
+            request=_as_request(request, call),
+        )
+        with self._logs.open(run.id) as log:
+            self._runs.start(run)
+            record = Record(self._runs, run, request, log)
+            try:
+                yield record
+            finally:
+                record.close()
+        self._forget(moment.timestamp())
+
+    def _forget(self, now: float) -> None:
+        for run_id in self._runs.forget_before(now - self._keep_days * _DAY, self._keep):
+            self._logs.remove(run_id)
+
+
+class Record:
+    """One run while it runs."""
+
+    def __init__(self, runs: Runs, run: Run, request: Request, log: Log) -> None:
+        self._runs, self._run, self._request, self._log = runs, run, request, log
+        self._started = time.monotonic()
+        self._result: Result | None = None
+        self._redactor = Redactor()
+        self.sandbox: str | None = None
+
+    def note(self, launch: Launch, ended: Exit | None) -> None:
+        """What is started, before it starts; how it ended, after."""
+        told: dict[str, Json] = {
+            "argv": list(launch.argv),
+            "cwd": str(launch.cwd),
+            "env": sorted(launch.env),
+            "limit_seconds": launch.limit_seconds,
+            "output_bytes": launch.output_bytes,
+        }
+        if ended is not None:
+            self.sandbox = ended.sandbox
+            self._log.write(self._redactor.text(ended.stderr.decode("utf-8", "replace")).encode())
+            told |= {
+                "exit": ended.code,
+                "seconds": round(ended.seconds, 4),
+                "stdout_bytes": ended.stdout_bytes,
+                "stderr_bytes": len(ended.stderr),
+                "timed_out": ended.timed_out,
+                "sandbox": ended.sandbox,
+            }
+        self._run = self._run._replace(launch=self._redactor.mapping(told))
+
+    def keep(self, runner: Callable[[Call, Sandbox], Outcome], call: Call, sandbox: Sandbox) -> Outcome:
+        """Run it, and remember the result whichever way it ends."""
+        request = self._request
+        try:
+            outcome = runner(call, sandbox)
+        except SkillError as error:
+            self._result = error_result(error, request.agent, request.lang, self._meta())
+            raise
+        moment = datetime.fromtimestamp(self._run.started).astimezone()
+        self._result = outcome.as_result(request.agent, request.lang, self._seconds(), moment, run=call.run_id)
+        return outcome
+
+    def close(self) -> None:
+        """Without a result there was a bug or an interrupt: said so, never left as running."""
+        state = str(self._result.state) if self._result else "error"
+        told: Mapping[str, Json] = self._result.as_dict() if self._result else {"state": "error", "summary": "interrupted"}
+        result = self._redactor.mapping(told)
+        self._runs.finish(self._run._replace(state=state, seconds=self._seconds(), result=result))
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def _meta(self) -> dict[str, Json]:
+        moment = datetime.fromtimestamp(self._run.started).astimezone()
+        return make_meta(self._request.agent, self._seconds(), moment, run=self._run.id)
+
+
+def _as_request(request: Request, call: Call) -> dict[str, Json]:
+    redact = Redactor()
+    told: dict[str, Json] = {
+        "name": request.name,
+        "args": list(request.args),
+        "params": dict(call.params),
+        "script": request.script,
+        "action": call.action,
+        "context": dict(call.context),
+        "timeout_seconds": request.timeout_seconds,
+        "limit_seconds": call.limit_seconds,
+    }
+    return redact.mapping({key: value for key, value in told.items() if value not in (None, "", [], {})})
+
+

@@ -1,0 +1,174 @@
+"""A cgroup for each run, where one can be made: memory and processes in total, and a kill that misses nobody.
+
+Version 2 where its controllers are given to us, version 1's `memory` and `pids` where those are writable.
+Not covered: machines where no cgroup is writable; there the layers above say `memory` is missing.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from skillyard.sandbox.policy import Policy
+
+_V1: Final = ("memory", "pids")
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchies:
+    """Folders below which a run's own cgroup can be made; empty where there is none."""
+
+    unified: str = ""
+    #: Whether `unified` carries these, or a version 1 folder does.
+    memory: str = ""
+    pids: str = ""
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(folder for folder in (self.unified, self.memory, self.pids) if folder))
+
+
+def find() -> Hierarchies:
+    """What this process may use, tried by making a cgroup and removing it."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return Hierarchies()
+    mine = {names: path for _, names, path in (line.split(":", 2) for line in lines)}
+    unified, controllers = _unified(_mount_points(mounts, "cgroup2"), mine.get("", "/"))
+    found = {name: unified for name in _V1 if name in controllers}
+    for name in _V1:
+        if name not in found:
+            found[name] = _version_1(mounts, name, mine.get(name, "/"))
+    return Hierarchies(unified=unified, memory=found["memory"], pids=found["pids"])
+
+
+def _mount_points(mounts: Iterable[str], kind: str) -> list[tuple[str, str]]:
+    fields = (line.split(" ") for line in mounts)
+    return [(field[1], field[3]) for field in fields if len(field) > 3 and field[2] == kind]
+
+
+def _unified(points: list[tuple[str, str]], own: str) -> tuple[str, str]:
+    """The nearest writable ancestor and the controllers it hands down, which may be none: it still kills."""
+    best = ("", "")
+    for point, _ in points[:1]:
+        place = Path(point + own)
+        for folder in (place, *place.parents):
+            if not folder.is_relative_to(point):
+                break
+            if not _can_hold(str(folder)):
+                continue
+            handed = _read(f"{folder}/cgroup.subtree_control")
+            if "memory" in handed and "pids" in handed:
+                return str(folder), handed
+            best = best if best[0] else (str(folder), handed)
+    return best
+
+
+def _version_1(mounts: Iterable[str], name: str, own: str) -> str:
+    for point, options in _mount_points(mounts, "cgroup"):
+        if name in options.split(","):
+            return next((place for place in (point + own, point) if _can_hold(place)), "")
+    return ""
+
+
+def _can_hold(folder: str) -> bool:
+    trial = f"{folder}/skillyard-probe-{os.getpid()}"
+    if not os.access(f"{folder}/cgroup.procs", os.W_OK):
+        return False
+    try:
+        os.mkdir(trial)
+        os.rmdir(trial)
+    except OSError:
+        return False
+    return True
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+class Cgroup:
+    """One run's. Made empty; `take` moves a process in before it starts anything."""
+
+    def __init__(self, hierarchies: Hierarchies, name: str) -> None:
+        self._where = {folder: f"{folder.rstrip('/')}/{name}" for folder in hierarchies.folders}
+        self._memory = self._where.get(hierarchies.memory, "")
+        self._pids = self._where.get(hierarchies.pids, "")
+        self._unified = self._where.get(hierarchies.unified, "")
+
+    @classmethod
+    def make(cls, hierarchies: Hierarchies, name: str, policy: Policy) -> Self:
+        group = cls(hierarchies, name)
+        for folder in group._where.values():
+            os.mkdir(folder)
+        group._limit(policy)
+        return group
+
+    def _limit(self, policy: Policy) -> None:
+        for path, value in self._settings(policy).items():
+            with contextlib.suppress(FileNotFoundError):
+                _write(path, value)
+
+    def _settings(self, policy: Policy) -> Mapping[str, int]:
+        if not self._memory:
+            memory = {}
+        elif self._memory == self._unified:
+            memory = {"memory.max": policy.memory_bytes, "memory.swap.max": 0}
+        else:
+            memory = {
+                "memory.limit_in_bytes": policy.memory_bytes,
+                "memory.memsw.limit_in_bytes": policy.memory_bytes,
+            }
+        settings = {f"{self._memory}/{name}": value for name, value in memory.items()}
+        if self._pids:
+            settings[f"{self._pids}/pids.max"] = policy.processes + 1  # the first process of the namespace
+        return settings
+
+    def take(self, pid: int) -> None:
+        for folder in self._where.values():
+            _write(f"{folder}/cgroup.procs", pid)
+
+    def kill(self) -> bool:
+        """End all that is in it, at once. False where this kernel cannot."""
+        try:
+            _write(f"{self._unified}/cgroup.kill", 1)
+        except OSError:
+            return False
+        return True
+
+    def hit(self) -> str:
+        """The limit that was reached, if any."""
+        killed = _counter(f"{self._memory}/memory.events", "oom_kill") or _counter(
+            f"{self._memory}/memory.oom_control", "oom_kill"
+        )
+        if killed:
+            return "memory"
+        return "processes" if _counter(f"{self._pids}/pids.events", "max") else ""
+
+    def remove(self) -> None:
+        for folder in self._where.values():
+            with contextlib.suppress(OSError):  # a process that the kernel has not let go of yet keeps it
+                os.rmdir(folder)
+
+
+def _counter(path: str, name: str) -> int:
+    for line in _read(path).splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    return 0
+
+
+def _write(path: str, value: int) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, str(value).encode())
+    finally:
+        os.close(file)

@@ -1,0 +1,122 @@
+"""Landlock: which files a process may touch, without any privilege and without namespaces.
+
+Covered: reading, running, writing, making, removing, renaming and (ABI 3) truncating files; TCP (ABI 4);
+device ioctls (ABI 5); signals and abstract sockets to the outside (ABI 6); tracing the outside (always).
+Not covered: seeing that a file exists (stat), UDP, path sockets. seccomp and the mounts cover the last two.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntFlag
+from pathlib import Path
+from typing import Final
+
+from skillyard.sandbox.syscalls import (
+    PR_SET_NO_NEW_PRIVS,
+    RESOLVE_NO_SYMLINKS,
+    buffer,
+    call,
+    open_path,
+    prctl,
+)
+
+_AT_FDCWD: Final = -100
+
+
+class Access(IntFlag):
+    EXECUTE = 1 << 0
+    WRITE_FILE = 1 << 1
+    READ_FILE = 1 << 2
+    READ_DIR = 1 << 3
+    REMOVE_DIR = 1 << 4
+    REMOVE_FILE = 1 << 5
+    MAKE_CHAR = 1 << 6
+    MAKE_DIR = 1 << 7
+    MAKE_REG = 1 << 8
+    MAKE_SOCK = 1 << 9
+    MAKE_FIFO = 1 << 10
+    MAKE_BLOCK = 1 << 11
+    MAKE_SYM = 1 << 12
+    REFER = 1 << 13
+    TRUNCATE = 1 << 14
+    IOCTL_DEV = 1 << 15
+
+
+READ: Final = Access.EXECUTE | Access.READ_FILE | Access.READ_DIR
+DEVICE: Final = Access.READ_FILE | Access.READ_DIR | Access.WRITE_FILE | Access.TRUNCATE | Access.IOCTL_DEV
+#: Everything but making device nodes.
+WRITE: Final = Access(0xFFFF) & ~(Access.MAKE_CHAR | Access.MAKE_BLOCK | Access.IOCTL_DEV)
+#: What a rule on a single file can say.
+_ON_A_FILE: Final = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
+
+#: The first ABI with which a file outside cannot be changed at all: before it, truncating was free.
+ABI_FILES: Final = 3
+#: The first ABI that keeps signals and abstract sockets inside.
+ABI_SCOPES: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    path: str
+    access: Access
+    #: A path that others may have changed is never followed through a symlink.
+    literal: bool = False
+
+
+def version() -> int:
+    """The ABI of this kernel, 0 where there is none."""
+    try:
+        return call("landlock_create_ruleset", None, 0, 1)
+    except OSError:
+        return 0
+
+
+def handled(abi: int) -> Access:
+    """The rights that this ABI knows, all of which we take away first."""
+    known = Access((1 << 13) - 1)
+    for since, right in ((2, Access.REFER), (3, Access.TRUNCATE), (5, Access.IOCTL_DEV)):
+        if abi >= since:
+            known |= right
+    return known
+
+
+def without(path: Path, hidden: Iterable[Path]) -> tuple[Path, ...]:
+    """`path`, or where something below it is hidden, what else is in there now. Landlock only ever adds."""
+    hidden = tuple(hidden)
+    if any(path == secret or secret in path.parents for secret in hidden):
+        return ()
+    if not any(path in secret.parents for secret in hidden):
+        return (path,)
+    return tuple(
+        kept for child in sorted(path.iterdir()) if not child.is_symlink() for kept in without(child, hidden)
+    )
+
+
+def restrict(abi: int, rules: Iterable[Rule], *, network: bool) -> None:
+    """Confine this process and all that it starts to these rules, for good."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    rights = handled(abi)
+    tcp = 0b11 if abi >= 4 and not network else 0
+    scopes = 0b11 if abi >= ABI_SCOPES else 0
+    words = (rights, tcp, scopes)[: 3 if abi >= ABI_SCOPES else 2 if abi >= 4 else 1]
+    ruleset = call("landlock_create_ruleset", buffer(f"={len(words)}Q", *words), 8 * len(words), 0)
+    try:
+        for rule in rules:
+            _add(ruleset, rule, rights)
+        call("landlock_restrict_self", ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _add(ruleset: int, rule: Rule, rights: Access) -> None:
+    try:
+        place = open_path(_AT_FDCWD, rule.path, RESOLVE_NO_SYMLINKS if rule.literal else 0)
+    except FileNotFoundError:
+        return  # what is not there needs no rule
+    try:
+        is_folder = os.stat(place).st_mode & 0o170000 == 0o040000
+        access = rule.access & rights & (rights if is_folder else _ON_A_FILE)
+        call("landlock_add_rule", ruleset, 1, buffer("=Qi", access, place), 0)
+    finally:
+        os.close(place)

@@ -1,0 +1,133 @@
+"""Runs programs on Linux: asks the starter for a supervisor, tells it what to do, collects what comes."""
+
+import os
+import socket
+import threading
+import time
+from typing import Any, Self
+
+from skillyard.core.errors import SandboxUnavailable
+from skillyard.sandbox.layers import Layers, Plan, plan
+from skillyard.sandbox.order import Order, receive, send
+from skillyard.sandbox.starter import Starter
+from skillyard.sandbox.streams import Streams
+from skillyard.sandbox.terms import Exit, Launch
+
+#: What we say when the supervisor ended without a word: somebody killed it, and its tree with it.
+_SILENCE: dict[str, Any] = {"code": -9, "timed_out": False, "hit": "", "failed": None}
+
+
+class Launcher:
+    """Runs programs through a starter of its own. Any number of threads may call it at once.
+
+    Covered: what each layer's module says, for the layers named in `Exit.sandbox`; the deadline, the output
+    and the end of the whole tree at every level, also when this process is killed.
+    Not covered: a copy of this process made by fork keeps the control sockets of runs in flight open.
+    """
+
+    def __init__(self, layers: Layers | None = None) -> None:
+        self._layers = layers
+        self._starter: Starter | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._starter:
+                self._starter.close()
+            self._starter = None
+
+    @property
+    def layers(self) -> Layers:
+        """What this machine has, looked up once."""
+        if self._layers is None:
+            self._layers = self._probe()
+        return self._layers
+
+    def __call__(self, launch: Launch) -> Exit:
+        chosen = plan(self.layers if launch.policy else Layers(), launch.policy)
+        started = time.monotonic()
+        control, theirs = socket.socketpair()
+        with control, Streams(launch) as streams:
+            with theirs:
+                self._begin(theirs, streams.inner)
+            streams.close_inner()
+            report = _exchange(control, _order(launch, chosen), streams)
+        _raise_failure(report["failed"], chosen)
+        streams.spill()
+        return Exit(
+            code=report["code"],
+            stdout=streams.out.head,
+            stdout_tail=streams.out.tail,
+            stderr=streams.err.shortened(),
+            seconds=time.monotonic() - started,
+            stdout_bytes=streams.out.total,
+            timed_out=report["timed_out"],
+            sandbox=chosen.way.value,
+            missing=chosen.missing,
+            hit=report["hit"],
+        )
+
+    def _begin(self, control: socket.socket, streams: tuple[int, int, int]) -> None:
+        try:
+            self._started().begin(control, streams)
+        except (BrokenPipeError, ConnectionError):
+            self.close()  # somebody killed the starter; the next one serves as well
+            self._started().begin(control, streams)
+
+    def _started(self) -> Starter:
+        with self._lock:
+            if self._starter and self._starter.owner != os.getpid():
+                self._starter.close()
+                self._starter = None
+            if self._starter is None:
+                self._starter = Starter()
+            return self._starter
+
+    def _probe(self) -> Layers:
+        control, theirs = socket.socketpair()
+        with control:
+            with theirs, open(os.devnull, "r+b") as nothing:
+                self._begin(theirs, (nothing.fileno(),) * 3)
+            send(control, {"probe": True})
+            answer = receive(control)
+        if answer is None:
+            raise SandboxUnavailable("The layers could not be probed", missing="probe")
+        return Layers.from_json(answer)
+
+
+def _exchange(control: socket.socket, order: Order, streams: Streams) -> dict[str, Any]:
+    try:
+        send(control, order.as_json())
+    except ConnectionError:
+        return _SILENCE
+    streams.collect(control)
+    report = receive(control)
+    streams.drain()
+    return report or _SILENCE
+
+
+def _order(launch: Launch, chosen: Plan) -> Order:
+    return Order(
+        argv=launch.argv,
+        cwd=os.path.abspath(launch.cwd),
+        env=dict(launch.env),
+        limit_seconds=launch.limit_seconds,
+        plan=chosen,
+        policy=launch.policy,
+    )
+
+
+def _raise_failure(failed: dict[str, Any] | None, chosen: Plan) -> None:
+    if not failed:
+        return
+    if failed["stage"] == "layers":
+        raise SandboxUnavailable(
+            f"The sandbox could not be set up: {failed['text']}", missing=chosen.way.value
+        )
+    raise OSError(failed["errno"], failed["text"])

@@ -1,0 +1,105 @@
+"""Which layers a machine has, and what follows from them for a policy. Pure: `probe` does the looking."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from skillyard.core.errors import SandboxUnavailable
+from skillyard.sandbox.cgroup import Hierarchies
+from skillyard.sandbox.landlock import ABI_FILES, ABI_SCOPES
+from skillyard.sandbox.policy import Guard, Policy
+
+
+class Way(StrEnum):
+    """How a program is confined; the value is what `meta.sandbox` says."""
+
+    FULL = "full"
+    NAMESPACES = "namespaces+seccomp"
+    BUBBLEWRAP = "bubblewrap"
+    LANDLOCK = "landlock+seccomp"
+    SECCOMP = "seccomp"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """What this machine offers, as this user, now."""
+
+    namespaces: bool = False
+    #: The ABI; 0 is none.
+    landlock: int = 0
+    seccomp: bool = False
+    #: The program's path; empty is none, or one that cannot work here.
+    bubblewrap: str = ""
+    cgroup: Hierarchies = field(default_factory=Hierarchies)
+    #: Whether a pid namespace can be told its highest number (Linux 6.14).
+    pid_limit: bool = False
+    #: Whether RLIMIT_NPROC means anything: not for root.
+    process_limit: bool = False
+    #: Why a layer is not there, by its name, for `doctor`.
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(**(data | {"cgroup": Hierarchies(**data["cgroup"])}))
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"reasons": dict(self.reasons)}
+
+
+#: A machine with nothing, and the level that a person asks for with --no-sandbox.
+NO_LAYERS: Final = Layers()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The way that a run will take, the layers it uses, and what stays unguarded."""
+
+    way: Way
+    layers: Layers
+    missing: tuple[str, ...] = ()
+
+
+def choose(layers: Layers) -> Way:
+    if layers.namespaces and layers.seccomp:
+        return Way.FULL if layers.landlock else Way.NAMESPACES
+    if layers.bubblewrap and layers.seccomp:
+        return Way.BUBBLEWRAP
+    if layers.seccomp:
+        return Way.LANDLOCK if layers.landlock else Way.SECCOMP
+    return Way.NONE
+
+
+def plan(layers: Layers, policy: Policy | None) -> Plan:
+    """Raises SandboxUnavailable where the policy demands what these layers cannot give."""
+    if policy is None:
+        return Plan(way=Way.NONE, layers=NO_LAYERS)
+    way = choose(layers)
+    lost = [guard for guard in Guard if guard not in _held(way, layers)]
+    refused = [guard.value for guard in lost if guard in policy.demand]
+    if refused:
+        names = ", ".join(refused)
+        why = "; ".join(f"{layer}: {reason}" for layer, reason in layers.reasons.items())
+        raise SandboxUnavailable(
+            f"This machine cannot guard {names}" + (f" ({why})" if why else ""),
+            details={"missing": list(refused), "sandbox": way.value},
+            missing=names,
+        )
+    return Plan(way=way, layers=layers, missing=tuple(guard.value for guard in lost))
+
+
+def _held(way: Way, layers: Layers) -> frozenset[Guard]:
+    held: set[Guard] = set()
+    apart = way in {Way.FULL, Way.NAMESPACES, Way.BUBBLEWRAP}
+    if apart or (way is Way.LANDLOCK and layers.landlock >= ABI_FILES):
+        held.add(Guard.FILES)
+    if way is not Way.NONE:
+        held.add(Guard.NETWORK)  # seccomp refuses the sockets, with and without a net namespace
+    if apart or (way is Way.LANDLOCK and layers.landlock >= ABI_SCOPES):
+        held.add(Guard.PROCESSES)
+    if layers.cgroup.memory:
+        held.add(Guard.MEMORY)
+    if layers.cgroup.pids or layers.process_limit or (layers.pid_limit and way in {Way.FULL, Way.NAMESPACES}):
+        held.add(Guard.FORKS)
+    return frozenset(held)

@@ -1,0 +1,115 @@
+"""Where there is no Linux: a child process with a deadline, and nothing else.
+
+Covered: the process group dies at the deadline and when the program ends; no inherited environment; the
+output is bounded. `Exit.sandbox` says "none" and `Exit.missing` names every guard.
+Not covered: network, files, children that leave the group, the death of the runtime itself.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Final
+
+from skillyard.sandbox.layers import NO_LAYERS, plan
+from skillyard.sandbox.output import Capture
+from skillyard.sandbox.terms import STDERR_BYTES, Exit, Launch
+
+_GRACE_SECONDS: Final = 0.2
+_READ_BYTES: Final = 65_536
+
+
+class LocalSandbox:
+    """Raises SandboxUnavailable for a policy that demands anything: here nothing can be guarded."""
+
+    def __call__(self, launch: Launch) -> Exit:
+        chosen = plan(NO_LAYERS, launch.policy)
+        started = time.monotonic()
+        child = subprocess.Popen(
+            launch.argv,
+            cwd=launch.cwd,
+            env=dict(launch.env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert child.stdin and child.stdout and child.stderr  # noqa: S101, PT018  (all three are pipes)
+        kept = Capture(launch.output_bytes)
+        out = _Drain(child.stdout, kept, _stop_if_over(child, kept))
+        err = _Drain(child.stderr, Capture(STDERR_BYTES, STDERR_BYTES), launch.on_stderr)
+        feeder = threading.Thread(target=_feed, args=(child.stdin, launch.stdin), daemon=True)
+        feeder.start()
+        timed_out = False
+        try:
+            child.wait(launch.limit_seconds)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+        _stop_group(child)
+        for drain in (out, err):
+            drain.finish(_GRACE_SECONDS)
+        return Exit(
+            code=child.returncode,
+            stdout=out.capture.head,
+            stdout_tail=out.capture.tail,
+            stderr=err.capture.shortened(),
+            seconds=time.monotonic() - started,
+            stdout_bytes=out.capture.total,
+            timed_out=timed_out,
+            missing=chosen.missing,
+        )
+
+
+class _Drain:
+    """Reads one pipe in a thread of its own."""
+
+    def __init__(self, stream: IO[bytes], capture: Capture, tell: Callable[[bytes], None] | None) -> None:
+        self.capture = capture
+        self._stream, self._tell = stream, tell
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while piece := os.read(self._stream.fileno(), _READ_BYTES):
+            self.capture.add(piece)
+            if self._tell:
+                self._tell(piece)
+
+    def finish(self, seconds: float) -> None:
+        self._thread.join(seconds)
+        if not self._thread.is_alive():
+            self._stream.close()
+
+
+def _stop_if_over(child: subprocess.Popen[bytes], kept: Capture) -> Callable[[bytes], None]:
+    def look(_: bytes) -> None:
+        if kept.overflowed:
+            _signal_group(child, signal.SIGKILL)
+
+    return look
+
+
+def _feed(stream: IO[bytes], content: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):  # it ended, or closed its stdin, before it read everything
+        stream.write(content)
+        stream.close()
+
+
+def _signal_group(child: subprocess.Popen[bytes], which: signal.Signals) -> bool:
+    try:
+        os.killpg(child.pid, which)
+    except (ProcessLookupError, PermissionError):  # nobody left; on macOS, only a zombie
+        return False
+    return True
+
+
+def _stop_group(child: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, a moment, SIGKILL, to whatever is left of the group."""
+    if _signal_group(child, signal.SIGTERM):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_GRACE_SECONDS)
+        _signal_group(child, signal.SIGKILL)
+    child.wait()

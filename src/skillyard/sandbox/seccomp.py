@@ -1,0 +1,144 @@
+"""A system call filter, assembled here and loaded by the process that it confines.
+
+Covered: calls that reach into other processes, change mounts or namespaces, load code into the kernel or open
+wide kernel surfaces; other machines' call tables; sockets that the policy does not give.
+Not covered: which files a call touches (Landlock and the mounts do that), and arguments behind pointers.
+"""
+
+import ctypes
+import errno
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from skillyard.sandbox.syscalls import PR_SET_NO_NEW_PRIVS, call, numbers, prctl
+
+AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+#: Refused with EPERM, whatever the policy.
+REFUSED: Final = (
+    # other processes
+    *(
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+        "process_madvise",
+        "process_mrelease",
+        "pidfd_getfd",
+    ),
+    *("kcmp", "move_pages", "migrate_pages"),
+    # mounts, namespaces, roots
+    *("mount", "umount2", "pivot_root", "chroot", "fsopen", "fsconfig", "fsmount", "fspick", "open_tree"),
+    *("open_tree_attr", "move_mount", "mount_setattr", "unshare", "setns"),
+    # files by handle, past every path rule
+    *("open_by_handle_at", "name_to_handle_at", "fanotify_init"),
+    # keys and kernel code
+    *("keyctl", "add_key", "request_key", "bpf", "perf_event_open", "userfaultfd"),
+    *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module"),
+    # the machine itself
+    *("reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "syslog", "sethostname"),
+    *("setdomainname", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "vhangup"),
+    *("modify_ldt", "iopl", "ioperm", "uselib", "ustat", "_sysctl"),
+)
+#: Refused with ENOSYS, so that programs fall back: clone3 hides its flags behind a pointer.
+UNKNOWN: Final = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
+
+#: New mount, cgroup, uts, ipc, user, pid and net namespaces, as clone knows them.
+NAMESPACE_FLAGS: Final = (
+    0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+)
+#: Typing into a terminal that we share with the person.
+_TERMINAL_REQUESTS: Final = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+AF_UNIX: Final = 1
+
+_LOAD, _JUMP_EQUAL, _JUMP_ANY_BIT, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
+_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_NUMBER, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data, low words
+_X32 = 0x40000000
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """Which families `socket` may open. A socketpair reaches nobody else and is always given."""
+
+    internet: bool = False
+    unix: bool = True
+
+
+Instruction = tuple[int, int, int, int]
+
+
+def assemble(machine: str, sockets: Sockets) -> tuple[Instruction, ...]:
+    """The filter as (code, jump if true, jump if false, value) for each instruction."""
+    known = numbers(machine)
+    return (
+        (_LOAD, 0, 0, _ARCH),
+        (_JUMP_EQUAL, 1, 0, AUDIT_ARCH[machine]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_JUMP_AT_LEAST, 0, 1, _X32),
+        (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
+        *_each(known, REFUSED, errno.EPERM),
+        *_each(known, UNKNOWN, errno.ENOSYS),
+        *_on(known["clone"], _new_namespaces()),
+        *_on(known["ioctl"], ((_LOAD, 0, 0, _SECOND), *_fail_on(_TERMINAL_REQUESTS, errno.EPERM))),
+        *_on(known["socket"], _socket(sockets)),
+        (_RETURN, 0, 0, _ALLOW),
+    )
+
+
+def refuse(machine: str, names: Iterable[str], *, namespaces: bool = True) -> tuple[Instruction, ...]:
+    """A filter that refuses only these, to see how a machine without them behaves."""
+    known = numbers(machine)
+    return (
+        (_LOAD, 0, 0, _NUMBER),
+        *_each(known, names, errno.EPERM),
+        *(() if namespaces else _on(known["clone"], _new_namespaces())),
+        (_RETURN, 0, 0, _ALLOW),
+    )
+
+
+def _fail(code: int) -> Instruction:
+    return (_RETURN, 0, 0, _ERRNO | code)
+
+
+def _each(known: dict[str, int], names: Iterable[str], code: int) -> tuple[Instruction, ...]:
+    return _fail_on((known[name] for name in names if name in known), code)
+
+
+def _fail_on(values: Iterable[int], code: int) -> tuple[Instruction, ...]:
+    return tuple(step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _fail(code)))
+
+
+def _on(number: int, body: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+    """Run `body` for this call only, with the call's number loaded again behind it."""
+    return ((_JUMP_EQUAL, 0, len(body) + 1, number), *body, (_LOAD, 0, 0, _NUMBER))
+
+
+def _new_namespaces() -> tuple[Instruction, ...]:
+    return ((_LOAD, 0, 0, _FIRST), (_JUMP_ANY_BIT, 0, 1, NAMESPACE_FLAGS), _fail(errno.EPERM))
+
+
+def _socket(sockets: Sockets) -> tuple[Instruction, ...]:
+    if sockets.internet and sockets.unix:
+        return ()
+    if sockets.internet:
+        return ((_LOAD, 0, 0, _FIRST), *_fail_on((AF_UNIX,), errno.EACCES))
+    if sockets.unix:
+        return ((_LOAD, 0, 0, _FIRST), (_JUMP_EQUAL, 1, 0, AF_UNIX), _fail(errno.EACCES))
+    return (_fail(errno.EACCES),)
+
+
+def as_bytes(program: tuple[Instruction, ...]) -> bytes:
+    """As the kernel and bubblewrap read it: struct sock_filter after struct sock_filter."""
+    return b"".join(struct.pack("=HBBI", *step) for step in program)
+
+
+def load(program: tuple[Instruction, ...]) -> None:
+    """Confine this process and all that it starts, for good."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    code = as_bytes(program)
+    held = ctypes.create_string_buffer(code, len(code))
+    header = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(held)))
+    call("seccomp", 1, 0, header)

@@ -1,0 +1,171 @@
+"""The system calls that Python does not wrap, by number, for x86-64 and aarch64.
+
+Everything here is a thin call that raises OSError; what the calls mean is said where they are used.
+"""
+
+import contextlib
+import ctypes
+import os
+import struct
+from typing import Final
+
+MACHINE: Final = os.uname().machine if hasattr(os, "uname") else ""
+
+#: Calls whose number differs between the two machines. (x86-64, aarch64)
+_DIFFERENT: Final[dict[str, tuple[int, int]]] = {
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "adjtimex": (159, 171),
+    "bpf": (321, 280),
+    "capset": (126, 91),
+    "chroot": (161, 51),
+    "clock_adjtime": (305, 266),
+    "clock_settime": (227, 112),
+    "clone": (56, 220),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "finit_module": (313, 273),
+    "init_module": (175, 105),
+    "ioctl": (16, 29),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "migrate_pages": (256, 238),
+    "mount": (165, 40),
+    "move_pages": (279, 239),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "perf_event_open": (298, 241),
+    "personality": (135, 92),
+    "pivot_root": (155, 41),
+    "prctl": (157, 167),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "seccomp": (317, 277),
+    "setdomainname": (171, 162),
+    "sethostname": (170, 161),
+    "setns": (308, 268),
+    "settimeofday": (164, 170),
+    "socket": (41, 198),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+    "vhangup": (153, 58),
+}
+#: Since Linux 5.1 new calls have the same number everywhere.
+_SAME: Final[dict[str, int]] = {
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "clone3": 435,
+    "openat2": 437,
+    "pidfd_getfd": 438,
+    "process_madvise": 440,
+    "mount_setattr": 442,
+    "quotactl_fd": 443,
+    "landlock_create_ruleset": 444,
+    "landlock_add_rule": 445,
+    "landlock_restrict_self": 446,
+    "process_mrelease": 448,
+    "open_tree_attr": 467,
+}
+#: Only on x86-64; they have no place on aarch64.
+_X86_ONLY: Final[dict[str, int]] = {
+    "modify_ldt": 154,
+    "iopl": 172,
+    "ioperm": 173,
+    "uselib": 134,
+    "ustat": 136,
+    "_sysctl": 156,
+}
+
+
+def numbers(machine: str) -> dict[str, int]:
+    """Name to number on this machine; empty where we do not know the machine."""
+    if machine == "x86_64":
+        return _SAME | _X86_ONLY | {name: both[0] for name, both in _DIFFERENT.items()}
+    if machine == "aarch64":
+        return _SAME | {name: both[1] for name, both in _DIFFERENT.items()}
+    return {}
+
+
+NUMBERS: Final = numbers(MACHINE)
+
+# PyDLL keeps the interpreter's lock, so a raw clone returns in the child as it left in the parent.
+_LIBC: Final = ctypes.PyDLL(None, use_errno=True) if MACHINE else None
+
+
+def call(name: str, *args: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+    """Make one system call. ENOSYS where this machine's numbers are not known."""
+    if _LIBC is None or name not in NUMBERS:
+        raise OSError(38, f"{name}: not known on {MACHINE or 'this system'}")
+    words = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
+    answer: int = _LIBC.syscall(ctypes.c_long(NUMBERS[name]), *words)
+    if answer == -1:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+    return answer
+
+
+def buffer(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
+    """A packed struct at an address that a call can be given."""
+    packed = struct.pack(form, *values)
+    return ctypes.create_string_buffer(packed, len(packed))
+
+
+# prctl options
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
+PR_SET_SECUREBITS = 28
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+
+
+def prctl(option: int, value: int = 0, third: int = 0) -> None:
+    call("prctl", option, value, third, 0, 0)
+
+
+_CAPABILITY_VERSION_3 = 0x20080522
+_LAST_CAPABILITY = 63
+_SECURE_NOROOT_LOCKED = 0b0010_1111  # NOROOT, NO_SETUID_FIXUP and their locks; KEEP_CAPS locked off
+
+
+def drop_capabilities() -> None:
+    """Give up every capability for good: bounding set, root's special treatment, then the sets themselves."""
+    for capability in range(_LAST_CAPABILITY + 1):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError:  # beyond the last one this kernel has, or we never had the right to
+            break
+    with contextlib.suppress(PermissionError):  # we had nothing to lose; no_new_privs covers the rest
+        prctl(PR_SET_SECUREBITS, _SECURE_NOROOT_LOCKED)
+    call("capset", buffer("=Ii", _CAPABILITY_VERSION_3, 0), buffer("=6I", 0, 0, 0, 0, 0, 0))
+
+
+# openat2 resolve flags
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
+RESOLVE_IN_ROOT = 0x10
+_O_PATH = 0o10000000
+
+
+def open_path(root: int, path: str, resolve: int) -> int:
+    """A handle on a place, not on its content, found below `root` under the rules of `resolve`."""
+    how = buffer("=QQQ", _O_PATH | os.O_CLOEXEC, 0, resolve)
+    return call("openat2", root, os.fsencode(path), how, 24)
