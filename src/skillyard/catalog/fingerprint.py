@@ -17,7 +17,7 @@ def fingerprint(folder: Path) -> str:
             raise ValueError(f"{folder} holds more than {MAX_FILES} files")
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
-            _add(digest, b"link", name.encode("utf-8", "surrogateescape"), os.readlink(path).encode())
+            _add(digest, b"link", name.encode("utf-8", "surrogateescape"), bytes(path.readlink()))
         else:
             mode = b"program" if os.access(path, os.X_OK) else b"file"
             _add(digest, mode, name.encode("utf-8", "surrogateescape"), _content(path))

@@ -25,6 +25,7 @@ class Text(NamedTuple):
 
 RAN = Text("执行成功: {label}", "ran: {label}")
 RAN_TO = Text("执行成功: {label} → {path}", "ran: {label} → {path}")
+PLANNED = Text("将要执行: {label} (未执行)", "would run: {label} (nothing was started)")
 PROMPT_LOADED = Text("提示词加载: {skill}", "prompt loaded: {skill}")
 WAITING = Text("等待参数: 需要 {names}", "waiting for: {names}")
 CACHE_HIT = Text("缓存命中: 使用最近结果 (<{seconds:g}s)", "cached: the latest result (<{seconds:g}s)")

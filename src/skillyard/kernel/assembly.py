@@ -4,26 +4,46 @@ import os
 import time
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from skillyard.core.errors import InvalidArgs
 from skillyard.kernel.places import Places, find_places
 
 if TYPE_CHECKING:
+    import sqlite3
     from pathlib import Path
 
     from skillyard.catalog.catalog import Catalog
     from skillyard.core.request import Request
     from skillyard.core.result import Result
     from skillyard.runtime.pipeline import Runtime
+    from skillyard.sandbox.launch import Sandbox
+    from skillyard.store.grants import Grants
+    from skillyard.store.logs import Logs
     from skillyard.store.runs import Runs
 
 
 class Yard:
-    """One project with everything in it."""
+    """One project with everything in it. Leave it with `close`, or as a context manager."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back what was opened, and only that."""
+        opened = vars(self)
+        if "sandbox" in opened:
+            getattr(self.sandbox, "close", lambda: None)()
+        if "_database" in opened:
+            self._database.close()
+        if "catalog" in opened:
+            self.catalog.index.close()
 
     @cached_property
     def root(self) -> "Path":
@@ -42,23 +62,53 @@ class Yard:
 
     @cached_property
     def runs(self) -> "Runs":
-        from skillyard.store.database import open_database
         from skillyard.store.runs import Runs
 
-        return Runs(open_database(self.places.database), str(self.places.project or ""))
+        return Runs(self._database, self._key)
+
+    @cached_property
+    def logs(self) -> "Logs":
+        from skillyard.store.logs import Logs
+
+        return Logs(self.places.own_home / "logs")
+
+    @cached_property
+    def grants(self) -> "Grants":
+        from skillyard.store.grants import Grants
+
+        return Grants(self._database, self._key)
+
+    @cached_property
+    def sandbox(self) -> "Sandbox":
+        from skillyard.sandbox.launch import make_sandbox
+
+        return make_sandbox()
 
     @cached_property
     def runtime(self) -> "Runtime":
         from skillyard.runtime.pipeline import Runtime
-        from skillyard.sandbox.launch import LocalSandbox
+        from skillyard.runtime.record import Recorder
 
         return Runtime(
             catalog=self.catalog,
-            sandbox=LocalSandbox(),
-            runs=self.runs,
+            sandbox=self.sandbox,
+            recorder=Recorder(self.runs, self.logs),
+            grants=self.grants,
             root=self.root,
+            own_home=self.places.own_home,
             new_id=new_run_id,
         )
+
+    @cached_property
+    def _database(self) -> "sqlite3.Connection":
+        from skillyard.store.database import open_database
+
+        return open_database(self.places.database)
+
+    @property
+    def _key(self) -> str:
+        """What names the project in our tables."""
+        return str(self.places.project or "")
 
     def _uses(self) -> Mapping[str, int]:
         return self.runs.uses() if self.places.database.exists() else {}
@@ -75,4 +125,5 @@ def open_yard() -> Yard:
 
 def run(request: "Request") -> "Result":
     """Run one skill of the project that the working directory belongs to."""
-    return open_yard().runtime.run(request)
+    with open_yard() as yard:
+        return yard.runtime.run(request)

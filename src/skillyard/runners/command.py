@@ -28,7 +28,7 @@ def plan(call: Call) -> Launch:
 
 def run(call: Call, sandbox: Sandbox) -> Outcome:
     launch = plan(call)
-    _make_box(call)
+    make_box(call)
     started_ns = time.time_ns() - 20_000_000  # a file's stamp may be a tick of the clock behind
     ended = sandbox(launch)
     check_exit(call, ended)
@@ -48,7 +48,7 @@ def outcome(call: Call, ended: Exit, started_ns: int) -> Outcome:
     return Outcome(data=data, says=RAN, words={"label": label})
 
 
-def _make_box(call: Call) -> None:
+def make_box(call: Call) -> None:
     for folder in ("output", "workspace", "temp"):
         (call.root / BOX / folder).mkdir(parents=True, exist_ok=True)
 

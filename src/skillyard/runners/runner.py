@@ -5,7 +5,7 @@ from typing import Protocol
 
 from skillyard.core.request import Call, Outcome
 from skillyard.core.skill import Kind
-from skillyard.runners import command, jsonskill, prompt
+from skillyard.runners import command, jsonskill, prompt, script
 from skillyard.sandbox.launch import Launch, Sandbox
 
 
@@ -31,3 +31,11 @@ PLANNERS: Mapping[Kind, Planner] = {
     Kind.PROMPT: prompt.plan,
     Kind.JSON: jsonskill.plan,
 }
+
+
+def runner_of(call: Call) -> Runner:
+    return script.run if call.script else RUNNERS[call.skill.kind]
+
+
+def plan_of(call: Call) -> Planner:
+    return script.plan if call.script else PLANNERS[call.skill.kind]

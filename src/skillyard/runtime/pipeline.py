@@ -3,22 +3,30 @@
 The only place where errors become results. Bugs still raise.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.catalog import Catalog
-from skillyard.core.errors import ParamMissing, SkillError
+from skillyard.catalog.fingerprint import fingerprint
+from skillyard.core.errors import ParamMissing, PermissionDenied, RuntimeFailed, SkillError
+from skillyard.core.phrases import PLANNED
 from skillyard.core.request import Call, Request
 from skillyard.core.result import Result, error_result, make_meta, pending_result
-from skillyard.core.skill import Kind
+from skillyard.core.skill import Kind, Skill
+from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.runners.runner import PLANNERS, RUNNERS
+from skillyard.runners.runner import plan_of, runner_of
+from skillyard.runtime.adhoc import read_adhoc
 from skillyard.runtime.check import check
-from skillyard.sandbox.launch import Sandbox
-from skillyard.store.runs import RUNNING, Run, Runs
+from skillyard.runtime.permit import Permit, demand, permit
+from skillyard.runtime.record import Record, Recorder
+from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.store.grants import Grants
 
 
 class Runtime(NamedTuple):
@@ -26,53 +34,123 @@ class Runtime(NamedTuple):
 
     catalog: Catalog
     sandbox: Sandbox
-    runs: Runs
+    recorder: Recorder
+    grants: Grants
     root: Path
+    own_home: Path
     new_id: Callable[[], str]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
-    def run(self, request: Request) -> Result:
+    def run(self, request: Request, on_progress: Callable[[bytes], None] | None = None) -> Result:
         """Run one skill. Expected failures come back as results; bugs still raise."""
         started, moment = time.monotonic(), self.now()
         run_id = self.new_id()
-        recorded = False
-
-        def meta() -> Mapping[str, Json]:
-            known = {"run": run_id} if recorded else {}
-            return make_meta(request.agent, time.monotonic() - started, moment, **known)
-
+        facts: dict[str, Json] = {}
         try:
-            self.catalog.sync()
-            skill = self.catalog.resolve(request.name)
+            skill = self.resolve(request)
             call = check(skill, request, self.root, run_id)
-            if skill.kind is not Kind.PROMPT:
-                self._record_start(request, call, moment)
-                recorded = True
-            outcome = RUNNERS[skill.kind](call, self.sandbox)
+            if skill.kind is Kind.PROMPT and not call.script:
+                outcome = runner_of(call)(call, self.sandbox)
+            else:
+                found = self.permit(call)
+                demand(call, found)
+                facts["run"] = run_id
+                with self.recorder.recording(request, call, moment) as record:
+                    guarded = _guarded(self.sandbox, found if request.sandboxed else None, record, on_progress)
+                    outcome = record.keep(runner_of(call), call, guarded)
+                facts["sandbox"] = record.sandbox
             seconds = time.monotonic() - started
-            known = {"run": run_id} if recorded else {}
-            result = outcome.as_result(request.agent, request.lang, seconds, moment, **known)
-        except ParamMissing as error:
-            tell = pending_result if request.interactive else error_result
-            result = tell(error, request.agent, request.lang, meta())
+            return outcome.as_result(request.agent, request.lang, seconds, moment, **facts)
         except SkillError as error:
-            result = error_result(error, request.agent, request.lang, meta())
-        if recorded:
-            self.runs.finish(run_id, str(result.state), time.monotonic() - started, result.as_dict(), "")
-            self.runs.record_use(skill.name, moment.timestamp())
-        return result
+            meta = make_meta(request.agent, time.monotonic() - started, moment, **facts)
+            return _told(error, request, meta)
 
-    def _record_start(self, request: Request, call: Call, moment: datetime) -> None:
-        launch = PLANNERS[call.skill.kind](call)
-        self.runs.start(
-            Run(
-                id=call.run_id,
-                agent=request.agent,
-                skill=call.skill.name,
-                kind=str(call.skill.kind),
-                state=RUNNING,
-                started=moment.timestamp(),
-                request={"name": request.name, "args": list(request.args), "params": request.params},
-                launch={"argv": list(launch.argv), "cwd": str(launch.cwd)} if launch else {},
-            )
-        )
+    def plan(self, request: Request) -> Result:
+        """What a run would do, down to the last argument; nothing is started."""
+        started, moment = time.monotonic(), self.now()
+        try:
+            call = check(self.resolve(request), request, self.root, self.new_id())
+            launch = plan_of(call)(call)
+            found = self.permit(call) if launch else None
+        except SkillError as error:
+            return _told(error, request, make_meta(request.agent, time.monotonic() - started, moment))
+        meta = make_meta(request.agent, time.monotonic() - started, moment)
+        summary = PLANNED.fill(request.lang, label=call.skill.title or call.asked_as)
+        data = {"skill": call.asked_as, **_as_plan(launch, found, request)}
+        return Result(agent=request.agent, state=State.SUCCESS, summary=summary, data=data, meta=meta)
+
+    def resolve(self, request: Request) -> Skill:
+        """A skill of the catalog, or a folder that the person at the terminal points at."""
+        if request.typed_in is not None and (skill := read_adhoc(request.name, request.typed_in)):
+            return skill
+        self.catalog.sync()
+        return self.catalog.resolve(request.name)
+
+    def permit(self, call: Call) -> Permit:
+        launch = plan_of(call)(call)
+        program = launch.argv[0] if launch else ""
+        return permit(call, program, self.granted(call.skill), self.own_home)
+
+    def granted(self, skill: Skill) -> frozenset[str]:
+        """What a person allowed this skill, as it is now."""
+        key = str(skill.folder)
+        return self.grants.of(key, fingerprint(skill.folder)) if self.grants.has_any(key) else frozenset()
+
+
+def _guarded(
+    sandbox: Sandbox,
+    found: Permit | None,
+    record: Record,
+    on_progress: Callable[[bytes], None] | None,
+) -> Sandbox:
+    """The sandbox with this call's policy on it, and everything it does noted down."""
+
+    def hear(piece: bytes) -> None:
+        record.hear(piece)
+        if on_progress:
+            on_progress(piece)
+
+    def launch_it(launch: Launch) -> Exit:
+        passed = {name: os.environ[name] for name in (found.variables if found else ()) if name in os.environ}
+        policy = found.policy if found else None
+        bound = replace(launch, env={**launch.env, **passed}, policy=policy, on_stderr=hear)
+        record.starting(bound, tuple(passed.values()))
+        try:
+            ended = sandbox(bound)
+        except PermissionError as error:
+            raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
+        except OSError as error:
+            raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
+        record.ended(ended)
+        return ended
+
+    return launch_it
+
+
+def _told(error: SkillError, request: Request, meta: Mapping[str, Json]) -> Result:
+    if isinstance(error, ParamMissing) and error.required and request.interactive:
+        return pending_result(error, request.agent, request.lang, meta)
+    return error_result(error, request.agent, request.lang, meta)
+
+
+def _as_plan(launch: Launch | None, found: Permit | None, request: Request) -> dict[str, Json]:
+    if launch is None or found is None:
+        return {"starts": False}
+    policy = found.policy
+    return {
+        "starts": True,
+        "argv": list(launch.argv),
+        "cwd": str(launch.cwd),
+        "env": sorted({*launch.env, *found.variables}),
+        "limits": {
+            "seconds": launch.limit_seconds,
+            "output_bytes": launch.output_bytes,
+            "memory_bytes": policy.memory_bytes,
+            "processes": policy.processes,
+        },
+        "sandboxed": request.sandboxed,
+        "reads": [str(path) for path in policy.read],
+        "writes": [str(path) for path in policy.write],
+        "network": policy.network,
+        "missing_grants": list(found.missing),
+    }

@@ -1,7 +1,7 @@
 """Keeps what a run did: the row from before it starts, the log while it runs, the result when it ended."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -15,6 +15,7 @@ from skillyard.store.logs import Log, Logs
 from skillyard.store.runs import RUNNING, Run, Runs
 
 _DAY = 86_400
+_LONGEST_LINE = 65_536
 
 
 class Recorder:
@@ -58,29 +59,46 @@ class Record:
         self._started = time.monotonic()
         self._result: Result | None = None
         self._redactor = Redactor()
+        self._line = b""
         self.sandbox: str | None = None
 
-    def note(self, launch: Launch, ended: Exit | None) -> None:
-        """What is started, before it starts; how it ended, after."""
-        told: dict[str, Json] = {
-            "argv": list(launch.argv),
-            "cwd": str(launch.cwd),
-            "env": sorted(launch.env),
-            "limit_seconds": launch.limit_seconds,
-            "output_bytes": launch.output_bytes,
-        }
-        if ended is not None:
-            self.sandbox = ended.sandbox
-            self._log.write(self._redactor.text(ended.stderr.decode("utf-8", "replace")).encode())
-            told |= {
-                "exit": ended.code,
-                "seconds": round(ended.seconds, 4),
-                "stdout_bytes": ended.stdout_bytes,
-                "stderr_bytes": len(ended.stderr),
-                "timed_out": ended.timed_out,
-                "sandbox": ended.sandbox,
-            }
-        self._run = self._run._replace(launch=self._redactor.mapping(told))
+    def starting(self, launch: Launch, secrets: tuple[str, ...]) -> None:
+        """What is started, as it stands before it starts."""
+        self._redactor = Redactor(secrets)
+        self._tell(
+            argv=list(launch.argv),
+            cwd=str(launch.cwd),
+            env=sorted(launch.env),
+            limit_seconds=launch.limit_seconds,
+            output_bytes=launch.output_bytes,
+        )
+
+    def hear(self, piece: bytes) -> None:
+        """A piece of stderr: kept line by line, so that a secret cut in two is still seen."""
+        *lines, self._line = (self._line + piece).split(b"\n")
+        if len(self._line) > _LONGEST_LINE:
+            lines, self._line = [*lines, self._line], b""
+        for line in lines:
+            self._log.write(self._redacted(line) + b"\n")
+
+    def ended(self, ended: Exit) -> None:
+        self.sandbox = ended.sandbox
+        self._tell(
+            exit=ended.code,
+            seconds=round(ended.seconds, 4),
+            stdout_bytes=ended.stdout_bytes,
+            stderr_bytes=len(ended.stderr),
+            timed_out=ended.timed_out,
+            sandbox=ended.sandbox,
+            missing=list(ended.missing),
+            hit=ended.hit,
+        )
+
+    def _tell(self, **facts: Json) -> None:
+        self._run = self._run._replace(launch={**self._run.launch, **self._redactor.mapping(facts)})
+
+    def _redacted(self, line: bytes) -> bytes:
+        return self._redactor.text(line.decode("utf-8", "replace")).encode()
 
     def keep(self, runner: Callable[[Call, Sandbox], Outcome], call: Call, sandbox: Sandbox) -> Outcome:
         """Run it, and remember the result whichever way it ends."""
@@ -96,8 +114,9 @@ class Record:
 
     def close(self) -> None:
         """Without a result there was a bug or an interrupt: said so, never left as running."""
+        self._log.write(self._redacted(self._line))
         state = str(self._result.state) if self._result else "error"
-        told: Mapping[str, Json] = self._result.as_dict() if self._result else {"state": "error", "summary": "interrupted"}
+        told = self._result.as_dict() if self._result else {"state": "error", "summary": "interrupted"}
         result = self._redactor.mapping(told)
         self._runs.finish(self._run._replace(state=state, seconds=self._seconds(), result=result))
 
@@ -122,5 +141,3 @@ def _as_request(request: Request, call: Call) -> dict[str, Json]:
         "limit_seconds": call.limit_seconds,
     }
     return redact.mapping({key: value for key, value in told.items() if value not in (None, "", [], {})})
-
-

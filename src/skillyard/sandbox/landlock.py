@@ -88,9 +88,7 @@ def without(path: Path, hidden: Iterable[Path]) -> tuple[Path, ...]:
         return ()
     if not any(path in secret.parents for secret in hidden):
         return (path,)
-    return tuple(
-        kept for child in sorted(path.iterdir()) if not child.is_symlink() for kept in without(child, hidden)
-    )
+    return tuple(kept for child in sorted(path.iterdir()) if not child.is_symlink() for kept in without(child, hidden))
 
 
 def restrict(abi: int, rules: Iterable[Rule], *, network: bool) -> None:

@@ -26,15 +26,21 @@ __all__ = [
     "LocalSandbox",
     "Policy",
     "Sandbox",
+    "make_sandbox",
     "open_sandbox",
 ]
 
 
+def make_sandbox(layers: Layers | None = None) -> "Launcher | LocalSandbox":
+    """The best this system has; `close` ends it. `layers` stands in for what a probe would find."""
+    return Launcher(layers) if sys.platform == "linux" else LocalSandbox()
+
+
 @contextlib.contextmanager
 def open_sandbox(layers: Layers | None = None) -> Iterator[Sandbox]:
-    """The best this system has. `layers` stands in for what a probe would find."""
-    if sys.platform == "linux":
-        with Launcher(layers) as launcher:
-            yield launcher
-    else:
-        yield LocalSandbox()
+    """The same, ended with the block."""
+    sandbox = make_sandbox(layers)
+    try:
+        yield sandbox
+    finally:
+        sandbox.close()

@@ -127,7 +127,5 @@ def _raise_failure(failed: dict[str, Any] | None, chosen: Plan) -> None:
     if not failed:
         return
     if failed["stage"] == "layers":
-        raise SandboxUnavailable(
-            f"The sandbox could not be set up: {failed['text']}", missing=chosen.way.value
-        )
+        raise SandboxUnavailable(f"The sandbox could not be set up: {failed['text']}", missing=chosen.way.value)
     raise OSError(failed["errno"], failed["text"])

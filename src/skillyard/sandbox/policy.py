@@ -148,9 +148,7 @@ def _too_wide(place: Path) -> bool:
 
 
 def _is_system(path: Path) -> bool:
-    return any(
-        path.is_relative_to(place) for place in ("/usr", "/bin", "/lib", "/lib64", "/opt", "/nix/store")
-    )
+    return any(path.is_relative_to(place) for place in ("/usr", "/bin", "/lib", "/lib64", "/opt", "/nix/store"))
 
 
 def outside(paths: Iterable[Path], hidden: Iterable[Path]) -> tuple[Path, ...]:

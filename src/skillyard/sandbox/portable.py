@@ -25,6 +25,9 @@ _READ_BYTES: Final = 65_536
 class LocalSandbox:
     """Raises SandboxUnavailable for a policy that demands anything: here nothing can be guarded."""
 
+    def close(self) -> None:
+        """Nothing stays open between two runs."""
+
     def __call__(self, launch: Launch) -> Exit:
         chosen = plan(NO_LAYERS, launch.policy)
         started = time.monotonic()

@@ -45,9 +45,7 @@ REFUSED: Final = (
 UNKNOWN: Final = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
 
 #: New mount, cgroup, uts, ipc, user, pid and net namespaces, as clone knows them.
-NAMESPACE_FLAGS: Final = (
-    0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
-)
+NAMESPACE_FLAGS: Final = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 #: Typing into a terminal that we share with the person.
 _TERMINAL_REQUESTS: Final = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 AF_UNIX: Final = 1

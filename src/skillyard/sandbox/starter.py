@@ -19,9 +19,7 @@ from skillyard.sandbox.namespaces import system_layout
 from skillyard.sandbox.supervisor import supervise
 
 _HERE: Final = 3
-_PROGRAM: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from skillyard.sandbox.starter import main; main()"
-)
+_PROGRAM: Final = "import sys; sys.path.insert(0, sys.argv[1]); from skillyard.sandbox.starter import main; main()"
 
 
 class Starter:

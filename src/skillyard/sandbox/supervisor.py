@@ -209,9 +209,7 @@ class _Run:
 class _Cell:
     """The confined side: the process between the supervisor and the program."""
 
-    def __init__(
-        self, order: Order, policy: Policy, streams: Streams, tell: int, gate: int, temp: str
-    ) -> None:
+    def __init__(self, order: Order, policy: Policy, streams: Streams, tell: int, gate: int, temp: str) -> None:
         self.order, self.policy, self.streams = order, policy, streams
         self._tell, self._gate, self._temp = tell, gate, temp
         self._ids = (os.getuid(), os.getgid())

@@ -9,13 +9,18 @@ _VERSIONS = (
         id TEXT PRIMARY KEY, project TEXT NOT NULL, agent TEXT NOT NULL, skill TEXT NOT NULL,
         kind TEXT NOT NULL,
         state TEXT NOT NULL, started REAL NOT NULL, seconds REAL, request TEXT NOT NULL, launch TEXT NOT NULL,
-        result TEXT NOT NULL, log TEXT NOT NULL
+        result TEXT NOT NULL
     );
     CREATE INDEX runs_by_start ON runs (project, started);
     CREATE TABLE usage (
         project TEXT NOT NULL, skill TEXT NOT NULL, count INTEGER NOT NULL, last REAL NOT NULL,
         PRIMARY KEY (project, skill)
     ) WITHOUT ROWID;
+    CREATE TABLE grants (
+        project TEXT NOT NULL, skill TEXT NOT NULL, fingerprint TEXT NOT NULL, capability TEXT NOT NULL,
+        granted REAL NOT NULL, PRIMARY KEY (project, skill, fingerprint, capability)
+    ) WITHOUT ROWID;
+    CREATE TABLE trusts (project TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, granted REAL NOT NULL) WITHOUT ROWID;
     """,
 )
 

@@ -61,9 +61,7 @@ class Grants:
 
     def trusted(self) -> str:
         """The fingerprint of what was trusted, or nothing."""
-        row = self._connection.execute(
-            "SELECT fingerprint FROM trusts WHERE project = ?", (self._project,)
-        ).fetchone()
+        row = self._connection.execute("SELECT fingerprint FROM trusts WHERE project = ?", (self._project,)).fetchone()
         return str(row[0]) if row else ""
 
     def distrust(self) -> None:

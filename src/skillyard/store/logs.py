@@ -7,7 +7,6 @@ whose log nobody holds has lost its runtime.
 import fcntl
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 #: What a log may grow to; what comes after is counted, not kept.
@@ -32,7 +31,7 @@ class Log:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._file)
 
 

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from skillyard.core.values import NOTHING, Json
 
@@ -11,7 +11,7 @@ RUNNING = "running"
 
 
 class Run(NamedTuple):
-    """One row. `state` is `running` until the result is there."""
+    """One row. `state` is `running` until the result is there; the log lies in a file of its own."""
 
     id: str
     agent: str
@@ -23,10 +23,9 @@ class Run(NamedTuple):
     request: Mapping[str, Json] = NOTHING
     launch: Mapping[str, Json] = NOTHING
     result: Mapping[str, Json] = NOTHING
-    log: str = ""
 
 
-_COLUMNS = "id, agent, skill, kind, state, started, seconds, request, launch, result, log"
+_COLUMNS = ", ".join(Run._fields)
 
 
 class Runs:
@@ -37,22 +36,31 @@ class Runs:
         self._project = project
 
     def start(self, run: Run) -> None:
+        texts = (_text(run.request), _text(run.launch), _text(run.result))
         self._connection.execute(
-            f"INSERT INTO runs (project, {_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-            (
-                *(self._project, run.id, run.agent, run.skill, run.kind, run.state, run.started, run.seconds),
-                *(_text(run.request), _text(run.launch), _text(run.result), run.log),
-            ),
+            f"INSERT INTO runs (project, {_COLUMNS}) VALUES (?{', ?' * len(Run._fields)})",
+            (self._project, *run[:-3], *texts),
         )
 
-    def finish(self, run_id: str, state: str, seconds: float, result: Mapping[str, Json], log: str) -> None:
+    def finish(self, run: Run) -> None:
         """The result and the use are kept together, or not at all."""
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
             self._connection.execute(
-                "UPDATE runs SET state = ?, seconds = ?, result = ?, log = ? WHERE id = ?",
-                (state, seconds, _text(result), log, run_id),
+                "UPDATE runs SET state = ?, seconds = ?, launch = ?, result = ? WHERE id = ?",
+                (run.state, run.seconds, _text(run.launch), _text(run.result), run.id),
             )
+            self.record_use(run.skill, run.started)
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def close_abandoned(self, run_id: str, state: str, result: Mapping[str, Json]) -> None:
+        """The end of a run whose runtime died: only where nobody else has written one."""
+        self._connection.execute(
+            "UPDATE runs SET state = ?, result = ? WHERE id = ? AND state = ?", (state, _text(result), run_id, RUNNING)
+        )
 
     def list(self, limit: int = 20) -> tuple[Run, ...]:
         rows = self._connection.execute(
@@ -67,7 +75,16 @@ class Runs:
             f"SELECT {_COLUMNS} FROM runs WHERE project = ? AND substr(id, 1, ?) = ? LIMIT 2",
             (self._project, len(run_id), run_id),
         ).fetchall()
-        return _run(rows[0]) if len(rows) == 1 else None
+        return _run(rows[0]) if len(rows) == 1 and run_id else None
+
+    def forget_before(self, moment: float, keep: int) -> tuple[str, ...]:
+        """Drop what is older, or beyond the newest `keep`; the ids, whose logs can go too."""
+        rows = self._connection.execute(
+            "DELETE FROM runs WHERE project = ? AND state != ? AND (started < ? OR id NOT IN "
+            "(SELECT id FROM runs WHERE project = ? ORDER BY started DESC, id DESC LIMIT ?)) RETURNING id",
+            (self._project, RUNNING, moment, self._project, keep),
+        )
+        return tuple(run_id for (run_id,) in rows.fetchall())
 
     def record_use(self, skill: str, moment: float) -> None:
         self._connection.execute(
@@ -85,18 +102,6 @@ def _text(value: Mapping[str, Json]) -> str:
     return json.dumps(value, ensure_ascii=False, default=dict)
 
 
-def _run(row: tuple[str, str, str, str, str, float, float | None, str, str, str, str]) -> Run:
-    id_, agent, skill, kind, state, started, seconds, request, launch, result, log = row
-    return Run(
-        id=id_,
-        agent=agent,
-        skill=skill,
-        kind=kind,
-        state=state,
-        started=started,
-        seconds=seconds,
-        request=json.loads(request),
-        launch=json.loads(launch),
-        result=json.loads(result),
-        log=log,
-    )
+def _run(row: tuple[Any, ...]) -> Run:
+    request, launch, result = map(json.loads, row[-3:])
+    return Run._make((*row[:-3], request, launch, result))

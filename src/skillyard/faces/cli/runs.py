@@ -63,7 +63,6 @@ def as_run_data(run: Run) -> dict[str, Json]:
         "request": run.request,
         "launch": run.launch,
         "result": run.result,
-        "log": run.log,
     }
 
 
