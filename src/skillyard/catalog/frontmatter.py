@@ -1,0 +1,234 @@
+"""Frontmatter read strictly: YAML 1.1 without the parts that surprise.
+
+The C parser composes nodes without resolving them, and the values are built here: that is faster than a
+loader, keeps where each field stands, and keeps `yes`, `8004` and `1.0` as written where a field is text.
+Anchors, aliases, tags and merge keys are refused: they occur in no skill, and a reader that expands them can be
+made to run out of memory.
+"""
+
+import re
+from typing import NamedTuple
+
+import yaml
+
+from skillyard.catalog.fields import TEXT_FIELDS, is_guarded
+from skillyard.catalog.findings import Rule
+from skillyard.catalog.scalars import is_null, typed
+from skillyard.core.skill import Finding
+from skillyard.core.values import MAX_DEPTH, Json
+
+try:
+    from yaml.cyaml import CParser
+except ImportError:  # PyYAML without libyaml
+    CParser = None  # type: ignore[assignment, misc]
+
+#: Characters of which each can open a level. libyaml recurses once a level and dies of some ten thousand.
+_OPENERS = "[{-?"
+_REFUSED = re.compile(r"(?:^|[\s\[{,:?-])[&*!]")
+_CUT = re.compile(r"[ \t]+#")
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+
+Place = tuple[int, int]
+
+
+class Block(NamedTuple):
+    """What the strict reading gave. `failed`: the fields are not to be used, the findings say why."""
+
+    fields: dict[str, Json]
+    places: dict[str, Place]
+    findings: list[Finding]
+    failed: bool = False
+    refused: tuple[str, ...] = ()
+
+
+class _Bare:
+    """No resolving: that every plain node's tag is empty tells an explicit one."""
+
+    def descend_resolver(self, _parent: object, _index: object) -> None: ...
+
+    def ascend_resolver(self) -> None: ...
+
+    def check_resolver_prefix(self, *_: object) -> bool:
+        return False
+
+    def resolve(self, _kind: object, _value: object, _implicit: object) -> str:
+        return ""
+
+
+if CParser is not None:
+
+    class _Composer(_Bare, CParser):
+        """libyaml's parser."""
+
+else:
+    from yaml.composer import Composer
+    from yaml.parser import Parser
+    from yaml.reader import Reader
+    from yaml.scanner import Scanner
+
+    class _Composer(_Bare, Reader, Scanner, Parser, Composer):  # type: ignore[no-redef]
+        """The same in Python, for a PyYAML that was built without libyaml."""
+
+        def __init__(self, stream: str) -> None:
+            Reader.__init__(self, stream)
+            Scanner.__init__(self)
+            Parser.__init__(self)
+            Composer.__init__(self)
+
+        def dispose(self) -> None: ...
+
+
+def read_block(block: str, line: int = 1) -> Block:
+    """The fields of a frontmatter block whose first line is the file's `line`. Never raises."""
+    findings = _check_events(block, line) if _needs_care(block) else []
+    if findings:
+        return Block({}, {}, findings, failed=True)
+    try:
+        if CParser is None and _HALF_CHARACTER.search(block):
+            return Block({}, {}, [Rule.YAML_INVALID.at(line, reason="half a character")], failed=True)
+        root = _Composer(block).get_single_node()
+    except yaml.YAMLError as error:
+        return Block({}, {}, [_invalid(error, block, line)], failed=True)
+    if root is None:
+        return Block({}, {}, [Rule.FRONTMATTER_EMPTY.at(line)], failed=True)
+    if type(root) is not yaml.MappingNode:
+        shape = "a list" if type(root) is yaml.SequenceNode else "plain text"
+        place = (root.start_mark.line + line, root.start_mark.column + 1)
+        return Block({}, {}, [Rule.YAML_NOT_MAPPING.at(*place, shape=shape)], failed=True)
+    return _fields(root, block, line)
+
+
+def _fields(root: yaml.MappingNode, block: str, line: int) -> Block:
+    """The values by hand, field by field."""
+    fields: dict[str, Json] = {}
+    places: dict[str, Place] = {}
+    findings: list[Finding] = []
+    twice: tuple[str, ...] = ()
+    cut = " #" in block or "\t#" in block
+    for key_node, node in root.value:
+        mark = key_node.start_mark
+        place = (mark.line + line, mark.column + 1)
+        key = key_node.value
+        if type(key) is not str or (key == "<<" and not key_node.style):
+            rule = Rule.YAML_MERGE if key == "<<" else Rule.YAML_KEY
+            return Block({}, {}, [rule.at(*place)], failed=True)
+        if key in fields:
+            findings.append(Rule.YAML_DUPLICATE.at(*place, field=key))
+            twice = (*twice, key) if is_guarded(key) else twice
+        try:
+            fields[key] = _text(node) if key in TEXT_FIELDS else _value(node, 1)
+        except _Refused as refused:
+            return Block({}, {}, [refused.finding(line)], failed=True)
+        places[key] = place
+        if cut and key in TEXT_FIELDS:
+            findings += _cuts(key, node, block, line)
+    return _without(Block(fields, places, findings), twice) if twice else Block(fields, places, findings)
+
+
+def _without(block: Block, guarded: tuple[str, ...]) -> Block:
+    """A guarded field that stands twice is not used at all: which one was meant is a guess."""
+    for key in guarded:
+        block.fields.pop(key, None)
+        block.findings.append(Rule.REPAIR_REFUSED.at(*block.places[key], field=key))
+    return block._replace(refused=guarded)
+
+
+class _Refused(Exception):
+    """A node that has no JSON value."""
+
+    def __init__(self, rule: Rule, node: yaml.Node) -> None:
+        super().__init__(rule.code)
+        self.rule = rule
+        self.node = node
+
+    def finding(self, line: int) -> Finding:
+        mark = self.node.start_mark
+        return self.rule.at(mark.line + line, mark.column + 1, limit=MAX_DEPTH)
+
+
+def _text(node: yaml.Node) -> Json:
+    """A text field as written; only an empty one is nothing."""
+    if type(node) is yaml.ScalarNode:
+        text: str = node.value
+        return None if not node.style and is_null(text) else text
+    return _value(node, 1)
+
+
+def _value(node: yaml.Node, depth: int) -> Json:
+    kind = type(node)
+    if kind is yaml.ScalarNode:
+        return node.value if node.style else typed(node.value)
+    if depth > MAX_DEPTH:
+        raise _Refused(Rule.YAML_TOO_DEEP, node)
+    if kind is yaml.SequenceNode:
+        return [_value(item, depth + 1) for item in node.value]
+    return _mapping(node, depth)
+
+
+def _mapping(node: yaml.Node, depth: int) -> dict[str, Json]:
+    items: dict[str, Json] = {}
+    for key_node, item in node.value:
+        key = key_node.value
+        if type(key) is not str:
+            raise _Refused(Rule.YAML_KEY, key_node)
+        if key == "<<" and not key_node.style:
+            raise _Refused(Rule.YAML_MERGE, key_node)
+        items[key] = _value(item, depth + 1)
+    return items
+
+
+def _cuts(field: str, node: yaml.Node, block: str, line: int) -> list[Finding]:
+    """A comment right after a plain text: the author most likely meant it as part of the text."""
+    mark = node.end_mark
+    if type(node) is not yaml.ScalarNode or node.style or not _CUT.match(block, mark.index):
+        return []
+    return [Rule.VALUE_CUT.at(mark.line + line, mark.column + 1, field=field)]
+
+
+def _needs_care(block: str) -> bool:
+    """Anything that could be an anchor, alias or tag, or nested too deep to be composed at all."""
+    if ("&" in block or "*" in block or "!" in block) and _REFUSED.search(block):
+        return True
+    return sum(map(block.count, _OPENERS)) > 4 * MAX_DEPTH
+
+
+def _check_events(block: str, line: int) -> list[Finding]:
+    """What is refused, from the flat stream of events: no depth can hurt here."""
+    findings: list[Finding] = []
+    depth = 0
+    parser = _Composer(block)
+    try:
+        while parser.check_event():
+            event = parser.get_event()
+            place = (event.start_mark.line + line, event.start_mark.column + 1)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                return [Rule.YAML_TOO_DEEP.at(*place, limit=MAX_DEPTH)]
+            if rule := _refusal(event):
+                findings.append(rule.at(*place))
+    except yaml.YAMLError as error:
+        findings.append(_invalid(error, block, line))
+    return findings
+
+
+def _refusal(event: yaml.Event) -> Rule | None:
+    if isinstance(event, yaml.AliasEvent):
+        return Rule.YAML_ALIAS
+    if not isinstance(event, yaml.NodeEvent):
+        return None
+    if event.anchor is not None:
+        return Rule.YAML_ANCHOR
+    tagged = isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) and event.tag is not None
+    return Rule.YAML_TAG if tagged else None
+
+
+def _invalid(error: yaml.YAMLError, block: str, line: int) -> Finding:
+    """The parser's own words, at its own place."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        place = (mark.line + line, mark.column + 1) if mark else (line, 1)
+        return Rule.YAML_INVALID.at(*place, reason=error.problem or error.context or "unknown")
+    index = getattr(error, "position", 0)
+    index = index if isinstance(index, int) and 0 <= index <= len(block) else 0
+    place = (block.count("\n", 0, index) + line, index - block.rfind("\n", 0, index))
+    return Rule.YAML_INVALID.at(*place, reason=getattr(error, "reason", "") or "unreadable characters")
