@@ -5,8 +5,8 @@
     ---            the closing fence, the first line that says so
     # Text         the body
 
-Everything else that occurs in the wild is found too, with a finding each. Where the extent had to be guessed the
-fence is not `sure`, and fields that decide what may run are not taken from it.
+Everything else that occurs in the wild is found too, with a finding each. Where the extent had to be guessed
+the fence is not `sure`, and fields that decide what may run are not taken from it.
 """
 
 import re
@@ -16,7 +16,7 @@ from skillyard.catalog.findings import Rule
 from skillyard.core.skill import Finding
 
 _OPEN = re.compile(r"---[ \t]*\n")
-_CLOSE = re.compile(r"^---[ \t]*$", re.MULTILINE)
+_CLOSE = re.compile(r"---[ \t]*$", re.MULTILINE)
 _ODD_CLOSE = re.compile(
     r"^(?:[^\S\n]*---[^\S\n]*|\.\.\.[ \t]*|-{4,}[^\S\n]*|---(?P<glued>[^\s-].*))$", re.MULTILINE
 )
@@ -28,81 +28,122 @@ _INNER_OPEN = re.compile(
 )
 _KEY_LINE = re.compile(r"(?:[^\W\d]|[\"'])[\w.\"'-]*[ \t]*:(?:\s|$)")
 _FIRST_KEY = re.compile(r"(?:name|description|title|version)[ \t]*:[ \t]*\S")
+_BLANK_CLOSE = re.compile(r"\n*---[ \t]*(?:\n|\Z)")
 _HTML_COMMENT = re.compile(r"(?:<!--.*?-->\s*)+", re.DOTALL)
 
 
 class Fence(NamedTuple):
     """Where the frontmatter is. Lines are the file's, counted from 1."""
 
+    text: str
     block: str
     block_line: int
-    body: str
+    body_start: int
     body_line: int
     found: bool = True
     sure: bool = True
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def body(self) -> str:
+        return self.text[self.body_start :]
 
 
 def find_fence(text: str) -> Fence:
     """The block and the body of a text with LF line ends."""
     opening = _OPEN.match(text)
     if opening:
-        closing = _CLOSE.search(text, opening.end())
-        if closing:
-            return _between(text, opening.end(), closing)
-        return _odd_close(text, opening.end(), ()) or _unclosed(text, opening.end(), ())
+        return _from_open(text, opening.end())
     return _odd_open(text)
 
 
 def earlier_close(fence: Fence) -> Fence | None:
     """The same frontmatter, closed by a line inside the block that looks like a fence.
 
-    For a block that no parser takes: a glued fence is passed over while a later rule of the body is taken for it.
+    For a block that no parser takes: a glued fence is passed over while a later rule of the body is
+    taken for it.
     """
-    closing = _ODD_CLOSE.search(fence.block)
-    if not closing:
+    start = fence.body_start
+    for _ in range(fence.body_line - fence.block_line):
+        start = fence.text.rfind("\n", 0, start - 1) + 1
+    closing = _ODD_CLOSE.search(fence.text, start, start + len(fence.block))
+    if not closing or not fence.text.startswith(fence.block, start):
         return None
-    text = f"{fence.block}---\n{fence.body}"
-    shorter = _between(text, 0, closing)
-    return shorter._replace(
-        block_line=fence.block_line,
-        body_line=fence.block_line + shorter.body_line - 1,
-        sure=fence.sure,
-        findings=(*fence.findings, _say_close(closing, fence.block_line + _line(text, closing.start()) - 1)),
-    )
+    said = (*fence.findings, _say_close(fence.text, closing))
+    return _between(fence.text, start, closing)._replace(sure=fence.sure, findings=said)
 
 
 def _between(text: str, start: int, closing: re.Match[str]) -> Fence:
     """The block from `start` to the closing fence; what is glued to that starts the body."""
-    glued = closing.groupdict().get("glued")
-    end = closing.start("glued") if glued else closing.end() + 1
+    glued = closing.re is _ODD_CLOSE and closing["glued"]
+    body_start = min(closing.start("glued") if glued else closing.end() + 1, len(text))
+    line = text.count("\n", 0, start) + 1
     return Fence(
+        text=text,
         block=text[start : closing.start()],
-        block_line=_line(text, start),
-        body=text[end:],
-        body_line=_line(text, min(end, len(text))),
+        block_line=line,
+        body_start=body_start,
+        body_line=line + text.count("\n", start, body_start),
     )
 
 
-def _odd_close(text: str, start: int, findings: tuple[Finding, ...], *, sure: bool = True) -> Fence | None:
+def _from_open(text: str, start: int, findings: tuple[Finding, ...] = (), *, sure: bool = True) -> Fence:
+    """The frontmatter whose opening fence ends at `start`."""
+    closing = _close(text, start)
+    if closing:
+        fence = _between(text, start, closing)
+        return fence if sure and not findings else fence._replace(sure=sure, findings=findings)
     closing = _ODD_CLOSE.search(text, start)
     if not closing or not _has_key(text[start : closing.start()]):
-        return None
-    said = _say_close(closing, _line(text, closing.start()))
-    return _between(text, start, closing)._replace(sure=sure, findings=(*findings, said))
+        return _unclosed(text, start, findings)
+    said = (*findings, _say_close(text, closing))
+    return _between(text, start, closing)._replace(sure=sure, findings=said)
 
 
-def _say_close(closing: re.Match[str], line: int) -> Finding:
+def _close(text: str, start: int) -> re.Match[str] | None:
+    """The first closing fence. `find` is many times faster than a pattern that tries each line."""
+    index = text.find("\n---", start - 1)
+    while index >= 0:
+        if closing := _CLOSE.match(text, index + 1):
+            return closing
+        index = text.find("\n---", index + 1)
+    return None
+
+
+def _say_close(text: str, closing: re.Match[str]) -> Finding:
+    line = _line(text, closing.start())
     if closing["glued"]:
         return Rule.FENCE_GLUED_CLOSE.at(line, 4, shown=closing["glued"])
     return Rule.FENCE_ODD_CLOSE.at(line, shown=repr(closing[0]))
 
 
+def _unclosed(text: str, start: int, findings: tuple[Finding, ...]) -> Fence:
+    """The block ends where a blank line is followed by something that is no field."""
+    end, blank = start, False
+    for line in text[start:].splitlines(keepends=True):
+        if line.startswith("---") or (blank and line[0] not in " \t\n" and not _KEY_LINE.match(line)):
+            break
+        blank = not line.strip()
+        end += len(line)
+    if not _has_key(text[start:end]):
+        return _missing(text)
+    said = Rule.FENCE_NO_CLOSE.at(_line(text, max(start, end - 1)))
+    return Fence(
+        text=text,
+        block=text[start:end],
+        block_line=_line(text, start),
+        body_start=end,
+        body_line=_line(text, end),
+        sure=False,
+        findings=(*findings, said),
+    )
+
+
 def _odd_open(text: str) -> Fence:
     """The first line is no fence: look for what people write instead."""
-    if not text.strip():
-        return Fence("", 1, "", 1, found=False, findings=(Rule.FILE_EMPTY.at(),))
-    start = len(text) - len(text.lstrip("\n \t"))
+    start = len(text) - len(text.lstrip())
+    if start == len(text):
+        return Fence(text, "", 1, len(text), 1, found=False, findings=(Rule.FILE_EMPTY.at(),))
     start = text.rfind("\n", 0, start) + 1
     for attempt in (_after_blank, _one_line, _comment_first, _odd_line, _inner, _no_open):
         if fence := attempt(text, start):
@@ -111,14 +152,12 @@ def _odd_open(text: str) -> Fence:
 
 
 def _missing(text: str) -> Fence:
-    return Fence("", 1, text, 1, found=False, sure=False, findings=(Rule.FRONTMATTER_MISSING.at(),))
+    return Fence(text, "", 1, 0, 1, found=False, sure=False, findings=(Rule.FRONTMATTER_MISSING.at(),))
 
 
 def _after_blank(text: str, start: int) -> Fence | None:
     opening = _OPEN.match(text, start)
-    if not start or not opening:
-        return None
-    return _from_open(text, opening.end(), (Rule.FENCE_LEADING_BLANK.at(),))
+    return _from_open(text, opening.end(), (Rule.FENCE_LEADING_BLANK.at(),)) if opening else None
 
 
 def _one_line(text: str, start: int) -> Fence | None:
@@ -127,8 +166,8 @@ def _one_line(text: str, start: int) -> Fence | None:
         return None
     line = _line(text, start)
     block = "\n".join(part for part in _ONE_LINE_KEY.split(found["fields"]) if part) + "\n"
-    said = Rule.FENCE_ONE_LINE.at(line)
-    return Fence(block, line, text[found.end() :], line + 1, sure=False, findings=(said,))
+    said = (Rule.FENCE_ONE_LINE.at(line),)
+    return Fence(text, block, line, found.end(), line + 1, sure=False, findings=said)
 
 
 def _comment_first(text: str, start: int) -> Fence | None:
@@ -154,50 +193,18 @@ def _inner(text: str, start: int) -> Fence | None:
     if not opening:
         return None
     rule = Rule.FENCE_IN_CODE if text.startswith("```", start) else Rule.FENCE_TEXT_BEFORE
-    said = rule.at(_line(text, start))
-    return _from_open(text, opening.end(), (said,), sure=False)
+    return _from_open(text, opening.end(), (rule.at(_line(text, start)),), sure=False)
 
 
 def _no_open(text: str, start: int) -> Fence | None:
     if not _FIRST_KEY.match(text, start):
         return None
     fence = _unclosed(text, start, (Rule.FENCE_NO_OPEN.at(_line(text, start)),))
-    closing = _OPEN.match(fence.body.lstrip("\n"))
+    closing = _BLANK_CLOSE.match(text, fence.body_start)
     if not closing:
         return fence
-    blank = len(fence.body) - len(fence.body.lstrip("\n"))
     return fence._replace(
-        body=fence.body[blank + closing.end() :],
-        body_line=fence.body_line + blank + 1,
-        findings=fence.findings[:1],
-    )
-
-
-def _from_open(text: str, start: int, findings: tuple[Finding, ...], *, sure: bool = True) -> Fence:
-    closing = _CLOSE.search(text, start)
-    if closing:
-        return _between(text, start, closing)._replace(sure=sure, findings=findings)
-    return _odd_close(text, start, findings, sure=sure) or _unclosed(text, start, findings)
-
-
-def _unclosed(text: str, start: int, findings: tuple[Finding, ...]) -> Fence:
-    """The block ends where a blank line is followed by something that is no field."""
-    end, blank = start, False
-    for line in text[start:].splitlines(keepends=True):
-        if line.startswith("---") or (blank and line[0] not in " \t\n" and not _KEY_LINE.match(line)):
-            break
-        blank = not line.strip()
-        end += len(line)
-    if not _has_key(text[start:end]):
-        return _missing(text)
-    said = Rule.FENCE_NO_CLOSE.at(_line(text, max(start, end - 1)))
-    return Fence(
-        block=text[start:end],
-        block_line=_line(text, start),
-        body=text[end:],
-        body_line=_line(text, end),
-        sure=False,
-        findings=(*findings, said),
+        body_start=closing.end(), body_line=_line(text, closing.end()), findings=fence.findings[:1]
     )
 
 

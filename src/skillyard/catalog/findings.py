@@ -137,13 +137,10 @@ class Rule(Enum):
     CATALOG_COST = (_N, "name and description cost {count} characters in every catalog", "keep it short")
 
     def __init__(self, severity: Severity, message: str, advice: str) -> None:
+        self.code = self._name_.lower().replace("_", "-")
         self.severity = severity
         self.message = message
         self.advice = advice
-
-    @property
-    def code(self) -> str:
-        return self.name.lower().replace("_", "-")
 
     def at(self, line: int = 1, column: int = 1, **words: object) -> Finding:
         """The finding at this place of the file, both counted from 1."""
@@ -162,4 +159,6 @@ def _shown(word: object) -> str:
     """One short line without control characters: findings are printed on terminals."""
     text = str(word)
     text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in text)

@@ -2,12 +2,12 @@
 
 The C parser composes nodes without resolving them, and the values are built here: that is faster than a
 loader, keeps where each field stands, and keeps `yes`, `8004` and `1.0` as written where a field is text.
-Anchors, aliases, tags and merge keys are refused: they occur in no skill, and a reader that expands them can be
-made to run out of memory.
+Anchors, aliases, tags and merge keys are refused: they occur in no skill, and a reader that expands them
+can be made to run out of memory.
 """
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import yaml
 
@@ -17,18 +17,26 @@ from skillyard.catalog.scalars import is_null, typed
 from skillyard.core.skill import Finding
 from skillyard.core.values import MAX_DEPTH, Json
 
-try:
-    from yaml.cyaml import CParser
-except ImportError:  # PyYAML without libyaml
-    CParser = None  # type: ignore[assignment, misc]
+if yaml.__with_libyaml__:
+    from yaml._yaml import CParser as _Parser
+else:
+    from skillyard.catalog.slowyaml import Parser as _Parser  # type: ignore[assignment]
 
 #: Characters of which each can open a level. libyaml recurses once a level and dies of some ten thousand.
 _OPENERS = "[{-?"
-_REFUSED = re.compile(r"(?:^|[\s\[{,:?-])[&*!]")
+_MAX_OPENERS = 5 * MAX_DEPTH
+#: Where a value can start: only there do these three mean anything to YAML.
+_REFUSED = re.compile(r"(?:^|[\[{,:?-])[ \t]*[&*!]", re.MULTILINE)
 _CUT = re.compile(r"[ \t]+#")
-_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 Place = tuple[int, int]
+
+
+class _Mark(Protocol):
+    """Where libyaml or PyYAML says that something is, counted from 0."""
+
+    line: int
+    column: int
 
 
 class Block(NamedTuple):
@@ -41,41 +49,15 @@ class Block(NamedTuple):
     refused: tuple[str, ...] = ()
 
 
-class _Bare:
-    """No resolving: that every plain node's tag is empty tells an explicit one."""
+class _Composer(_Parser):
+    """Composes without resolving: values are typed below, by what each field wants."""
 
     def descend_resolver(self, _parent: object, _index: object) -> None: ...
 
     def ascend_resolver(self) -> None: ...
 
-    def check_resolver_prefix(self, *_: object) -> bool:
-        return False
-
     def resolve(self, _kind: object, _value: object, _implicit: object) -> str:
         return ""
-
-
-if CParser is not None:
-
-    class _Composer(_Bare, CParser):
-        """libyaml's parser."""
-
-else:
-    from yaml.composer import Composer
-    from yaml.parser import Parser
-    from yaml.reader import Reader
-    from yaml.scanner import Scanner
-
-    class _Composer(_Bare, Reader, Scanner, Parser, Composer):  # type: ignore[no-redef]
-        """The same in Python, for a PyYAML that was built without libyaml."""
-
-        def __init__(self, stream: str) -> None:
-            Reader.__init__(self, stream)
-            Scanner.__init__(self)
-            Parser.__init__(self)
-            Composer.__init__(self)
-
-        def dispose(self) -> None: ...
 
 
 def read_block(block: str, line: int = 1) -> Block:
@@ -84,8 +66,6 @@ def read_block(block: str, line: int = 1) -> Block:
     if findings:
         return Block({}, {}, findings, failed=True)
     try:
-        if CParser is None and _HALF_CHARACTER.search(block):
-            return Block({}, {}, [Rule.YAML_INVALID.at(line, reason="half a character")], failed=True)
         root = _Composer(block).get_single_node()
     except yaml.YAMLError as error:
         return Block({}, {}, [_invalid(error, block, line)], failed=True)
@@ -93,7 +73,7 @@ def read_block(block: str, line: int = 1) -> Block:
         return Block({}, {}, [Rule.FRONTMATTER_EMPTY.at(line)], failed=True)
     if type(root) is not yaml.MappingNode:
         shape = "a list" if type(root) is yaml.SequenceNode else "plain text"
-        place = (root.start_mark.line + line, root.start_mark.column + 1)
+        place = _place(root.start_mark, line)
         return Block({}, {}, [Rule.YAML_NOT_MAPPING.at(*place, shape=shape)], failed=True)
     return _fields(root, block, line)
 
@@ -142,8 +122,7 @@ class _Refused(Exception):
         self.node = node
 
     def finding(self, line: int) -> Finding:
-        mark = self.node.start_mark
-        return self.rule.at(mark.line + line, mark.column + 1, limit=MAX_DEPTH)
+        return self.rule.at(*_place(self.node.start_mark, line), limit=MAX_DEPTH)
 
 
 def _text(node: yaml.Node) -> Json:
@@ -156,8 +135,9 @@ def _text(node: yaml.Node) -> Json:
 
 def _value(node: yaml.Node, depth: int) -> Json:
     kind = type(node)
-    if kind is yaml.ScalarNode:
-        return node.value if node.style else typed(node.value)
+    if isinstance(node, yaml.ScalarNode):
+        text: str = node.value
+        return text if node.style else typed(text)
     if depth > MAX_DEPTH:
         raise _Refused(Rule.YAML_TOO_DEEP, node)
     if kind is yaml.SequenceNode:
@@ -189,18 +169,17 @@ def _needs_care(block: str) -> bool:
     """Anything that could be an anchor, alias or tag, or nested too deep to be composed at all."""
     if ("&" in block or "*" in block or "!" in block) and _REFUSED.search(block):
         return True
-    return sum(map(block.count, _OPENERS)) > 4 * MAX_DEPTH
+    return len(block) > _MAX_OPENERS and sum(map(block.count, _OPENERS)) > _MAX_OPENERS
 
 
 def _check_events(block: str, line: int) -> list[Finding]:
     """What is refused, from the flat stream of events: no depth can hurt here."""
     findings: list[Finding] = []
     depth = 0
-    parser = _Composer(block)
     try:
-        while parser.check_event():
-            event = parser.get_event()
-            place = (event.start_mark.line + line, event.start_mark.column + 1)
+        parser = _Composer(block)
+        while event := parser.get_event():
+            place = _place(event.start_mark, line)
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
                 return [Rule.YAML_TOO_DEEP.at(*place, limit=MAX_DEPTH)]
@@ -209,6 +188,10 @@ def _check_events(block: str, line: int) -> list[Finding]:
     except yaml.YAMLError as error:
         findings.append(_invalid(error, block, line))
     return findings
+
+
+def _place(mark: _Mark | None, line: int) -> Place:
+    return (mark.line + line, mark.column + 1) if mark else (line, 1)
 
 
 def _refusal(event: yaml.Event) -> Rule | None:
@@ -225,8 +208,7 @@ def _refusal(event: yaml.Event) -> Rule | None:
 def _invalid(error: yaml.YAMLError, block: str, line: int) -> Finding:
     """The parser's own words, at its own place."""
     if isinstance(error, yaml.MarkedYAMLError):
-        mark = error.problem_mark or error.context_mark
-        place = (mark.line + line, mark.column + 1) if mark else (line, 1)
+        place = _place(error.problem_mark or error.context_mark, line)
         return Rule.YAML_INVALID.at(*place, reason=error.problem or error.context or "unknown")
     index = getattr(error, "position", 0)
     index = index if isinstance(index, int) and 0 <= index <= len(block) else 0

@@ -53,7 +53,9 @@ def parse_skill(content: bytes, path: Path) -> Reading:
     fence = find_fence(text)
     if len(fence.block) * 4 > MAX_FRONTMATTER_BYTES and len(fence.block.encode()) > MAX_FRONTMATTER_BYTES:
         said = Rule.FRONTMATTER_TOO_LARGE.at(fence.block_line, limit=MAX_FRONTMATTER_BYTES)
-        return Reading(path=path, skill=None, findings=(*findings, said), body=fence.body)
+        return Reading(
+            path=path, skill=None, findings=(*findings, said), text=text, body_start=fence.body_start
+        )
     if not fence.found and not fence.body:
         return Reading(path=path, skill=None, findings=(*findings, *fence.findings))
     fence, block = _read_fields(fence)
@@ -105,7 +107,8 @@ def _as_reading(path: Path, fence: Fence, block: Block, findings: list[Finding])
         path=path,
         skill=skill,
         findings=found,
-        body=fence.body,
+        text=fence.text,
+        body_start=fence.body_start,
         body_line=fence.body_line,
         places=places,
         refused=block.refused,
@@ -122,7 +125,7 @@ def _name(
     fields: Mapping[str, Json], places: Mapping[str, Place], path: Path, findings: list[Finding]
 ) -> str:
     """The frontmatter's, else the folder's: a skill always has a name to be called by."""
-    folder = path.parent.name
+    folder = path.parts[-2] if len(path.parts) > 1 else ""
     said = fields.get("name")
     name = said.strip() if isinstance(said, str) else ""
     if not name:
@@ -166,7 +169,7 @@ def _description(
 
 
 def _first_paragraph(body: str) -> str:
-    """The first text that is no heading, else the first heading; one line, never longer than a description."""
+    """The first text that is no heading, else the first heading: one line, no longer than a description."""
     heading = ""
     lines: list[str] = []
     for line in body.split("\n"):

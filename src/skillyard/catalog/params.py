@@ -89,9 +89,8 @@ def _match_slots(
     names = slots(command)
     place = places.get("command", (1, 1))
     declared = bool(found)
-    for name in found:
-        if name not in names and name not in RESERVED_SLOTS:
-            findings.append(Rule.PARAM_UNUSED.at(*place, name=name))
+    unused = [name for name in found if name not in names and name not in RESERVED_SLOTS]
+    findings += [Rule.PARAM_UNUSED.at(*place, name=name) for name in unused]
     for name in names:
         if name not in found:
             found[name] = Param(name=name, required=True)

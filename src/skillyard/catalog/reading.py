@@ -15,13 +15,19 @@ class Reading:
     path: Path
     skill: Skill | None
     findings: tuple[Finding, ...] = ()
-    #: The text below the frontmatter, exactly, with LF line ends.
-    body: str = ""
+    #: The whole file with LF line ends, and where the text below the frontmatter starts in it.
+    text: str = ""
+    body_start: int = 0
     body_line: int = 1
     #: Where each field stands: line and column in the file.
     places: Mapping[str, Place] = field(default_factory=dict)
     #: Broken fields that decide what may run or who may call, and were not used for that reason.
     refused: tuple[str, ...] = ()
+
+    @property
+    def body(self) -> str:
+        """The text below the frontmatter, exactly. Cut on demand: a scan never looks at it."""
+        return self.text[self.body_start :]
 
     @property
     def ok(self) -> bool:

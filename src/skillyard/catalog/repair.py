@@ -1,8 +1,8 @@
 """Frontmatter that no strict parser takes, read field by field.
 
-Each field that is valid on its own is taken as it is. One that is not is read as the text that its author saw, and
-each such repair is a finding. Fields that decide what may run or who may call are never repaired, and are not
-taken either where a broken field before them may have swallowed or invented them.
+Each field that is valid on its own is taken as it is. One that is not is read as the text that its author
+saw, and each such repair is a finding. Fields that decide what may run or who may call are never repaired,
+and are not taken either where a broken field before them may have swallowed or invented them.
 """
 
 import re
@@ -193,7 +193,7 @@ def _block_text(section: Section, block: re.Match[str]) -> Mended:
 
 
 def _joined_quote(section: Section) -> str:
-    """A quoted first line that is complete, with more text below it, loses its quotes; the rest is as written."""
+    """A complete quoted line with more text below it loses its quotes; anything else is as written."""
     first, *more = section.lines
     return " ".join((_unquoted(first), *more)) if more else first
 
