@@ -84,6 +84,7 @@ def _fields(root: yaml.MappingNode, block: str, line: int) -> Block:
     places: dict[str, Place] = {}
     findings: list[Finding] = []
     twice: tuple[str, ...] = ()
+    doubles: list[yaml.ScalarNode] = []
     cut = " #" in block or "\t#" in block
     for key_node, node in root.value:
         mark = key_node.start_mark
@@ -96,12 +97,15 @@ def _fields(root: yaml.MappingNode, block: str, line: int) -> Block:
             findings.append(Rule.YAML_DUPLICATE.at(*place, field=key))
             twice = (*twice, key) if is_guarded(key) else twice
         try:
-            fields[key] = _text(node) if key in TEXT_FIELDS else _value(node, 1)
+            fields[key] = _text(node, doubles) if key in TEXT_FIELDS else _value(node, 1, doubles)
         except _Refused as refused:
             return Block({}, {}, [refused.finding(line)], failed=True)
         places[key] = place
         if cut and key in TEXT_FIELDS:
             findings += _cuts(key, node, block, line)
+    findings += [
+        Rule.YAML_DUPLICATE.at(*_place(double.start_mark, line), field=double.value) for double in doubles
+    ]
     return _without(Block(fields, places, findings), twice) if twice else Block(fields, places, findings)
 
 
@@ -125,15 +129,15 @@ class _Refused(Exception):
         return self.rule.at(*_place(self.node.start_mark, line), limit=MAX_DEPTH)
 
 
-def _text(node: yaml.Node) -> Json:
+def _text(node: yaml.Node, doubles: list[yaml.ScalarNode]) -> Json:
     """A text field as written; only an empty one is nothing."""
     if type(node) is yaml.ScalarNode:
         text: str = node.value
         return None if not node.style and is_null(text) else text
-    return _value(node, 1)
+    return _value(node, 1, doubles)
 
 
-def _value(node: yaml.Node, depth: int) -> Json:
+def _value(node: yaml.Node, depth: int, doubles: list[yaml.ScalarNode]) -> Json:
     kind = type(node)
     if isinstance(node, yaml.ScalarNode):
         text: str = node.value
@@ -141,11 +145,11 @@ def _value(node: yaml.Node, depth: int) -> Json:
     if depth > MAX_DEPTH:
         raise _Refused(Rule.YAML_TOO_DEEP, node)
     if kind is yaml.SequenceNode:
-        return [_value(item, depth + 1) for item in node.value]
-    return _mapping(node, depth)
+        return [_value(item, depth + 1, doubles) for item in node.value]
+    return _mapping(node, depth, doubles)
 
 
-def _mapping(node: yaml.Node, depth: int) -> dict[str, Json]:
+def _mapping(node: yaml.Node, depth: int, doubles: list[yaml.ScalarNode]) -> dict[str, Json]:
     items: dict[str, Json] = {}
     for key_node, item in node.value:
         key = key_node.value
@@ -153,7 +157,9 @@ def _mapping(node: yaml.Node, depth: int) -> dict[str, Json]:
             raise _Refused(Rule.YAML_KEY, key_node)
         if key == "<<" and not key_node.style:
             raise _Refused(Rule.YAML_MERGE, key_node)
-        items[key] = _value(item, depth + 1)
+        if key in items:
+            doubles.append(key_node)
+        items[key] = _value(item, depth + 1, doubles)
     return items
 
 

@@ -1,4 +1,4 @@
-"""What `validate` says on top of a reading: the standard's finer rules, and what other agents make of the file."""
+"""What `validate` says on top of a reading: the standard's finer rules, and what other agents make of it."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +17,7 @@ MAX_BODY_LINES = 500
 #: Zero width, direction marks, invisible operators, tag characters, variation selectors beyond emoji's.
 _HIDDEN = re.compile(
     "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e01ef]"
+    "|(?<=[\x00-\x7f])[\u200c\u200d]"  # between letters of other scripts and in emoji these two are spelling
 )
 _XML = re.compile(r"</?[A-Za-z][\w-]*(?:\s[^<>]*)?/?>")
 _CONFLICT = re.compile(r"^(?:<{7} .+|>{7} .+)$", re.MULTILINE)
