@@ -1,30 +1,14 @@
-"""The corpus of real files, where it is there, and a short way to read a text."""
+"""The corpus of real files, where it is there."""
 
 import json
 import os
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skillyard.catalog.manifest import parse_skill
-from skillyard.catalog.reading import Reading
-
 REPO = Path(__file__).resolve().parents[2]
-Parse = Callable[..., Reading]
-
-
-@pytest.fixture(scope="session")
-def parse() -> Parse:
-    """Read a text as the SKILL.md of a folder called `demo`."""
-
-    def read(text: str | bytes, folder: str = "demo") -> Reading:
-        content = text if isinstance(text, bytes) else text.encode()
-        return parse_skill(content, Path("/skills") / folder / "SKILL.md")
-
-    return read
 
 
 @pytest.fixture(scope="session")

@@ -83,7 +83,7 @@ def repaired_alike(file: File) -> bool:
     skill: Skill | None = reading.skill
     if skill is None:
         return False
-    return skill.name == wanted["name"] and skill.description[:100] == wanted["description_100"]
+    return (skill.name, skill.description[:100]) == (wanted["name"], wanted["description_100"])
 
 
 def test_a_file_that_no_yaml_parser_takes_is_never_strictly_ok(manifest: list[File]) -> None:

@@ -138,9 +138,9 @@ WORDS = st.text(alphabet="0123456789_.:+-eExbnulOF~") | st.sampled_from(["True",
 def test_words_are_typed_as_pyyaml_types_them(word: str) -> None:
     """Where JSON has such a value at all; 1:30.5 we leave as text."""
     loader = yaml.SafeLoader("")
-    tag = loader.resolve(yaml.ScalarNode, word, (True, False))
+    tag = loader.resolve(yaml.ScalarNode, word, (True, False))  # type: ignore[no-untyped-call]
     try:
-        value = loader.construct_object(yaml.ScalarNode(tag, word))  # type: ignore[no-untyped-call]
+        value = loader.construct_object(yaml.ScalarNode(tag, word))
     except ValueError:
         return
     in_json = isinstance(value, bool | int | str | None) or (isinstance(value, float) and ":" not in word)

@@ -133,8 +133,10 @@ def test_a_bad_declaration_is_a_finding(value: Json, code: str) -> None:
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.sampled_from(["name", "a", "int", "enum", "required"]),
-    lambda inner: st.lists(inner)
-    | st.dictionaries(st.sampled_from(["name", "type", "default", "choices", "a", "properties"]), inner),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["name", "type", "default", "choices", "a", "properties"]), inner)
+    ),
 )
 
 

@@ -143,7 +143,9 @@ def _odd_open(text: str) -> Fence:
     """The first line is no fence: look for what people write instead."""
     start = len(text) - len(text.lstrip())
     if start == len(text):
-        return Fence(text, "", 1, len(text), _line(text, len(text)), found=False, findings=(Rule.FILE_EMPTY.at(),))
+        return Fence(
+            text, "", 1, len(text), _line(text, len(text)), found=False, findings=(Rule.FILE_EMPTY.at(),)
+        )
     start = text.rfind("\n", 0, start) + 1
     for attempt in (_after_blank, _one_line, _comment_first, _odd_line, _inner, _no_open):
         if fence := attempt(text, start):
