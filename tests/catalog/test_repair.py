@@ -138,6 +138,11 @@ def test_anchors_are_not_expanded_by_a_repair_either() -> None:
     assert fields == {"metadata": "&m {a: 1}", "other": "*m"}
 
 
+def test_a_heap_of_broken_fields_is_not_mended_at_all() -> None:
+    """Each takes a few parses: thousands of them would be an attack on the reader's time."""
+    assert repair("a: b: c\n" * 5000, 2).fields == {}
+
+
 LINES = st.lists(
     st.sampled_from(
         [

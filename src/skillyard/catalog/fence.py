@@ -21,7 +21,7 @@ _ODD_CLOSE = re.compile(
     r"^(?:[^\S\n]*---[^\S\n]*|\.\.\.[ \t]*|-{4,}[^\S\n]*|---(?P<glued>[^\s-].*))$", re.MULTILINE
 )
 _ODD_OPEN = re.compile(r"[^\S\n]*-{3,}[^\S\n]*\n")
-_ONE_LINE = re.compile(r"---[ \t]+(?P<fields>\w[\w-]*:[ \t].*?)[ \t]+---[ \t]*(?:\n|\Z)")
+_ONE_LINE = re.compile(r"---[ \t]+(?P<fields>\w[\w-]*:[ \t].{0,4000}?)[ \t]---[ \t]*(?:\n|\Z)")
 _ONE_LINE_KEY = re.compile(r"(?:^|[ \t]+)(?=[a-z][a-z-]{2,}:[ \t])")
 _INNER_OPEN = re.compile(
     r"^[^\S\n]*---[^\S\n]*\n(?:[^\S\n]*\n)*(?=[^\S\n]*(?:name|description)[ \t]*:)", re.MULTILINE

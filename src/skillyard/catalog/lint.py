@@ -13,6 +13,8 @@ from skillyard.core.values import Json
 
 MAX_COMPATIBILITY = 500
 MAX_BODY_LINES = 500
+#: After so many different ones the point is made.
+MAX_PORTABILITY = 50
 
 #: Zero width, direction marks, invisible operators, tag characters, variation selectors beyond emoji's.
 _HIDDEN = re.compile(
@@ -127,6 +129,8 @@ def _portability(body: str, line: int) -> Iterator[Finding]:
     """Each thing once, where it first stands: a text that uses $1 ten times has one problem."""
     said: set[str] = set()
     for found in _PORTABLE.finditer(body):
+        if len(said) == MAX_PORTABILITY:
+            return
         if found[0] not in said:
             said.add(found[0])
             rule = _PORTABLE_RULES[str(found.lastgroup)]

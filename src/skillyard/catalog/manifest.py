@@ -75,8 +75,7 @@ def _read_fields(fence: Fence) -> tuple[Fence, Block]:
     if not block.failed and fence.sure:
         return fence, block
     mended = repair(fence.block, fence.block_line, sure=fence.sure)
-    findings = [*block.findings, *(said for said in mended.findings if said not in block.findings)]
-    return fence, mended._replace(findings=findings)
+    return fence, mended._replace(findings=list(dict.fromkeys((*block.findings, *mended.findings))))
 
 
 def _as_reading(path: Path, fence: Fence, block: Block, findings: list[Finding]) -> Reading:

@@ -16,6 +16,10 @@ from skillyard.catalog.sections import Section, split_sections
 from skillyard.core.skill import Finding
 from skillyard.core.values import Json
 
+#: A block with more fields, or a field with more lines, is no slip of the pen: it is not mended.
+MAX_SECTIONS = 500
+MAX_NESTED_LINES = 500
+
 _INDICATORS = "*&!@%`,?-:>|"
 _BLOCK_TEXT = re.compile(r"(?P<style>[|>])[+-]?[ \t]+(?P<text>[^\s#].*)$")
 _BLOCK_HEAD = re.compile(r"(?P<style>[|>])[+\-0-9]*[ \t]*$")
@@ -46,6 +50,8 @@ def repair(block: str, line: int, *, sure: bool = True) -> Block:
     findings = list(cut.findings)
     refused: list[str] = []
     trusted = sure and not cut.conflict
+    if len(cut.sections) > MAX_SECTIONS:
+        return Block({}, {}, findings)
     for section in cut.sections:
         place = (section.line, section.column)
         if section.key in fields or section.key in refused:
@@ -133,6 +139,8 @@ def _join_halves(text: str) -> str:
 def _quote_nested(text: str) -> str:
     """Quote each value below the field that is no YAML on its own; in lists also single items."""
     first, *lines = text.split("\n")
+    if len(lines) > MAX_NESTED_LINES:
+        return text
     return "\n".join((_quote_items(first), *map(_quote_line, lines)))
 
 

@@ -1,7 +1,7 @@
 """A broken block, cut into the sections of its top-level fields, so that each can be read on its own."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from skillyard.catalog.findings import Rule
 from skillyard.core.skill import Finding
@@ -60,23 +60,21 @@ def split_sections(block: str, line: int) -> Sections:
         key = _KEY.match(text)
         if key and (indent is None or key["indent"] == indent):
             indent = key["indent"]
-            found = _closed(found, more)
+            _close_last(found, more)
             more = []
             found.append(_section(key, number, text))
         elif found:
             more.append(text)
         elif text.strip() and not text.lstrip().startswith("#"):
             findings.append(Rule.REPAIR_LINE.at(number))
-    return Sections(tuple(_closed(found, more)), tuple(findings), conflict)
+    _close_last(found, more)
+    return Sections(tuple(found), tuple(findings), conflict)
 
 
-def _closed(found: list[Section], more: list[str]) -> list[Section]:
+def _close_last(found: list[Section], more: list[str]) -> None:
     """The last section gets the lines that followed it."""
-    if not found or not more:
-        return found
-    last = found[-1]
-    whole = Section(last.key, last.line, last.column, last.value_column, last.first, last.rest, tuple(more))
-    return [*found[:-1], whole]
+    if found and more:
+        found[-1] = replace(found[-1], more=tuple(more))
 
 
 def _section(key: re.Match[str], number: int, text: str) -> Section:
