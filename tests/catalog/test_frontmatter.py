@@ -1,4 +1,7 @@
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -114,6 +117,39 @@ def test_a_comment_that_cuts_a_text_is_a_warning() -> None:
 @pytest.mark.parametrize("block", ["description: 'Fix #12'\n", "flag: true # yes\n", "name: a#b\n"])
 def test_other_comments_are_fine(block: str) -> None:
     assert read_block(block).findings == []
+
+
+WITHOUT_LIBYAML = """
+import sys, yaml
+yaml.__with_libyaml__ = False
+from skillyard.catalog.frontmatter import read_block
+from skillyard.catalog.slowyaml import Parser
+from skillyard.catalog import frontmatter
+assert issubclass(frontmatter._Composer, Parser)
+for block in sys.argv[1:]:
+    read = read_block(block)
+    print(read.fields, read.places, [finding.code for finding in read.findings])
+"""
+
+
+def test_without_libyaml_the_answers_are_the_same() -> None:
+    blocks = [
+        "name: yes\nn: 0x1f\nm: {a: [1, 'x']}\n",
+        "a: &x 1\nb: !t 2\n",
+        "a: b: c\n",
+        'a: "\\ud83d"\n',
+        "description: a #b\n",
+        "a: " + "[" * 20_000,
+        "a: \x01",
+        "",
+    ]
+    command = [sys.executable, "-c", WITHOUT_LIBYAML, *blocks]
+    slow = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ).stdout
+    fast = [read_block(block) for block in blocks]
+
+    assert slow.splitlines() == [
+        f"{read.fields} {read.places} {[finding.code for finding in read.findings]}" for read in fast
+    ]
 
 
 VALUES = st.recursive(

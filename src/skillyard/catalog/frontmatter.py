@@ -10,10 +10,11 @@ import re
 from typing import NamedTuple, Protocol
 
 import yaml
+from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from skillyard.catalog.fields import TEXT_FIELDS, is_guarded
 from skillyard.catalog.findings import Rule
-from skillyard.catalog.scalars import is_null, typed
+from skillyard.catalog.scalars import NULLS, typed
 from skillyard.core.skill import Finding
 from skillyard.core.values import MAX_DEPTH, Json
 
@@ -71,20 +72,20 @@ def read_block(block: str, line: int = 1) -> Block:
         return Block({}, {}, [_invalid(error, block, line)], failed=True)
     if root is None:
         return Block({}, {}, [Rule.FRONTMATTER_EMPTY.at(line)], failed=True)
-    if type(root) is not yaml.MappingNode:
-        shape = "a list" if type(root) is yaml.SequenceNode else "plain text"
+    if type(root) is not MappingNode:
+        shape = "a list" if type(root) is SequenceNode else "plain text"
         place = _place(root.start_mark, line)
         return Block({}, {}, [Rule.YAML_NOT_MAPPING.at(*place, shape=shape)], failed=True)
     return _fields(root, block, line)
 
 
-def _fields(root: yaml.MappingNode, block: str, line: int) -> Block:
+def _fields(root: MappingNode, block: str, line: int) -> Block:
     """The values by hand, field by field."""
     fields: dict[str, Json] = {}
     places: dict[str, Place] = {}
     findings: list[Finding] = []
     twice: tuple[str, ...] = ()
-    doubles: list[yaml.ScalarNode] = []
+    doubles: list[ScalarNode] = []
     cut = " #" in block or "\t#" in block
     for key_node, node in root.value:
         mark = key_node.start_mark
@@ -120,7 +121,7 @@ def _without(block: Block, guarded: tuple[str, ...]) -> Block:
 class _Refused(Exception):
     """A node that has no JSON value."""
 
-    def __init__(self, rule: Rule, node: yaml.Node) -> None:
+    def __init__(self, rule: Rule, node: Node) -> None:
         super().__init__(rule.code)
         self.rule = rule
         self.node = node
@@ -129,27 +130,27 @@ class _Refused(Exception):
         return self.rule.at(*_place(self.node.start_mark, line), limit=MAX_DEPTH)
 
 
-def _text(node: yaml.Node, doubles: list[yaml.ScalarNode]) -> Json:
+def _text(node: Node, doubles: list[ScalarNode]) -> Json:
     """A text field as written; only an empty one is nothing."""
-    if type(node) is yaml.ScalarNode:
+    if type(node) is ScalarNode:
         text: str = node.value
-        return None if not node.style and is_null(text) else text
+        return None if not node.style and text in NULLS else text
     return _value(node, 1, doubles)
 
 
-def _value(node: yaml.Node, depth: int, doubles: list[yaml.ScalarNode]) -> Json:
+def _value(node: Node, depth: int, doubles: list[ScalarNode]) -> Json:
     kind = type(node)
-    if isinstance(node, yaml.ScalarNode):
+    if isinstance(node, ScalarNode):
         text: str = node.value
         return text if node.style else typed(text)
     if depth > MAX_DEPTH:
         raise _Refused(Rule.YAML_TOO_DEEP, node)
-    if kind is yaml.SequenceNode:
+    if kind is SequenceNode:
         return [_value(item, depth + 1, doubles) for item in node.value]
     return _mapping(node, depth, doubles)
 
 
-def _mapping(node: yaml.Node, depth: int, doubles: list[yaml.ScalarNode]) -> dict[str, Json]:
+def _mapping(node: Node, depth: int, doubles: list[ScalarNode]) -> dict[str, Json]:
     items: dict[str, Json] = {}
     for key_node, item in node.value:
         key = key_node.value
@@ -163,10 +164,10 @@ def _mapping(node: yaml.Node, depth: int, doubles: list[yaml.ScalarNode]) -> dic
     return items
 
 
-def _cuts(field: str, node: yaml.Node, block: str, line: int) -> list[Finding]:
+def _cuts(field: str, node: Node, block: str, line: int) -> list[Finding]:
     """A comment right after a plain text: the author most likely meant it as part of the text."""
     mark = node.end_mark
-    if type(node) is not yaml.ScalarNode or node.style or not _CUT.match(block, mark.index):
+    if type(node) is not ScalarNode or node.style or not _CUT.match(block, mark.index):
         return []
     return [Rule.VALUE_CUT.at(mark.line + line, mark.column + 1, field=field)]
 

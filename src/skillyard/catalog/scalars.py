@@ -21,7 +21,7 @@ _WORDS: dict[str, Json] = {
     for form in (word, word.capitalize(), word.upper())
 }
 _WORDS |= {"": None, "~": None}
-_NULLS = {word for word, value in _WORDS.items() if value is None}
+NULLS = frozenset(word for word, value in _WORDS.items() if value is None)
 #: Whatever does not start with one of these is text, which spares most values the look-ups below.
 _FIRST = frozenset("yYnNtTfFoO~+-.0123456789")
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
@@ -30,10 +30,6 @@ _SIXTIES = re.compile(r"([-+]?)([1-9][0-9_]*(?::[0-5]?[0-9])+)")
 _FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?")
 _BASES = {"b": 2, "x": 16, "": 8}
 _MAX_DIGITS = 300
-
-
-def is_null(word: str) -> bool:
-    return word in _NULLS
 
 
 def typed(word: str) -> Json:
