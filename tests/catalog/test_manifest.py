@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.catalog.lint import lint
-from skillyard.catalog.manifest import MAX_FILE_BYTES, MAX_FRONTMATTER_BYTES, parse_skill, read_skill
+from skillyard.catalog.manifest import (
+    MAX_FILE_BYTES,
+    MAX_FRONTMATTER_BYTES,
+    _parse_closely,
+    parse_skill,
+    read_skill,
+)
 from skillyard.catalog.reading import Reading
 from skillyard.core.skill import Kind, Skill
 from skillyard.core.values import check_value
@@ -294,3 +300,21 @@ def test_any_bytes_have_an_answer_and_never_a_traceback(content: bytes) -> None:
     check_value([finding.as_dict() for finding in reading.findings])
     check_value(reading.skill.fields if reading.skill else None)
     assert reading.skill or not reading.ok
+
+
+@given(PIECES.map(b"".join).map(b"---\nname: demo\n".__add__))
+def test_the_quick_way_and_the_close_look_agree(content: bytes) -> None:
+    quick, close = parse_skill(content, PATH), _parse_closely(content, PATH)
+
+    if isinstance(quick.source, bytes) and content.decode(errors="ignore").encode() == content:
+        assert (quick.body, quick.body_line, quick.text) == (close.body, close.body_line, close.text)
+        assert quick.places == close.places
+        assert skill_of(quick).fields == skill_of(close).fields
+
+
+def test_a_body_in_another_encoding_is_read_and_validate_says_so() -> None:
+    reading = parse(b"---\nname: demo\ndescription: d\n---\n" + "正文在这里".encode("gbk"))
+
+    assert reading.body == "正文在这里"
+    assert "encoding-gbk" in codes(lint(reading))
+    assert not lint(reading).strictly_ok

@@ -38,6 +38,16 @@ def decode(content: bytes) -> Text:
     return Text(text, tuple(findings))
 
 
+def as_text(source: str | bytes) -> str:
+    """A text, or a part of the bytes of one that nobody has looked at yet."""
+    if isinstance(source, str):
+        return source
+    try:
+        return source.decode()
+    except UnicodeDecodeError:
+        return decode(source).text
+
+
 def _with_lf(text: str, findings: list[Finding]) -> str:
     """Notes how lines end, and ends them all the same way."""
     if "\r" not in text:

@@ -12,6 +12,7 @@ the fence is not `sure`, and fields that decide what may run are not taken from 
 import re
 from typing import NamedTuple
 
+from skillyard.catalog.encoding import as_text
 from skillyard.catalog.findings import Rule
 from skillyard.core.skill import Finding
 
@@ -33,9 +34,12 @@ _HTML_COMMENT = re.compile(r"(?:<!--.*?-->\s*)+", re.DOTALL)
 
 
 class Fence(NamedTuple):
-    """Where the frontmatter is. Lines are the file's, counted from 1."""
+    """Where the frontmatter is. Lines are the file's, counted from 1.
 
-    text: str
+    `source` is the file's text, or its bytes where the body was not decoded; `body_start` counts in it.
+    """
+
+    source: str | bytes
     block: str
     block_line: int
     body_start: int
@@ -46,7 +50,25 @@ class Fence(NamedTuple):
 
     @property
     def body(self) -> str:
-        return self.text[self.body_start :]
+        return as_text(self.source[self.body_start :])
+
+
+def plain_fence(content: bytes) -> Fence | None:
+    """The frontmatter of a file as the standard wants it, found in its bytes.
+
+    Decoding the body costs as much as half the parse, and a scan never looks at it. Anything unusual is None:
+    decode it and look closely.
+    """
+    end = content.find(b"\n---", 3)
+    if end < 0 or not content.startswith(b"---\n") or b"\r" in content:
+        return None
+    if content[end + 4 : end + 5] != b"\n":
+        return None
+    try:
+        block = content[4 : end + 1].decode()
+    except UnicodeDecodeError:
+        return None
+    return Fence(content, block, 2, end + 5, block.count("\n") + 3)
 
 
 def find_fence(text: str) -> Fence:
@@ -63,14 +85,14 @@ def earlier_close(fence: Fence) -> Fence | None:
     For a block that no parser takes: a glued fence is passed over while a later rule of the body is
     taken for it.
     """
-    start = fence.body_start
+    text, start = as_text(fence.source), fence.body_start
     for _ in range(fence.body_line - fence.block_line):
-        start = fence.text.rfind("\n", 0, start - 1) + 1
-    closing = _ODD_CLOSE.search(fence.text, start, start + len(fence.block))
-    if not closing or not fence.text.startswith(fence.block, start):
+        start = text.rfind("\n", 0, start - 1) + 1
+    closing = _ODD_CLOSE.search(text, start, start + len(fence.block))
+    if not closing or not text.startswith(fence.block, start):
         return None
-    said = (*fence.findings, _say_close(fence.text, closing))
-    return _between(fence.text, start, closing)._replace(sure=fence.sure, findings=said)
+    said = (*fence.findings, _say_close(text, closing))
+    return _between(text, start, closing)._replace(sure=fence.sure, findings=said)
 
 
 def _between(text: str, start: int, closing: re.Match[str]) -> Fence:
@@ -79,7 +101,7 @@ def _between(text: str, start: int, closing: re.Match[str]) -> Fence:
     body_start = min(closing.start("glued") if glued else closing.end() + 1, len(text))
     line = text.count("\n", 0, start) + 1
     return Fence(
-        text=text,
+        source=text,
         block=text[start : closing.start()],
         block_line=line,
         body_start=body_start,
@@ -129,7 +151,7 @@ def _unclosed(text: str, start: int, findings: tuple[Finding, ...]) -> Fence:
         return _missing(text)
     said = Rule.FENCE_NO_CLOSE.at(_line(text, max(start, end - 1)))
     return Fence(
-        text=text,
+        source=text,
         block=text[start:end],
         block_line=_line(text, start),
         body_start=end,

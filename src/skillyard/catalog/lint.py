@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from skillyard.catalog.encoding import decode
 from skillyard.catalog.fields import CLAUDE_FIELDS, OWN_FIELDS, STANDARD_FIELDS
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.params import shape
@@ -67,9 +68,19 @@ def lint(reading: Reading) -> Reading:
     """The same reading with every finding there is, in the order of the file."""
     if reading.skill is None:
         return reading
-    more = (*_fields(reading, reading.skill), *_texts(reading, reading.skill), *_body(reading))
+    more = (
+        *_encoding(reading),
+        *_fields(reading, reading.skill),
+        *_texts(reading, reading.skill),
+        *_body(reading),
+    )
     findings = tuple(sorted((*reading.findings, *more), key=lambda found: (found.line, found.column)))
     return replace(reading, findings=findings, skill=replace(reading.skill, findings=findings))
+
+
+def _encoding(reading: Reading) -> tuple[Finding, ...]:
+    """What a scan did not look at: the encoding of a body below a frontmatter that is fine."""
+    return decode(reading.source).findings if isinstance(reading.source, bytes) else ()
 
 
 def _fields(reading: Reading, skill: Skill) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from skillyard.catalog.encoding import decode
-from skillyard.catalog.fence import Fence, earlier_close, find_fence
+from skillyard.catalog.fence import Fence, earlier_close, find_fence, plain_fence
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import Block, Place, read_block
 from skillyard.catalog.params import PARAM_FIELDS, Params, read_params
@@ -49,12 +49,22 @@ def parse_skill(content: bytes, path: Path) -> Reading:
     if len(content) > MAX_FILE_BYTES:
         said = Rule.FILE_TOO_LARGE.at(limit=MAX_FILE_BYTES)
         return Reading(path=path, skill=None, findings=(said,))
+    plain = plain_fence(content)
+    if plain and len(plain.block) * 4 <= MAX_FRONTMATTER_BYTES:
+        block = read_block(plain.block, plain.block_line)
+        if not block.failed:
+            return _as_reading(path, plain, block, block.findings)
+    return _parse_closely(content, path)
+
+
+def _parse_closely(content: bytes, path: Path) -> Reading:
+    """The file is not quite as the standard wants it: decode all of it, look everywhere, mend."""
     text, findings = decode(content)
     fence = find_fence(text)
     if len(fence.block) * 4 > MAX_FRONTMATTER_BYTES and len(fence.block.encode()) > MAX_FRONTMATTER_BYTES:
         said = Rule.FRONTMATTER_TOO_LARGE.at(fence.block_line, limit=MAX_FRONTMATTER_BYTES)
         return Reading(
-            path=path, skill=None, findings=(*findings, said), text=text, body_start=fence.body_start
+            path=path, skill=None, findings=(*findings, said), source=text, body_start=fence.body_start
         )
     if not fence.found and not fence.body:
         return Reading(path=path, skill=None, findings=(*findings, *fence.findings))
@@ -106,7 +116,7 @@ def _as_reading(path: Path, fence: Fence, block: Block, findings: list[Finding])
         path=path,
         skill=skill,
         findings=found,
-        text=fence.text,
+        source=fence.source,
         body_start=fence.body_start,
         body_line=fence.body_line,
         places=places,

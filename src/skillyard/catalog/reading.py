@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from skillyard.catalog.encoding import as_text
 from skillyard.catalog.frontmatter import Place
 from skillyard.core.skill import Finding, Severity, Skill
 
@@ -15,8 +16,8 @@ class Reading:
     path: Path
     skill: Skill | None
     findings: tuple[Finding, ...] = ()
-    #: The whole file with LF line ends, and where the text below the frontmatter starts in it.
-    text: str = ""
+    #: The whole file, decoded only where that was needed, and where the text below the frontmatter starts.
+    source: str | bytes = ""
     body_start: int = 0
     body_line: int = 1
     #: Where each field stands: line and column in the file.
@@ -26,8 +27,13 @@ class Reading:
 
     @property
     def body(self) -> str:
-        """The text below the frontmatter, exactly. Cut on demand: a scan never looks at it."""
-        return self.text[self.body_start :]
+        """The text below the frontmatter, exactly, with LF line ends. A scan never looks at it."""
+        return as_text(self.source[self.body_start :])
+
+    @property
+    def text(self) -> str:
+        """The whole file with LF line ends."""
+        return as_text(self.source)
 
     @property
     def ok(self) -> bool:
