@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -261,6 +262,14 @@ def test_reading_touches_the_disk_and_a_missing_file_is_a_finding(tmp_path: Path
     path.write_text(doc(""))
     assert skill_of(read_skill(path)).path == path
     assert codes(read_skill(path.parent)) == ["file-unreadable"]
+    assert codes(read_skill(Path("a\0b"))) == ["file-unreadable"]
+
+
+def test_a_pipe_is_no_skill_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "SKILL.md"
+    os.mkfifo(path)
+
+    assert codes(read_skill(path)) == ["file-unreadable"]
 
 
 PIECES = st.lists(
