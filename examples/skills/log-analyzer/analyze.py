@@ -139,7 +139,7 @@ def answer(request: Any) -> dict[str, Any]:
         return {"success": False, "action": None, "error": refusal.error}
     action = request.get("action")
     try:
-        if action not in ACTIONS:
+        if not isinstance(action, str) or action not in ACTIONS:
             raise Refused("UNKNOWN_ACTION", f"Unknown action: {action}", supported_actions=list(ACTIONS))
         return {"success": True, "action": action, "data": ACTIONS[action](request.get("params") or {})}
     except Refused as refusal:

@@ -47,8 +47,8 @@ INLINE = re.compile(
     r"|(?P<ticks>`+)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
     r"|(?P<image>!)?\[(?P<text>[^\[\]]*)\]\((?P<url>[^()\s]*)(?:\s+\"(?P<title>[^\"]*)\")?\)"
     r"|<(?P<auto>(?:https?|mailto):[^<>\s]+)>"
-    r"|(?P<strong>\*\*|__)(?=\S)(?P<bold>.+?)(?<=\S)(?P=strong)"
-    r"|(?<![*\w])(?P<mark>[*_])(?=[^\s*_])(?P<italic>[^*_]+?)(?<=\S)(?P=mark)(?!\w)"
+    r"|(?P<strong>\*\*|(?<!\w)__)(?=\S)(?P<bold>.+?)(?<=\S)(?P=strong)(?![*_])"
+    r"|(?<![*\dA-Za-z_])(?P<mark>[*_])(?=[^\s*_])(?P<italic>(?:(?!(?P=mark)).)+)(?<=\S)(?P=mark)(?![\dA-Za-z])"
 )
 SAFE_URL = re.compile(r"(?:https?:|mailto:|[^:]*(?:[/?#]|$))", re.IGNORECASE)
 
