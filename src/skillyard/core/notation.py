@@ -132,7 +132,12 @@ def _write_float(value: float) -> str:
 
 
 def _write_string(text: str) -> str:
-    return _UNSAFE.sub(_as_escape, json.dumps(text, ensure_ascii=False))
+    return escape_unsafe(json.dumps(text, ensure_ascii=False))
+
+
+def escape_unsafe(written: str) -> str:
+    """JSON without a character that ends a line or moves a cursor; it reads the same."""
+    return _UNSAFE.sub(_as_escape, written)
 
 
 def is_bare(word: str) -> bool:
