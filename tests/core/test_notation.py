@@ -11,7 +11,7 @@ from skillyard.core import notation
 from skillyard.core.values import MAX_DEPTH, Json
 from tests.core.values import exactly, mappings, texts
 
-LOADERS = [yaml.SafeLoader, yaml.CSafeLoader]
+LOADERS: list[type[yaml.SafeLoader | yaml.CSafeLoader]] = [yaml.SafeLoader, yaml.CSafeLoader]
 ENCODINGS = ["utf-8", "ascii", "gbk"]
 
 

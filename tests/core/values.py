@@ -52,7 +52,7 @@ def results(draw: st.DrawFn) -> Result:
     agent = draw(agents)
     meta = draw(mappings)
     if draw(st.booleans()):
-        meta = {"agent": agent, "time": 0.1, "ts": "2025-01-29T10:30:00Z"} | meta
+        meta = {"agent": agent, "time": 0.1, "ts": "2025-01-29T10:30:00Z", **meta}
     return Result(
         agent=agent,
         state=draw(st.sampled_from(State)),
