@@ -8,16 +8,19 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 
 from skillyard.core.envelope import from_json
 from skillyard.core.result import Result
+from skillyard.core.schema import envelope_schema
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from tests.conftest import Skillyard
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SKILLS = EXAMPLES / "skills"
+SCHEMA = jsonschema_rs.validator_for(envelope_schema())
 
 #: folder → (name, kind)
 LISTED = {
@@ -54,7 +57,9 @@ class Example:
         if not target.exists():
             shutil.copytree(SKILLS / folder, target)
             shutil.copytree(EXAMPLES / "data", self.project, dirs_exist_ok=True)
-        return from_json(self.skillyard("run", "--json", *args).stdout)
+        text = self.skillyard("run", "--json", *args).stdout
+        SCHEMA.validate(json.loads(text))
+        return from_json(text)
 
 
 @pytest.fixture
