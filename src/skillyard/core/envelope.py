@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from skillyard.core import notation
 from skillyard.core.result import Result
 from skillyard.core.states import MARKS, State
-from skillyard.core.values import Json, check_value
+from skillyard.core.values import MAX_DEPTH, Json, check_text, check_value
 
 _HEAD = re.compile(r"(\S+) (\S+)(?: (.*))?")
 _STATE = re.compile(r"\s*state:[ \t]*(\w+)[ \t]*")
@@ -34,17 +34,25 @@ def as_block(result: Result, encoding: str = "utf-8") -> str:
 
 
 def as_json(result: Result) -> str:
-    """One JSON object on one line."""
+    """One JSON object on one line, and nothing in it that ends a line or moves a cursor."""
     check_value(result.as_dict())
-    return json.dumps(result.as_dict(), ensure_ascii=False, default=dict)
+    return notation.escape_unsafe(json.dumps(result.as_dict(), ensure_ascii=False, default=dict))
 
 
 def from_json(text: str) -> Result:
-    return from_dict(json.loads(text))
+    """The result that `as_json` rendered; ValueError where it is none."""
+    try:
+        fields = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
+    if not isinstance(fields, Mapping):
+        raise ValueError("an envelope is a JSON object")  # noqa: TRY004
+    return from_dict(fields)
 
 
 def from_dict(fields: Mapping[str, Json]) -> Result:
     """The result behind the JSON object; ValueError where it is none."""
+    check_value(fields)
     agent, state, summary = fields.get("agent"), fields.get("state"), fields.get("summary")
     data, meta = fields.get("data", {}), fields.get("meta", {})
     if not (isinstance(agent, str) and isinstance(state, str) and isinstance(summary, str)):
@@ -56,6 +64,7 @@ def from_dict(fields: Mapping[str, Json]) -> Result:
 
 def parse(text: str) -> Result:
     """The result that `as_text` or `as_block` rendered; ValueError says where it is not one."""
+    check_text(text)
     first, _, rest = text.strip("\r\n").partition("\n")
     head = _HEAD.fullmatch(first.rstrip("\r"))
     if not head or head[1].replace("\ufe0f", "") not in _ICONS:
@@ -64,20 +73,27 @@ def parse(text: str) -> Result:
     state = reader.skip(_STATE)
     if not state:
         raise ValueError("line 2: state: <code> expected")
-    parts: dict[str, dict[str, Json]] = {"data": {}, "meta": {}}
+    parts: dict[str, dict[str, Json]] = {}
     while part := reader.skip(_PART):
+        if part[1] in parts:
+            raise reader.fail("the end")
         parts[part[1]] = reader.mapping()
     if reader.peek():
         raise reader.fail("the end")
-    summary = notation.unescape(head[3] or "")
-    return Result(agent=head[2], state=State(state[1]), summary=summary, data=parts["data"], meta=parts["meta"])
+    return Result(
+        agent=notation.unescape(head[2]),
+        state=State(state[1]),
+        summary=notation.unescape(head[3] or ""),
+        data=parts.get("data", {}),
+        meta=parts.get("meta", {}),
+    )
 
 
 def _head(result: Result, encoding: str) -> str:
     if not re.fullmatch(r"\S+", result.agent):
         raise ValueError(f"an agent's name is one word, not {result.agent!r}")
     icon = result.mark.icon if _encodes(result.mark.icon, encoding) else result.mark.ascii
-    return f"{icon} {result.agent} {notation.escape(result.summary, encoding)}"
+    return f"{icon} {notation.escape(result.agent, encoding)} {notation.escape(result.summary, encoding)}"
 
 
 def _parts(result: Result, encoding: str) -> tuple[str, str, str]:

@@ -6,6 +6,7 @@ and plain words, as in the seeds' examples.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -131,7 +132,12 @@ def _write_float(value: float) -> str:
 
 
 def _write_string(text: str) -> str:
-    return _UNSAFE.sub(_as_escape, json.dumps(text, ensure_ascii=False))
+    return escape_unsafe(json.dumps(text, ensure_ascii=False))
+
+
+def escape_unsafe(written: str) -> str:
+    """JSON without a character that ends a line or moves a cursor; it reads the same."""
+    return _UNSAFE.sub(_as_escape, written)
 
 
 def is_bare(word: str) -> bool:
@@ -143,7 +149,8 @@ def _write_key(key: str) -> str:
     if is_bare(key):
         return key
     text = _write_string(key)
-    return text if len(text) <= _LONGEST_PLAIN_KEY // 6 else f"? {text} "
+    # An encoding that lacks a character makes ten of it: \U0001f600.
+    return text if len(text) <= _LONGEST_PLAIN_KEY // 10 else f"? {text} "
 
 
 class Reader:
@@ -204,7 +211,7 @@ class Reader:
             case '"' | "'":
                 return self._quoted()
             case _:
-                return _plain_value(self._plain())
+                return self._plain_value()
 
     def _sequence(self, depth: int) -> list[Json]:
         self.take("[")
@@ -231,17 +238,24 @@ class Reader:
             raise self.fail("a value")
         return found[0].strip()
 
-
-def _plain_value(word: str) -> Json:
-    if word in _WORDS:
-        return _WORDS[word]
-    if _INT.match(word):
-        return int(word)
-    return float(word) if _FLOAT.match(word) else word
+    def _plain_value(self) -> Json:
+        start, word = self.position, self._plain()
+        if word in _WORDS:
+            return _WORDS[word]
+        if _INT.match(word):
+            return int(word)
+        if not _FLOAT.match(word):
+            return word
+        number = float(word)
+        if not math.isfinite(number):
+            self.position = start
+            raise self.fail("a finite number")
+        return number
 
 
 def read(text: str) -> dict[str, Json]:
     """The mapping that `write` wrote."""
+    check_text(text)
     reader = Reader(text)
     items = reader.mapping()
     if reader.peek():

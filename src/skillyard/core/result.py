@@ -64,7 +64,7 @@ def as_size(output_bytes: int) -> str:
     """1024-based with one decimal: 12.5KB."""
     size = float(output_bytes)
     for unit in ("B", "KB", "MB"):
-        if size < 1024:
+        if round(size, 1) < 1024:
             return f"{size:g}B" if unit == "B" else f"{size:.1f}{unit}"
         size /= 1024
     return f"{size:.1f}GB"
