@@ -45,7 +45,7 @@ def test_the_reference_has_a_section_for_every_command_and_the_ones_below_it(tmp
     page = (tmp_path / "reference" / "command-line.md").read_text("utf-8")
 
     for name in COMMANDS:
-        assert f"\n## skillyard {name}\n\n```text\nUsage: skillyard {name}" in page
+        assert f"\n## skillyard {name}\n\n```text\nusage: skillyard {name}" in page
     assert "\n### skillyard runs list\n" in page
 
 

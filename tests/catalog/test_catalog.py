@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from skillyard.catalog.catalog import Catalog
+from skillyard.catalog.discover import MAX_FILE_BYTES
 from skillyard.catalog.index import Index
 from skillyard.catalog.scan import Changes
 from skillyard.core.errors import AmbiguousName, MetadataMissing, SkillNotFound
@@ -148,7 +149,7 @@ def test_a_slip_of_the_pen_is_answered_with_the_nearest_names(yard: Yard, write_
 def test_a_named_folder_without_a_usable_file_is_metadata_missing(yard: Yard, project: Path) -> None:
     folder = project / ".claude/skills/huge"
     folder.mkdir(parents=True)
-    (folder / "SKILL.md").write_bytes(b"x" * 2_000_001)
+    (folder / "SKILL.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     yard.catalog.sync()
 
     with pytest.raises(MetadataMissing):

@@ -61,9 +61,7 @@ def test_files_with_valid_yaml_and_another_flaw_agree_too(manifest: list[File]) 
             assert digest(reading.body) == oracle["body_sha256"], file["file"]
             assert not oracle["name"] or reading.skill.name == oracle["name"], file["file"]
             wanted = oracle["description_100"]
-            assert not wanted or digest(reading.skill.description) == oracle["description_sha256"], file[
-                "file"
-            ]
+            assert not wanted or digest(reading.skill.description) == oracle["description_sha256"], file["file"]
 
 
 def test_at_least_95_percent_of_the_repairs_agree_with_the_lenient_reading(manifest: list[File]) -> None:

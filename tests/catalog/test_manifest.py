@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillyard.catalog.discover import MAX_FILE_BYTES
 from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import (
-    MAX_FILE_BYTES,
     MAX_FRONTMATTER_BYTES,
     _parse_closely,
     parse_skill,
@@ -138,9 +138,7 @@ def test_other_flaws_of_what_runs_are_findings(fields: str, code: str) -> None:
     assert codes(reading) == [code]
 
 
-@pytest.mark.parametrize(
-    ("said", "seconds"), [("30", 30), ("1.5", 1.5), ("90s", 90), ("2m", 120), ("500ms", 0.5)]
-)
+@pytest.mark.parametrize(("said", "seconds"), [("30", 30), ("1.5", 1.5), ("90s", 90), ("2m", 120), ("500ms", 0.5)])
 def test_timeouts_are_seconds(said: str, seconds: float) -> None:
     assert skill_of(parse(doc(f"timeout: {said}\n"))).timeout_seconds == seconds
 

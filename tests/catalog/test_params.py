@@ -30,9 +30,7 @@ def test_a_mapping_declares_params_by_name() -> None:
 def test_a_list_declares_params_with_prompts_and_validations(field: str) -> None:
     item: Json = {"name": "url", "required": True, "prompt": "Which page?", "validation": "url_format"}
 
-    assert read({field: [item]}) == (
-        Param(name="url", required=True, prompt="Which page?", validation="url_format"),
-    )
+    assert read({field: [item]}) == (Param(name="url", required=True, prompt="Which page?", validation="url_format"),)
 
 
 def test_required_params_are_required_unless_they_say_otherwise() -> None:

@@ -109,9 +109,7 @@ def test_a_guarded_field_that_is_fine_survives_a_broken_neighbour() -> None:
     assert mended.fields["allowed-tools"] == "Read"
 
 
-@pytest.mark.parametrize(
-    "before", ['description: "never closed', "metadata: {a: 1", "description: x\nmore: [a"]
-)
+@pytest.mark.parametrize("before", ['description: "never closed', "metadata: {a: 1", "description: x\nmore: [a"])
 def test_a_guarded_field_after_an_open_end_is_not_trusted(before: str) -> None:
     """It may be part of the text before it."""
     mended = repair(f"{before}\ncommand: rm -rf {{x}}\n", 2)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
+from skillyard.catalog.encoding import decode
+from skillyard.catalog.frontmatter import read_block
 from skillyard.core.skill import Finding, Kind, Severity, Skill
 from skillyard.core.values import Json
 
@@ -33,15 +33,11 @@ def read_role(path: Path) -> Role:
 def parse_role(content: bytes, path: Path) -> Role:
     if len(content) > MAX_BYTES:
         return _unusable(path, f"larger than {MAX_BYTES} bytes")
-    try:
-        fields = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-    except (yaml.YAMLError, UnicodeError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        return _unusable(path, f"not YAML: {getattr(error, 'problem', None) or error}", line)
-    if not isinstance(fields, Mapping):
-        return _unusable(path, "a mapping is expected")
-    declared = fields.get("skills") or []
+    block = read_block(decode(content).text)
+    if block.failed:
+        worst = block.findings[-1] if block.findings else None
+        return _unusable(path, worst.message if worst else "not YAML", worst.line if worst else 1)
+    declared = block.fields.get("skills") or []
     if not isinstance(declared, list):
         return _unusable(path, "`skills` must be a list")
     readings = [_read_entry(item, path) for item in declared]
@@ -49,14 +45,14 @@ def parse_role(content: bytes, path: Path) -> Role:
         name=path.parent.name,
         path=path,
         skills=tuple(item for item in readings if isinstance(item, Skill)),
-        findings=tuple(item for item in readings if isinstance(item, Finding)),
+        findings=(*block.findings, *(item for item in readings if isinstance(item, Finding))),
     )
 
 
-def _read_entry(item: object, path: Path) -> Skill | Finding:
-    if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
+def _read_entry(item: Json, path: Path) -> Skill | Finding:
+    name, entry = (item.get("name"), item.get("entry")) if isinstance(item, Mapping) else (None, None)
+    if not isinstance(item, Mapping) or not isinstance(name, str):
         return _finding("skill-entry-invalid", "each of `skills` needs a name and an entry")
-    name, entry = item["name"], item.get("entry")
     if not isinstance(entry, str) or not is_inside(path.parent, entry):
         return _finding("entry-invalid", f"the entry of {name} must be a path inside {path.parent.name}/")
     timeout = item.get("timeout")
@@ -66,11 +62,15 @@ def _read_entry(item: object, path: Path) -> Skill | Finding:
         kind=Kind.JSON,
         description=str(item.get("description") or ""),
         entry=entry,
-        actions=tuple(str(action) for action in item.get("actions") or ()),
+        actions=_texts(item.get("actions")),
         timeout_seconds=float(timeout) if isinstance(timeout, int | float) else None,
         role=path.parent.name,
-        fields={str(key): _as_json(value) for key, value in item.items()},
+        fields=dict(item),
     )
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()
 
 
 def is_inside(folder: Path, entry: str) -> bool:
@@ -78,14 +78,6 @@ def is_inside(folder: Path, entry: str) -> bool:
     if not entry or "\0" in entry or Path(entry).is_absolute():
         return False
     return (folder / entry).resolve().is_relative_to(folder.resolve())
-
-
-def _as_json(value: object) -> Json:
-    if isinstance(value, Mapping):
-        return {str(key): _as_json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_as_json(item) for item in value]
-    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
 
 
 def _unusable(path: Path, message: str, line: int = 1) -> Role:

@@ -12,6 +12,8 @@ MAX_DEPTH = 6
 MAX_SKILLS = 100_000
 IGNORED = frozenset({"PaxHeader", "__MACOSX", ".git", "node_modules", "__pycache__", ".venv"})
 SKILL_FILE = "SKILL.md"
+#: A larger SKILL.md is refused, and read no further than to see that.
+MAX_FILE_BYTES = 2 * 1024 * 1024
 #: A stamp this fresh could hide a second change within the same tick of the clock.
 _RACY_NANOSECONDS = 100_000_000
 

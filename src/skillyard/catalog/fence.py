@@ -18,15 +18,11 @@ from skillyard.core.skill import Finding
 
 _OPEN = re.compile(r"---[ \t]*\n")
 _CLOSE = re.compile(r"---[ \t]*$", re.MULTILINE)
-_ODD_CLOSE = re.compile(
-    r"^(?:[^\S\n]*---[^\S\n]*|\.\.\.[ \t]*|-{4,}[^\S\n]*|---(?P<glued>[^\s-].*))$", re.MULTILINE
-)
+_ODD_CLOSE = re.compile(r"^(?:[^\S\n]*---[^\S\n]*|\.\.\.[ \t]*|-{4,}[^\S\n]*|---(?P<glued>[^\s-].*))$", re.MULTILINE)
 _ODD_OPEN = re.compile(r"[^\S\n]*-{3,}[^\S\n]*\n")
 _ONE_LINE = re.compile(r"---[ \t]+(?P<fields>\w[\w-]*:[ \t].{0,4000}?)[ \t]---[ \t]*(?:\n|\Z)")
 _ONE_LINE_KEY = re.compile(r"(?:^|[ \t]+)(?=[a-z][a-z-]{2,}:[ \t])")
-_INNER_OPEN = re.compile(
-    r"^[^\S\n]*---[^\S\n]*\n(?:[^\S\n]*\n)*(?=[^\S\n]*(?:name|description)[ \t]*:)", re.MULTILINE
-)
+_INNER_OPEN = re.compile(r"^[^\S\n]*---[^\S\n]*\n(?:[^\S\n]*\n)*(?=[^\S\n]*(?:name|description)[ \t]*:)", re.MULTILINE)
 _KEY_LINE = re.compile(r"(?:[^\W\d]|[\"'])[\w.\"'-]*[ \t]*:(?:\s|$)")
 _FIRST_KEY = re.compile(r"(?:name|description|title|version)[ \t]*:[ \t]*\S")
 _BLANK_CLOSE = re.compile(r"\n*---[ \t]*(?:\n|\Z)")
@@ -165,9 +161,7 @@ def _odd_open(text: str) -> Fence:
     """The first line is no fence: look for what people write instead."""
     start = len(text) - len(text.lstrip())
     if start == len(text):
-        return Fence(
-            text, "", 1, len(text), _line(text, len(text)), found=False, findings=(Rule.FILE_EMPTY.at(),)
-        )
+        return Fence(text, "", 1, len(text), _line(text, len(text)), found=False, findings=(Rule.FILE_EMPTY.at(),))
     start = text.rfind("\n", 0, start) + 1
     for attempt in (_after_blank, _one_line, _comment_first, _odd_line, _inner, _no_open):
         if fence := attempt(text, start):
@@ -227,9 +221,7 @@ def _no_open(text: str, start: int) -> Fence | None:
     closing = _BLANK_CLOSE.match(text, fence.body_start)
     if not closing:
         return fence
-    return fence._replace(
-        body_start=closing.end(), body_line=_line(text, closing.end()), findings=fence.findings[:1]
-    )
+    return fence._replace(body_start=closing.end(), body_line=_line(text, closing.end()), findings=fence.findings[:1])
 
 
 def _has_key(block: str) -> bool:

@@ -104,9 +104,7 @@ def _fields(root: MappingNode, block: str, line: int) -> Block:
         places[key] = place
         if cut and key in TEXT_FIELDS:
             findings += _cuts(key, node, block, line)
-    findings += [
-        Rule.YAML_DUPLICATE.at(*_place(double.start_mark, line), field=double.value) for double in doubles
-    ]
+    findings += [Rule.YAML_DUPLICATE.at(*_place(double.start_mark, line), field=double.value) for double in doubles]
     return _without(Block(fields, places, findings), twice) if twice else Block(fields, places, findings)
 
 

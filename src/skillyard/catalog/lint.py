@@ -75,7 +75,7 @@ def lint(reading: Reading) -> Reading:
         *_body(reading),
     )
     findings = tuple(sorted((*reading.findings, *more), key=lambda found: (found.line, found.column)))
-    return replace(reading, findings=findings, skill=replace(reading.skill, findings=findings))
+    return replace(reading, findings=findings, skill=reading.skill._replace(findings=findings))
 
 
 def _encoding(reading: Reading) -> tuple[Finding, ...]:

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from skillyard.catalog.discover import MAX_FILE_BYTES
 from skillyard.catalog.encoding import decode
 from skillyard.catalog.fence import Fence, earlier_close, find_fence, plain_fence
 from skillyard.catalog.findings import Rule
@@ -21,7 +22,6 @@ from skillyard.catalog.settings import read_actions, read_tags, read_timeout
 from skillyard.core.skill import Finding, Skill
 from skillyard.core.values import Json
 
-MAX_FILE_BYTES = 2 * 1024 * 1024
 MAX_FRONTMATTER_BYTES = 64 * 1024
 
 _NO_PARAMS = Params((), ())
@@ -59,9 +59,7 @@ def _parse_closely(content: bytes, path: Path) -> Reading:
     fence = find_fence(text)
     if len(fence.block) * 4 > MAX_FRONTMATTER_BYTES and len(fence.block.encode()) > MAX_FRONTMATTER_BYTES:
         said = Rule.FRONTMATTER_TOO_LARGE.at(fence.block_line, limit=MAX_FRONTMATTER_BYTES)
-        return Reading(
-            path=path, skill=None, findings=(*findings, said), source=text, body_start=fence.body_start
-        )
+        return Reading(path=path, skill=None, findings=(*findings, said), source=text, body_start=fence.body_start)
     if not fence.found and not fence.body:
         return Reading(path=path, skill=None, findings=(*findings, *fence.findings))
     fence, block = _read_fields(fence)

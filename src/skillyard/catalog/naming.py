@@ -21,9 +21,7 @@ _NOT_NAME = re.compile(r"[^a-z0-9]+")
 _HEADING = re.compile(r"#{1,6}[ \t]+(.+?)[ \t#]*$")
 
 
-def read_name(
-    fields: Mapping[str, Json], places: Mapping[str, Place], path: Path, findings: list[Finding]
-) -> str:
+def read_name(fields: Mapping[str, Json], places: Mapping[str, Place], path: Path, findings: list[Finding]) -> str:
     """The frontmatter's, else the folder's: a skill always has a name to be called by."""
     folder = path.parts[-2] if len(path.parts) > 1 else ""
     said = fields.get("name")
@@ -41,9 +39,7 @@ def _check_name(name: str, folder: str, place: Place) -> list[Finding]:
     found = []
     if not _NAME.fullmatch(name):
         better = _NOT_NAME.sub("-", name.lower()).strip("-")[:MAX_NAME].rstrip("-")
-        found.append(
-            Rule.NAME_INVALID.at(*place, name=name, better=better or "a name in a-z, 0-9 and hyphens")
-        )
+        found.append(Rule.NAME_INVALID.at(*place, name=name, better=better or "a name in a-z, 0-9 and hyphens"))
     if len(name) > MAX_NAME:
         found.append(Rule.NAME_TOO_LONG.at(*place, count=len(name), limit=MAX_NAME))
     if folder and name != folder:
@@ -59,9 +55,7 @@ def read_description(
     place = places.get("description", (1, 1))
     if isinstance(said, str) and said.strip():
         if len(said.strip()) > MAX_DESCRIPTION:
-            findings.append(
-                Rule.DESCRIPTION_TOO_LONG.at(*place, count=len(said.strip()), limit=MAX_DESCRIPTION)
-            )
+            findings.append(Rule.DESCRIPTION_TOO_LONG.at(*place, count=len(said.strip()), limit=MAX_DESCRIPTION))
         return said
     rule = Rule.DESCRIPTION_MISSING if said is None or isinstance(said, str) else Rule.DESCRIPTION_NOT_TEXT
     findings.append(rule.at(*place))

@@ -82,9 +82,7 @@ def slots(command: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in SLOT.findall(command) if name not in RESERVED_SLOTS))
 
 
-def _match_slots(
-    found: dict[str, Param], command: str, places: Mapping[str, Place], findings: list[Finding]
-) -> None:
+def _match_slots(found: dict[str, Param], command: str, places: Mapping[str, Place], findings: list[Finding]) -> None:
     """A slot without a declaration is a required param; a param without a slot would never arrive."""
     names = slots(command)
     place = places.get("command", (1, 1))

@@ -14,9 +14,7 @@ from skillyard.core.values import Json
 
 _SLASH_COMMAND = re.compile(r"/[\w.-]+(?::[\w.:-]+)?(?:\s.*)?", re.DOTALL)
 #: Folders that programs live in: a command that starts in one of them is a path after all.
-_PROGRAM_ROOTS = re.compile(
-    r"/(?:bin|sbin|usr|opt|etc|home|root|tmp|var|nix|snap|Users|Library|Applications)\b(?=/)"
-)
+_PROGRAM_ROOTS = re.compile(r"/(?:bin|sbin|usr|opt|etc|home|root|tmp|var|nix|snap|Users|Library|Applications)\b(?=/)")
 _SUBSTITUTION = re.compile(r"\$\(|`")
 _OPERATORS = frozenset("();<>|&")
 

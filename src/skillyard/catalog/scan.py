@@ -5,13 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.discover import Folder, Stamp, Survey, is_settled, stamp_of, survey
+from skillyard.catalog.discover import MAX_FILE_BYTES, Folder, Stamp, Survey, is_settled, stamp_of, survey
 from skillyard.catalog.index import Index, Source
 from skillyard.catalog.roots import Root
 
 AGENT_FILE = "agent.yaml"
-#: The reader refuses more, so a scan reads no further.
-MAX_FILE_BYTES = 2_000_000
 
 #: Called with how many of how many changed files were read.
 Progress = Callable[[int, int], None]

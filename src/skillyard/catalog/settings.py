@@ -30,9 +30,7 @@ def _words(value: Json) -> list[str]:
     listed = _COMMAS.split(value) if isinstance(value, str) else value
     if not isinstance(listed, list):
         return []
-    words = (
-        str(item).strip() for item in listed if isinstance(item, str | int) and not isinstance(item, bool)
-    )
+    words = (str(item).strip() for item in listed if isinstance(item, str | int) and not isinstance(item, bool))
     return [word for word in words if word]
 
 
@@ -46,9 +44,7 @@ def read_actions(value: Json) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str) and name)
 
 
-def read_timeout(
-    fields: Mapping[str, Json], places: Mapping[str, Place], findings: list[Finding]
-) -> float | None:
+def read_timeout(fields: Mapping[str, Json], places: Mapping[str, Place], findings: list[Finding]) -> float | None:
     """Seconds, as a number or as `90s` or `2m`."""
     field = "timeout" if "timeout" in fields else "timeout_seconds"
     value = fields.get(field)

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TypeAlias
 
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 
-#: The empty mapping, as a default that nobody can fill by mistake.
-NOTHING: Mapping[str, Json] = MappingProxyType({})
+#: The empty mapping, as a default; typed so that nobody fills it.
+NOTHING: Mapping[str, Json] = {}
 
 #: Deeper values are refused: every parser at the other end has a limit, and most of theirs are crashes.
 MAX_DEPTH = 100

@@ -8,7 +8,7 @@ from skillyard.core.request import Call, Outcome
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program, interpreter_of
 from skillyard.runners.printed import as_printed
-from skillyard.runners.program import BOX, check_exit, environment, written
+from skillyard.runners.program import check_exit, environment, written
 from skillyard.runners.template import SLOT, fill, split
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 
@@ -28,7 +28,6 @@ def plan(call: Call) -> Launch:
 
 def run(call: Call, sandbox: Sandbox) -> Outcome:
     launch = plan(call)
-    make_box(call)
     started_ns = time.time_ns() - 20_000_000  # a file's stamp may be a tick of the clock behind
     ended = sandbox(launch)
     check_exit(call, ended)
@@ -46,11 +45,6 @@ def outcome(call: Call, ended: Exit, started_ns: int) -> Outcome:
     if isinstance(path, str):
         return Outcome(data=data, says=RAN_TO, words={"label": label, "path": path})
     return Outcome(data=data, says=RAN, words={"label": label})
-
-
-def make_box(call: Call) -> None:
-    for folder in ("output", "workspace", "temp"):
-        (call.root / BOX / folder).mkdir(parents=True, exist_ok=True)
 
 
 def _start(program: str, call: Call) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import time
 
 from skillyard.core.errors import PermissionDenied, ScriptNotFound
 from skillyard.core.request import Call, Outcome
-from skillyard.runners.command import make_box, outcome
+from skillyard.runners.command import outcome
 from skillyard.runners.interpreters import interpreter_of
 from skillyard.runners.program import check_exit, environment
 from skillyard.sandbox.launch import Launch, Sandbox
@@ -28,7 +28,6 @@ def plan(call: Call) -> Launch:
 
 def run(call: Call, sandbox: Sandbox) -> Outcome:
     launch = plan(call)
-    make_box(call)
     started_ns = time.time_ns() - 20_000_000  # a file's stamp may be a tick of the clock behind
     ended = sandbox(launch)
     check_exit(call, ended)

@@ -57,6 +57,12 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
     return Permit(policy, tuple(_arguments(granted, ENV)), tuple(missing))
 
 
+def make_box(root: Path) -> None:
+    """The folders that every run may write."""
+    for folder in ("output", "workspace", "temp"):
+        (root / BOX / folder).mkdir(parents=True, exist_ok=True)
+
+
 def demand(call: Call, found: Permit) -> None:
     """NotGranted, with the command that a person must run, where something is missing."""
     if found.missing:

@@ -23,7 +23,7 @@ from skillyard.core.values import Json
 from skillyard.runners.runner import plan_of, runner_of
 from skillyard.runtime.adhoc import read_adhoc
 from skillyard.runtime.check import check
-from skillyard.runtime.permit import Permit, demand, permit
+from skillyard.runtime.permit import Permit, demand, make_box, permit
 from skillyard.runtime.record import Record, Recorder
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.store.grants import Grants
@@ -54,6 +54,7 @@ class Runtime(NamedTuple):
             else:
                 found = self.permit(call)
                 demand(call, found)
+                make_box(self.root)
                 facts["run"] = run_id
                 with self.recorder.recording(request, call, moment) as record:
                     guarded = _guarded(self.sandbox, found if request.sandboxed else None, record, on_progress)

@@ -24,6 +24,7 @@ COMMANDS = {
     "search": Listed("search", "Search the skills by name, description and tags."),
     "show": Listed("show", "Show everything that is known of a skill."),
     "explain": Listed("explain", "Explain a name: who answers to it here and in each agent, and why."),
+    "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
     "sync": Listed("sync", "Read the skill folders and say what changed."),
     "run": Listed("run", "Run a skill and print one result."),
     "runs": Listed("runs", "Show what ran."),

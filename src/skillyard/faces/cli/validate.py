@@ -1,0 +1,103 @@
+"""Check SKILL.md files: what is wrong, where, how bad, and what to do.
+
+A path is a SKILL.md, a skill's folder, or a folder of skills. Errors fail; with --strict warnings fail too.
+
+examples:
+  skillyard validate .claude/skills/my-skill
+  skillyard validate --strict --json skills/
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from time import time_ns
+
+from skillyard.catalog.discover import SKILL_FILE, survey
+from skillyard.catalog.lint import lint
+from skillyard.catalog.manifest import read_skill
+from skillyard.catalog.reading import Reading
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.core.skill import Severity
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.present import Lines, Progress
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a SKILL.md, a skill's folder, or a folder of skills")
+    parser.add_argument("--strict", action="store_true", help="warnings fail too")
+    parser.add_argument("--notes", action="store_true", help="show the notes of files that pass, too")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    files = [(given, file) for given in options.paths for file in _files(Path(given))]
+    readings: list[tuple[str, Reading]] = []
+    with Progress("checking") as progress:
+        for position, (given, file) in enumerate(files, 1):
+            readings.append((_shown(given, file), lint(read_skill(file))))
+            progress(position, len(files))
+    passed = [_passes(reading, strict=options.strict) for _, reading in readings]
+    return Answer(
+        summary=Text("检查 {total} 个技能: {bad} 个有问题", "{total} skills checked: {bad} with problems"),
+        words={"total": len(readings), "bad": passed.count(False)},
+        data={"skills": [_as_data(path, reading) for path, reading in readings]},
+        page=Lines([*_lines(readings, passed, notes=options.notes), _verdict(passed)]),
+        state=State.SUCCESS if all(passed) else State.ERROR,
+    )
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+    elif (path / SKILL_FILE).is_file():
+        yield path / SKILL_FILE
+    elif path.is_dir():
+        found = sorted(survey(path, {}, time_ns()).skills)
+        if not found:
+            raise InvalidArgs(f"{path}: no {SKILL_FILE} in it or below it")
+        yield from map(Path, found)
+    else:
+        raise InvalidArgs(f"{path}: there is no such file or folder")
+
+
+def _shown(given: str, file: Path) -> str:
+    """As it was given, where one thing was given."""
+    return given if file in {Path(given), Path(given) / SKILL_FILE} else str(file)
+
+
+def _passes(reading: Reading, *, strict: bool) -> bool:
+    worst = Severity.WARNING if strict else Severity.ERROR
+    return reading.skill is not None and all(finding.severity.rank < worst.rank for finding in reading.findings)
+
+
+def _as_data(path: str, reading: Reading) -> dict[str, Json]:
+    skill = reading.skill
+    return {
+        "path": path,
+        "name": skill.name if skill else None,
+        "description": skill.description if skill else None,
+        "kind": str(skill.kind) if skill else None,
+        "findings": [finding.as_dict() for finding in reading.findings],
+    }
+
+
+def _lines(readings: list[tuple[str, Reading]], passed: list[bool], *, notes: bool) -> Iterator[str]:
+    for (path, reading), ok in zip(readings, passed, strict=True):
+        shown = [f for f in reading.findings if notes or not ok or f.severity is not Severity.NOTE]
+        if not shown and ok and len(readings) > 1:
+            continue
+        yield f"{'ok  ' if ok else 'FAIL'} {path}"
+        for finding in shown:
+            place = f"{finding.line}:{finding.column}"
+            yield f"     {place:<8}{finding.severity:<8} {finding.code}: {finding.message}"
+            if finding.advice:
+                yield f"             → {finding.advice}"
+
+
+def _verdict(passed: list[bool]) -> str:
+    bad = passed.count(False)
+    return f"{len(passed)} checked, {bad} with problems" if bad else f"{len(passed)} checked, all fine"
