@@ -6,6 +6,7 @@ import sys
 from typing import NamedTuple
 
 from skillyard import __version__
+from skillyard.core.errors import SkillError
 from skillyard.faces.cli.command import USAGE, Parser, as_skill_error, make_parser, show_failure
 from skillyard.faces.present import Style, choose_lang
 
@@ -65,8 +66,9 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("\nstopped\n")
         raise SystemExit(130) from None
-    except (OSError, sqlite3.Error) as error:
-        show_failure(as_skill_error(error), Style(json="--json" in sys.argv, lang=choose_lang(None)))
+    except (SkillError, OSError, sqlite3.Error) as error:
+        expected = error if isinstance(error, SkillError) else as_skill_error(error)
+        show_failure(expected, Style(json="--json" in sys.argv, lang=choose_lang(None)))
         raise SystemExit(1) from None
 
 
