@@ -1,0 +1,104 @@
+"""Docs that cannot lie: every console block is run, and every file has its line in its room's README."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skillyard.kernel.places import Places
+
+REPO = Path(__file__).parent.parent
+ROOMS = sorted(
+    path.parent for path in (REPO / "src" / "skillyard").rglob("__init__.py") if path.parent.name != "skillyard"
+)
+PAGES = [
+    page
+    for page in [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md"))]
+    if "```console" in page.read_text("utf-8")
+]
+
+_BLOCK = re.compile(r"^```(console|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#:]+)\)")
+
+
+def run(command: str, cwd: Path, env: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout.rstrip("\n")
+
+
+def matches(expected: str, actual: str) -> bool:
+    """`…` stands for anything, also for several lines."""
+    pattern = ".*".join(re.escape(part) for part in expected.rstrip("\n").split("…"))
+    return re.fullmatch(pattern, actual, re.DOTALL) is not None
+
+
+def steps(block: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for line in block.splitlines(keepends=True):
+        if line.startswith("$ "):
+            found.append((line[2:].strip(), ""))
+        else:
+            command, output = found[-1]
+            found[-1] = (command, output + line)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_shows_is_what_happens(page: Path, places: Places, project: Path, tmp_path: Path) -> None:
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "skillyard").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m skillyard "$@"\n')
+    (bin_folder / "skillyard").chmod(0o755)
+    if "tutorial" not in page.parts:
+        shutil.copytree(REPO / "examples" / "skills", project / ".claude" / "skills")
+        shutil.copytree(REPO / "examples" / "data", project, dirs_exist_ok=True)
+    env = {
+        "PATH": f"{bin_folder}:{os.environ['PATH']}",
+        "HOME": str(places.user_home),
+        "SKILLYARD_HOME": str(places.own_home),
+        "LANG": "C.UTF-8",
+    }
+    shown = 0
+    for kind, block in _BLOCK.findall(page.read_text("utf-8")):
+        if kind == "sh":
+            if "./dev" not in block:
+                run(block, project, env)
+            continue
+        for command, expected in steps(block):
+            actual = run(command, project, env)
+            assert matches(expected, actual), f"$ {command}\n{actual}"
+            shown += 1
+    assert shown
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
+def test_every_file_has_its_line_in_its_rooms_readme(room: Path) -> None:
+    text = (room / "README.md").read_text("utf-8")
+    missing = [path.name for path in room.glob("*.py") if path.name != "__init__.py" and f"`{path.name}`" not in text]
+
+    assert missing == []
+    named = set(re.findall(r"`(\w+\.py)`", text))
+    assert {name for name in named if not (room / name).exists() and not (room / "cli" / name).exists()} == set()
+
+
+@pytest.mark.parametrize(
+    "page", [REPO / "README.md", REPO / "AGENTS.md", *sorted((REPO / "docs").rglob("*.md"))], ids=str
+)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    broken = [link for link in _LINK.findall(page.read_text("utf-8")) if not (page.parent / link).exists()]
+
+    assert broken == []
