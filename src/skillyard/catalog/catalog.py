@@ -29,6 +29,8 @@ class Catalog:
         self.roots = roots
         self.index = index
         self.uses = uses
+        #: How people call each root.
+        self.labels = {str(root.path): root.label for root in roots}
 
     def sync(self, progress: Progress | None = None) -> Changes:
         """Read the folders; what changed, over all roots."""

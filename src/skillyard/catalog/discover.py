@@ -1,7 +1,7 @@
 """Finds skill folders below a root: by listing where a folder changed, by stat alone where it did not."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -49,29 +49,32 @@ def is_settled(stamp: Stamp, now_ns: int) -> bool:
     return now_ns - max(stamp[0], stamp[1]) > _RACY_NANOSECONDS
 
 
-def survey(root: Path, known: Mapping[str, Folder], now_ns: int) -> Survey:
-    """Walk below `root`. A folder whose stamp is `known` and settled is not listed again."""
+def survey(root: Path, folders: Mapping[str, Folder], files: Container[str], now_ns: int) -> Survey:
+    """Walk below `root`. A folder whose stamp is known and settled is not listed again, and neither is that of a
+    known skill file: whatever else changed in it, the file itself is looked at."""
     found = Survey()
     queue: list[tuple[str, tuple[int, ...]]] = [(str(root), ())]
     while queue:
         path, above = queue.pop()
-        folder = _look(path, above, known.get(path), now_ns)
+        skill_file = f"{path}/{SKILL_FILE}"
+        if skill_file in files and (stamp := stamp_of(skill_file)):
+            found.skills[skill_file] = stamp
+            continue
+        folder = _look(path, above, folders.get(path), now_ns)
         if folder is None:
             continue
         if len(found.skills) >= MAX_SKILLS or (len(above) >= MAX_DEPTH and folder.children):
             found.left_out.append(path)
-            continue
-        if folder.skill_file and (stamp := stamp_of(folder.skill_file)):
+        elif folder.skill_file and (stamp := stamp_of(folder.skill_file)):
             found.skills[folder.skill_file] = stamp
-            continue
-        found.folders[path] = folder
-        queue += [(f"{path}/{child}", (*above, folder.stamp[3])) for child in folder.children]
+        else:
+            found.folders[path] = folder
+            inside = (*above, folder.stamp[3])
+            queue += [(f"{path}/{child}", inside) for child in folder.children]
     return found
 
 
 def _look(path: str, above: tuple[int, ...], known: Folder | None, now_ns: int) -> Folder | None:
-    if known and known.skill_file:
-        return known  # whatever else changed in a skill's folder, the survey stats the file itself
     stamp = stamp_of(path)
     if stamp is None or stamp[3] in above:
         return None  # gone, or a link that leads back up

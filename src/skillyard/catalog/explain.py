@@ -94,8 +94,9 @@ def explain(catalog: Catalog, name: str, project: Path | None, user_home: Path) 
         if not any(_elsewhere(looker, name, project, user_home) for looker in LOOKERS):
             raise
         winner = None
-    labels = {str(root.path): root.label for root in catalog.roots}
-    candidates = tuple(Candidate(entry=entry, wins=entry == winner, why=_why(entry, winner, labels)) for entry in found)
+    candidates = tuple(
+        Candidate(entry=entry, wins=entry == winner, why=_why(entry, winner, catalog.labels)) for entry in found
+    )
     views = tuple(_view(looker, name, found, project, user_home) for looker in LOOKERS)
     return Explanation(candidates=candidates, views=views)
 

@@ -66,11 +66,31 @@ class Source(NamedTuple):
     digest: str
 
 
+class Row(NamedTuple):
+    """A skill as the tables want it; made without touching them, so that many can be made side by side."""
+
+    values: tuple[str | int, ...]
+    words: tuple[str, str, str]
+
+
+def make_row(root: str, source: Source, skill: "Skill", *, usable: bool = True) -> Row:
+    from skillyard.catalog.records import as_record  # noqa: PLC0415  (a list makes no rows)
+
+    folded = fold(f"{skill.name}\n{skill.folder_name}\n{skill.title}")
+    tags = json.dumps(skill.tags, ensure_ascii=False)
+    about = (skill.name, skill.folder_name, skill.role, str(skill.kind), skill.title, skill.description, tags)
+    found = (str(skill.severity or ""), folded, as_record(skill), int(usable))
+    words = (as_words(folded), as_words(skill.description), as_words(" ".join(skill.tags)))
+    return Row((root, source.file, *source.stamp, source.digest, *about, *found), words)
+
+
 _COLUMNS = (
-    *("root", "file", "mtime", "ctime", "size", "inode", "digest", "name", "folder_name", "role", "kind"),
-    *("title", "description", "tags", "severity", "folded", "record", "usable"),
+    *("id", "root", "file", "mtime", "ctime", "size", "inode", "digest"),
+    *("name", "folder_name", "role", "kind", "title", "description", "tags"),
+    *("severity", "folded", "record", "usable"),
 )
 _INSERT = f"INSERT INTO skills ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+_INSERT_WORDS = "INSERT INTO words (rowid, name, description, tags) VALUES (?, ?, ?, ?)"
 
 
 class Index:
@@ -80,23 +100,19 @@ class Index:
     def close(self) -> None:
         self._connection.close()
 
-    def known_folders(self, root: str) -> dict[str, Folder]:
-        """Folders between the root and its skills, and the skills' own, as the last scan left them."""
-        rows = self._connection.execute(
-            "SELECT path, mtime, ctime, size, inode, children FROM folders WHERE root = ?", (root,)
-        )
-        known = {path: Folder((m, c, s, i), children=tuple(json.loads(names))) for path, m, c, s, i, names in rows}
-        for (file,) in self._connection.execute("SELECT DISTINCT file FROM skills WHERE root = ?", (root,)):
-            if file.endswith("/SKILL.md"):
-                known[file[: -len("/SKILL.md")]] = Folder((0, 0, 0, 0), skill_file=file)
-        return known
-
     def known_files(self, root: str) -> dict[str, tuple[Stamp, str]]:
         """Each skill file with its stamp and the digest of what it held."""
         rows = self._connection.execute(
-            "SELECT DISTINCT file, mtime, ctime, size, inode, digest FROM skills WHERE root = ?", (root,)
+            "SELECT file, mtime, ctime, size, inode, digest FROM skills WHERE root = ?", (root,)
         )
         return {file: ((mtime, ctime, size, inode), digest) for file, mtime, ctime, size, inode, digest in rows}
+
+    def known_folders(self, root: str) -> dict[str, Folder]:
+        """The folders between the root and its skills, as the last scan left them."""
+        rows = self._connection.execute(
+            "SELECT path, mtime, ctime, size, inode, children FROM folders WHERE root = ?", (root,)
+        )
+        return {path: Folder((m, c, s, i), children=tuple(json.loads(names))) for path, m, c, s, i, names in rows}
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -117,32 +133,11 @@ class Index:
             )
             self._connection.execute("DELETE FROM skills WHERE root = ? AND file = ?", (root, file))
 
-    def add(self, root: str, source: "Source", skill: "Skill", *, usable: bool = True) -> None:
-        from skillyard.catalog.records import as_record  # noqa: PLC0415
-
-        folded = fold(f"{skill.name}\n{skill.folder_name}\n{skill.title}")
-        values = {
-            "root": root,
-            "file": source.file,
-            **dict(zip(("mtime", "ctime", "size", "inode"), source.stamp, strict=True)),
-            "digest": source.digest,
-            "name": skill.name,
-            "folder_name": skill.folder_name,
-            "role": skill.role,
-            "kind": str(skill.kind),
-            "title": skill.title,
-            "description": skill.description,
-            "tags": json.dumps(skill.tags, ensure_ascii=False),
-            "severity": str(skill.severity or ""),
-            "folded": folded,
-            "record": as_record(skill),
-            "usable": usable,
-        }
-        cursor = self._connection.execute(_INSERT, tuple(values[column] for column in _COLUMNS))
-        self._connection.execute(
-            "INSERT INTO words (rowid, name, description, tags) VALUES (?, ?, ?, ?)",
-            (cursor.lastrowid, as_words(folded), as_words(skill.description), as_words(" ".join(skill.tags))),
-        )
+    def add(self, rows: Sequence["Row"]) -> None:
+        (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM skills").fetchone()
+        numbered = list(enumerate(rows, last + 1))
+        self._connection.executemany(_INSERT, ((number, *row.values) for number, row in numbered))
+        self._connection.executemany(_INSERT_WORDS, ((number, *row.words) for number, row in numbered))
 
     def put_folders(self, root: str, folders: Iterable[tuple[str, Folder]]) -> None:
         self._connection.execute("DELETE FROM folders WHERE root = ?", (root,))
@@ -187,12 +182,14 @@ class Index:
         return [_entry(row) for row in rows]
 
 
+_KINDS = {str(kind): kind for kind in Kind}
+
+
 def _entry(row: tuple[Any, ...]) -> Entry:
     id_, root, file, name, folder_name, role, kind, title, description, tags, severity, usable = row
     labels = tuple(json.loads(tags)) if tags != "[]" else ()
-    return Entry(
-        id_, root, file, name, folder_name, role, Kind(kind), title, description, labels, severity, bool(usable)
-    )
+    kind = _KINDS[kind]
+    return Entry(id_, root, file, name, folder_name, role, kind, title, description, labels, severity, usable == 1)
 
 
 def _marks(values: Sequence[str]) -> str:

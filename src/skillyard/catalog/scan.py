@@ -1,15 +1,18 @@
 """Brings the index up to date with the folders: reads what changed, forgets what is gone."""
 
+import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.discover import MAX_FILE_BYTES, Folder, Stamp, Survey, is_settled, stamp_of, survey
-from skillyard.catalog.index import Index, Source
+from skillyard.catalog.discover import Folder, Stamp, Survey, is_settled, stamp_of, survey
+from skillyard.catalog.index import Index, Row
 from skillyard.catalog.roots import Root
 
 AGENT_FILE = "agent.yaml"
+_BATCH = 500
 
 #: Called with how many of how many changed files were read.
 Progress = Callable[[int, int], None]
@@ -27,22 +30,19 @@ class Changes(NamedTuple):
 def scan(index: Index, root: Root, progress: Progress | None = None) -> Changes:
     """Stat every known skill, read those that differ. Readers of the index see all of it or none."""
     name, now_ns = str(root.path), time.time_ns()
-    known_folders = index.known_folders(name)
-    found = _survey_roles(root.path) if root.roles else survey(root.path, known_folders, now_ns)
+    known, known_folders = index.known_files(name), index.known_folders(name)
+    found = _survey_roles(root.path) if root.roles else survey(root.path, known_folders, known, now_ns)
     left_out = tuple(found.left_out)
-    if not _differs(index.known_files(name), found) and not _moved(found.folders, known_folders):
+    if not _differs(known, found) and not _moved(found.folders, known_folders):
         return Changes(left_out=left_out)
-    with index.writing():
+    with index.writing(), _without_collecting():
         # Asked again under the lock: another process may just have done the same work.
         known = index.known_files(name)
         changed = [file for file, stamp in found.skills.items() if file not in known or known[file][0] != stamp]
         gone = [file for file in known if file not in found.skills]
         index.forget(name, [*gone, *(file for file in changed if file in known)])
-        digests: dict[str, str] = {}
-        for position, file in enumerate(changed, 1):
-            digests[file] = _store(index, root, file, _trusted(found.skills[file], now_ns))
-            if progress:
-                progress(position, len(changed))
+        stamps = {file: _trusted(found.skills[file], now_ns) for file in changed}
+        digests = _read_into(index, root, stamps, progress)
         index.put_folders(name, _settled(found.folders, now_ns))
     return Changes(
         added=tuple(file for file in changed if file not in known),
@@ -54,6 +54,39 @@ def scan(index: Index, root: Root, progress: Progress | None = None) -> Changes:
 
 def _differs(known: dict[str, tuple[Stamp, str]], found: Survey) -> bool:
     return known.keys() != found.skills.keys() or any(known[file][0] != stamp for file, stamp in found.skills.items())
+
+
+def _read_into(index: Index, root: Root, stamps: Mapping[str, Stamp], progress: Progress | None) -> dict[str, str]:
+    """The digest of each file that was read."""
+    if not stamps:
+        return {}
+    # Most scans find nothing to read, and then need no YAML.
+    from skillyard.catalog.readers import Job, read_all  # noqa: PLC0415
+
+    digests: dict[str, str] = {}
+    rows: list[Row] = []
+    for read in read_all([Job(str(root.path), root.roles, file, stamp) for file, stamp in stamps.items()]):
+        digests[read.file] = read.digest
+        rows += read.rows
+        if progress:
+            progress(len(digests), len(stamps))
+        if len(rows) >= _BATCH:
+            index.add(rows)
+            rows = []
+    index.add(rows)
+    return digests
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Reading makes many small objects and no cycles: looking for cycles would take a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _survey_roles(folder: Path) -> Survey:
@@ -75,34 +108,3 @@ def _trusted(stamp: Stamp, now_ns: int) -> Stamp:
 
 def _settled(folders: dict[str, Folder], now_ns: int) -> Iterator[tuple[str, Folder]]:
     return ((path, folder) for path, folder in folders.items() if is_settled(folder.stamp, now_ns))
-
-
-def _store(index: Index, root: Root, file: str, stamp: Stamp) -> str:
-    """Read one file into the index; the digest of what it held."""
-    # Most scans find nothing to read, and then need none of this.
-    import hashlib  # noqa: PLC0415
-
-    from skillyard.catalog.agentfile import parse_role  # noqa: PLC0415
-    from skillyard.catalog.manifest import parse_skill  # noqa: PLC0415
-    from skillyard.core.skill import Kind, Skill  # noqa: PLC0415
-
-    path = Path(file)
-    content = _content(path)
-    source = Source(file, stamp, hashlib.blake2b(content, digest_size=16).hexdigest())
-    if root.roles:
-        for skill in parse_role(content, path).skills:
-            index.add(str(root.path), source, skill)
-        return source.digest
-    reading = parse_skill(content, path)
-    unread = Skill(name=path.parent.name, path=path, kind=Kind.PROMPT, findings=reading.findings)
-    index.add(str(root.path), source, reading.skill or unread, usable=reading.skill is not None)
-    return source.digest
-
-
-def _content(path: Path) -> bytes:
-    """The file, or enough of it to see that it is too large; nothing where it cannot be read."""
-    try:
-        with path.open("rb") as stream:
-            return stream.read(MAX_FILE_BYTES + 1)
-    except OSError:
-        return b""

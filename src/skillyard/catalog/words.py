@@ -37,8 +37,8 @@ def as_words(text: str) -> str:
 
 
 def _pairs(run: str) -> str:
-    singles = list(run)
-    return " ".join(singles + [run[i : i + 2] for i in range(len(run) - 1)])
+    """Overlapping pairs and the last character: every character then starts some word of the index."""
+    return " ".join([*(run[i : i + 2] for i in range(len(run) - 1)), run[-1]])
 
 
 def as_query(text: str) -> str:
@@ -46,8 +46,7 @@ def as_query(text: str) -> str:
     parts: list[str] = []
     for word in _query_word().findall(fold(text)):
         if _run().match(word):
-            pairs = [word] if len(word) == 1 else [word[i : i + 2] for i in range(len(word) - 1)]
-            parts += [f'"{pair}"' for pair in pairs]
+            parts += [f'"{word[i : i + 2]}"' for i in range(len(word) - 1)] or [f'"{word}"*']
         else:
             parts.append(f'"{word}"*')
     return " AND ".join(parts)

@@ -94,9 +94,11 @@ def _show_plain(table: Table, out: TextIO) -> None:
         *([_one_line(cell) for cell in row] for row in table.rows),
     ]
     widths = [max(cell_width(row[i]) for row in rows) for i in range(len(table.columns) - 1)]
+    lines: list[str] = []
     for row in rows:
         padded = [cell + " " * (width - cell_width(cell)) for cell, width in zip(row, widths, strict=False)]
-        _write(out, "  ".join([*padded, row[-1]]).rstrip() + "\n")
+        lines.append("  ".join([*padded, row[-1]]).rstrip())
+    _write(out, "\n".join(lines) + "\n")
 
 
 def _show_rich(table: Table) -> None:

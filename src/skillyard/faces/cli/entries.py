@@ -34,4 +34,4 @@ def display_name(entry: Entry) -> str:
 
 
 def _label(entry: Entry, catalog: Catalog) -> str:
-    return next((root.label for root in catalog.roots if str(root.path) == entry.root), entry.root)
+    return catalog.labels.get(entry.root, entry.root)

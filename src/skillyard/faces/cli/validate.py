@@ -56,7 +56,7 @@ def _files(path: Path) -> Iterator[Path]:
     elif (path / SKILL_FILE).is_file():
         yield path / SKILL_FILE
     elif path.is_dir():
-        found = sorted(survey(path, {}, time_ns()).skills)
+        found = sorted(survey(path, {}, (), time_ns()).skills)
         if not found:
             raise InvalidArgs(f"{path}: no {SKILL_FILE} in it or below it")
         yield from map(Path, found)
