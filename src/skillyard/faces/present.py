@@ -1,10 +1,9 @@
 """The one module that renders: results, tables and progress, for people and for programs."""
 
-import os
 import sys
 import time
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self, TextIO, TypeAlias
 
@@ -43,14 +42,6 @@ class Lines(NamedTuple):
 
 
 Page: TypeAlias = Table | Lines
-
-
-def choose_lang(asked: str | None, env: Mapping[str, str] = os.environ) -> Lang:
-    """--lang, SKILLYARD_LANG, else the locale."""
-    named = asked or env.get("SKILLYARD_LANG")
-    if named:
-        return Lang.of_locale(named)
-    return Lang.of_locale(env.get("LC_ALL") or env.get("LC_MESSAGES") or env.get("LANG") or "")
 
 
 def show(result: Result, style: Style, out: TextIO, page: Page | None = None) -> None:

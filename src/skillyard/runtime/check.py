@@ -37,12 +37,18 @@ def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
         args=args,
         script=request.script,
         action=action,
-        context={**request.context, "request_id": run_id},
+        context=_context(skill, request, run_id),
         output=output,
         named_paths=(*named, *named_args),
         stdin=request.stdin,
         strict=request.strict,
     )
+
+
+def _context(skill: Skill, request: Request, run_id: str) -> dict[str, Json]:
+    """S3: the run is the request, the role's uuid the agent; a user only where one was given."""
+    agent_id = skill.fields.get("agent_id") if skill.role else None
+    return {**({"agent_id": agent_id} if agent_id else {}), **request.context, "request_id": run_id}
 
 
 def limit_of(skill: Skill, request: Request) -> float:

@@ -1,14 +1,16 @@
 """The commands, each imported only when it runs."""
 
 import importlib
+import os
 import sqlite3
 import sys
 from typing import NamedTuple
 
 from skillyard import __version__
 from skillyard.core.errors import SkillError
+from skillyard.core.phrases import Lang
 from skillyard.faces.cli.command import USAGE, Parser, as_skill_error, make_parser, show_failure
-from skillyard.faces.present import Style, choose_lang
+from skillyard.faces.present import Style
 
 _ROOM = "skillyard.faces.cli."
 
@@ -68,7 +70,7 @@ def main() -> None:
         raise SystemExit(130) from None
     except (SkillError, OSError, sqlite3.Error) as error:
         expected = error if isinstance(error, SkillError) else as_skill_error(error)
-        show_failure(expected, Style(json="--json" in sys.argv, lang=choose_lang(None)))
+        show_failure(expected, Style(json="--json" in sys.argv, lang=Lang.choose(None, os.environ)))
         raise SystemExit(1) from None
 
 
