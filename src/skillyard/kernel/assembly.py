@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from skillyard.catalog.catalog import Catalog
     from skillyard.core.request import Request
     from skillyard.core.result import Result
+    from skillyard.kernel.settings import Settings
     from skillyard.runtime.pipeline import Runtime
     from skillyard.sandbox.launch import Sandbox
+    from skillyard.sandbox.policy import Policy
     from skillyard.store.grants import Grants
     from skillyard.store.logs import Logs
-    from skillyard.store.runs import Runs
+    from skillyard.store.runs import Run, Runs
 
 
 class Yard:
@@ -57,8 +59,17 @@ class Yard:
         from skillyard.catalog.index import Index
         from skillyard.catalog.roots import list_roots
 
-        roots = list_roots(self.places.project, self.places.user_home, self.places.own_home)
+        more = (*self._trusted_roots(), *self.settings.roots)
+        roots = list_roots(self.places.project, self.places.user_home, self.places.own_home, more)
         return Catalog(roots=roots, index=Index(self.places.index_file), uses=self._uses)
+
+    @cached_property
+    def settings(self) -> "Settings":
+        from skillyard.kernel.settings import USER_FILE, Settings, read_settings
+
+        if not (self.places.own_home / USER_FILE).exists():
+            return Settings()
+        return read_settings(self.places.own_home, self.places.user_home)
 
     @cached_property
     def runs(self) -> "Runs":
@@ -92,12 +103,56 @@ class Yard:
         return Runtime(
             catalog=self.catalog,
             sandbox=self.sandbox,
-            recorder=Recorder(self.runs, self.logs),
+            recorder=Recorder(self.runs, self.logs, self.settings.keep_runs, self.settings.keep_days),
             grants=self.grants,
             root=self.root,
             own_home=self.places.own_home,
             new_id=new_run_id,
         )
+
+    def sandbox_holds(self, policy: "Policy") -> bool:
+        """Whether this machine can give what the policy demands."""
+        from skillyard.core.errors import SandboxUnavailable
+        from skillyard.sandbox.layers import NO_LAYERS, plan
+
+        try:
+            plan(getattr(self.sandbox, "layers", NO_LAYERS), policy)
+        except SandboxUnavailable:
+            return False
+        return True
+
+    def list_runs(self, limit: int) -> "tuple[Run, ...]":
+        self._close_abandoned(limit)
+        return self.runs.list(limit)
+
+    def find_run(self, run_id: str) -> "Run | None":
+        run = self.runs.find(run_id)
+        return self._closed(run) if run else None
+
+    def _close_abandoned(self, limit: int) -> None:
+        for run in self.runs.list(limit):
+            self._closed(run)
+
+    def _closed(self, run: "Run") -> "Run":
+        """A run that nobody holds any more has lost its runtime: it gets its end now."""
+        from skillyard.store.runs import RUNNING
+
+        if run.state != RUNNING or self.logs.is_held(run.id):
+            return run
+        told = {"state": "error", "summary": "RuntimeFailed: the runtime ended before the run did"}
+        self.runs.close_abandoned(run.id, "error", told)
+        return self.runs.find(run.id) or run
+
+    def _trusted_roots(self) -> "tuple[Path, ...]":
+        """Folders that the project's own file adds, where a person trusted it."""
+        project = self.places.project
+        if project is None or not (project / "skillyard.toml").is_file():
+            return ()
+        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.settings import project_roots
+
+        roots = project_roots(project)
+        return roots if roots and is_trusted(self.grants, project) else ()
 
     @cached_property
     def _database(self) -> "sqlite3.Connection":

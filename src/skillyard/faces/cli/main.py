@@ -29,8 +29,16 @@ COMMANDS = {
     "explain": Listed("explain", "Explain a name: who answers to it here and in each agent, and why."),
     "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
     "sync": Listed("sync", "Read the skill folders and say what changed."),
+    "doctor": Listed("doctor", "Tell what this machine can guard, and what is missing."),
     "run": Listed("run", "Run a skill and print one result."),
     "runs": Listed("runs", "Show what ran."),
+    "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
+    "grant": Listed("grant", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."),
+    "grants": Listed("grants", "Show what was granted in this project, and whether it still counts."),
+    "revoke": Listed(
+        "revoke", "Take back what was granted to a skill, or the trust in this project."
+    ),
+    "trust": Listed("trust", "Trust what this project's own files ask for, after seeing the list."),
 }
 
 _HELP = """\
