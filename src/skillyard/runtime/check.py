@@ -1,5 +1,6 @@
 """Request → Call: binds what was asked to what the skill takes, and refuses the rest."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -180,7 +181,7 @@ def _from_root(path: Path, value: str, typed_in: Path | None, root: Path) -> str
     """As it was written, where the run sees the same file under that name; else from the root, else in full."""
     if typed_in is None or typed_in == root or Path(value).is_absolute():
         return value
-    relative = (typed_in / value).absolute()
+    relative = Path(os.path.normpath(typed_in / value))
     return str(relative.relative_to(root)) if relative.is_relative_to(root) else str(path)
 
 

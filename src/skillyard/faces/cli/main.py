@@ -35,9 +35,7 @@ COMMANDS = {
     "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
     "grant": Listed("grant", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."),
     "grants": Listed("grants", "Show what was granted in this project, and whether it still counts."),
-    "revoke": Listed(
-        "revoke", "Take back what was granted to a skill, or the trust in this project."
-    ),
+    "revoke": Listed("revoke", "Take back what was granted to a skill, or the trust in this project."),
     "trust": Listed("trust", "Trust what this project's own files ask for, after seeing the list."),
 }
 
