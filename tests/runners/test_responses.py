@@ -1,6 +1,7 @@
 """S3 responses: the exact ones, the usual variants, and everything that is none."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,14 +11,14 @@ from skillyard.runners.responses import Response, read_response
 from skillyard.sandbox.launch import Exit
 
 
-def ended(stdout: str | bytes, code: int = 0, **more: object) -> Exit:
+def ended(stdout: str | bytes, code: int = 0, **more: Any) -> Exit:
     raw = stdout.encode() if isinstance(stdout, str) else stdout
     base = Exit(code=code, stdout=raw, stderr=b"", seconds=1.234, stdout_bytes=len(raw))
     fields = {name: getattr(base, name) for name in ("code", "stdout", "stderr", "seconds", "stdout_bytes")} | more
-    return Exit(**fields)  # type: ignore[arg-type]
+    return Exit(**fields)
 
 
-def read(stdout: str | bytes, code: int = 0, strict: bool = False, **more: object) -> Response:
+def read(stdout: str | bytes, code: int = 0, strict: bool = False, **more: Any) -> Response:
     return read_response(ended(stdout, code, **more), "analyze", 300, strict=strict)
 
 

@@ -1,3 +1,5 @@
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,10 +24,8 @@ def test_a_param_inside_a_word_stays_inside_it(value: str) -> None:
 
 @given(st.text())
 def test_a_template_is_split_or_refused_and_never_crashes(template: str) -> None:
-    try:
+    with suppress(InvalidCommand):
         assert split(template)
-    except InvalidCommand:
-        pass
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,7 @@ def test_quoted_shell_characters_are_plain_text(template: str) -> None:
         "xargs {x}",
         "perl -e {x}",
         "{x} --flag",
-        "env PATH=. {x}",
-    ][:-1],
+    ],
 )
 def test_a_slot_that_would_be_run_as_code_is_refused(template: str) -> None:
     with pytest.raises(InvalidCommand):

@@ -1,6 +1,8 @@
 """Request → Call: what is bound, typed, validated, refused, and which paths naming grants."""
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,11 +19,11 @@ WIDTH = Param(name="width", type=ParamType.INT)
 BEST = Param(name="best", type=ParamType.BOOL)
 
 
-def skill(*params: Param, kind: Kind = Kind.COMMAND, **more: object) -> Skill:
+def skill(*params: Param, kind: Kind = Kind.COMMAND, **more: Any) -> Skill:
     return Skill(name="s", path=Path("/skills/s/SKILL.md"), kind=kind, params=params)._replace(**more)
 
 
-def checked(found: Skill, *args: str, root: Path = Path("/nowhere"), **more: object) -> Call:
+def checked(found: Skill, *args: str, root: Path = Path("/nowhere"), **more: Any) -> Call:
     return check(found, Request(name="s", args=args)._replace(**more), root, "run-1")
 
 
@@ -160,7 +162,7 @@ def test_without_an_action_the_question_names_them() -> None:
     ],
 )
 def test_the_nearest_limit_wins_and_only_an_explicit_one_passes_a_deadline(
-    request_more: dict[str, object], skill_seconds: float | None, limit: float
+    request_more: dict[str, Any], skill_seconds: float | None, limit: float
 ) -> None:
     assert checked(skill(timeout_seconds=skill_seconds), **request_more).limit_seconds == limit
 
@@ -223,10 +225,8 @@ def test_an_output_is_the_folder_unless_it_is_named(tmp_path: Path) -> None:
 
 @given(st.lists(st.text()))
 def test_any_words_are_bound_or_refused(words: list[str]) -> None:
-    try:
+    with suppress(InvalidParam):
         bind(skill(INPUT, WIDTH, BEST), words)
-    except InvalidParam:
-        pass
 
 
 @given(st.text())
