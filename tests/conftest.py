@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import hypothesis
@@ -40,8 +40,9 @@ def project(places: Places) -> Path:
 
 
 @pytest.fixture
-def yard(places: Places) -> Yard:
-    return Yard(places)
+def yard(places: Places) -> Iterator[Yard]:
+    with Yard(places) as opened:
+        yield opened
 
 
 WriteSkill = Callable[..., Path]

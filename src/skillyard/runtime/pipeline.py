@@ -25,6 +25,7 @@ from skillyard.runners.responses import Response, as_response
 from skillyard.runners.runner import Runner, plan_of, runner_of
 from skillyard.runtime.adhoc import read_adhoc
 from skillyard.runtime.check import check
+from skillyard.runtime.narrow import HINT, seems_to_need
 from skillyard.runtime.permit import Permit, demand, make_box, permit
 from skillyard.runtime.record import Record, Recorder
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
@@ -100,8 +101,19 @@ class Runtime(NamedTuple):
             guarded = _guarded(self.sandbox, found if request.sandboxed else None, record, on_progress)
             try:
                 return record.keep(runner, call, guarded)
+            except RuntimeFailed as error:
+                raise self._with_advice(error, call, found, record.stderr) from None
             finally:
                 facts["sandbox"] = record.sandbox
+
+    def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, stderr: str) -> RuntimeFailed:
+        """The same failure, and what it seems to need, where the policy was narrower than that."""
+        needed = seems_to_need(stderr, found.policy, self.root.resolve(), call.skill.folder.resolve())
+        if needed:
+            error.details = {**error.details, "may_need": needed}
+            error.also_advises = HINT
+            error.words = {**error.words, "capability": needed, "name": call.asked_as}
+        return error
 
     def plan(self, request: Request) -> Result:
         """What a run would do, down to the last argument; nothing is started."""

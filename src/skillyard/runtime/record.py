@@ -61,6 +61,7 @@ class Record:
         self._redactor = Redactor()
         self._line = b""
         self.sandbox: str | None = None
+        self.stderr = ""
 
     def starting(self, launch: Launch, secrets: tuple[str, ...]) -> None:
         """What is started, as it stands before it starts."""
@@ -83,6 +84,7 @@ class Record:
 
     def ended(self, ended: Exit) -> None:
         self.sandbox = ended.sandbox
+        self.stderr = ended.stderr.decode("utf-8", "replace")
         self._tell(
             exit=ended.code,
             seconds=round(ended.seconds, 4),
