@@ -14,14 +14,12 @@ HINT = Text(
 )
 
 _NO_NETWORK = re.compile(
-    r"name resolution|Name or service not known|Network is unreachable|getaddrinfo|ENOTFOUND|EAI_AGAIN"
-    r"|ENETUNREACH|Could not resolve host|Failed to resolve|Address family not supported|Unable to connect",
-    re.IGNORECASE,
+    r"\b(?:[Nn]ame resolution|Name or service not known|[Nn]etwork is unreachable|getaddrinfo|ENOTFOUND|EAI_AGAIN"
+    r"|ENETUNREACH|[Cc]ould not resolve host|[Ff]ailed to resolve|Address family not supported|[Uu]nable to connect)\b"
 )
-_NO_WRITE = re.compile(r"Read-only file system|EROFS|Permission denied|EACCES|PermissionError", re.IGNORECASE)
+_NO_WRITE = re.compile(r"Read-only file system|\bEROFS\b|[Pp]ermission denied|\bEACCES\b|PermissionError")
 _NO_FILE = re.compile(
-    r"No such file|ENOENT|FileNotFoundError|Permission denied|EACCES|PermissionError|cannot open|can't open|not found",
-    re.IGNORECASE,
+    r"No such file|\bENOENT\b|FileNotFoundError|[Pp]ermission denied|\bEACCES\b|PermissionError|[Cc]an(?:no|')t open"
 )
 #: Things in a message that may be paths: in quotes, or words with a slash or a dot.
 _PATHS = re.compile(r"'([^'\n]{1,400})'|\"([^\"\n]{1,400})\"|`([^`\n]{1,400})`|(?<![\w/])([\w.~-]*[/.][\w./-]+)")

@@ -26,7 +26,7 @@ from skillyard.runners.runner import Runner, plan_of, runner_of
 from skillyard.runtime.adhoc import read_adhoc
 from skillyard.runtime.check import check
 from skillyard.runtime.narrow import HINT, seems_to_need
-from skillyard.runtime.permit import Permit, demand, make_box, permit
+from skillyard.runtime.permit import Permit, demand, make_box, make_outputs, permit, remove_empty
 from skillyard.runtime.record import Record, Recorder
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.store.grants import Grants
@@ -96,6 +96,7 @@ class Runtime(NamedTuple):
         found = self.permit(call)
         demand(call, found)
         make_box(self.root)
+        fresh = make_outputs(found.outputs)
         facts["run"] = call.run_id
         with self.recorder.recording(request, call, moment) as record:
             guarded = _guarded(self.sandbox, found if request.sandboxed else None, record, on_progress)
@@ -104,6 +105,7 @@ class Runtime(NamedTuple):
             except RuntimeFailed as error:
                 raise self._with_advice(error, call, found, record.stderr) from None
             finally:
+                remove_empty(fresh)
                 facts["sandbox"] = record.sandbox
 
     def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, stderr: str) -> RuntimeFailed:
