@@ -4,6 +4,7 @@ Covered: the same as our own namespaces, with our seccomp filter.
 Not covered: Landlock on top; a symlink swapped between our look at a path and bubblewrap's.
 """
 
+import errno
 import os
 import subprocess
 from pathlib import Path
@@ -40,12 +41,14 @@ def arguments(view: Layout, policy: Policy, cwd: str, seccomp: int) -> tuple[str
     for name in ("home", "tmp"):
         words += ["--perms", "0700", "--dir", f"{PRIVATE}/{name}"]
     words += [word for link, target in view.links for word in ("--symlink", target, link)]
-    for bind in view.binds:
-        if bind.literal and os.path.lexists(bind.path) and os.path.realpath(bind.path) != bind.path:
-            raise OSError(40, f"{bind.path}: there is a symlink on the way")
-        words += [("--bind" if bind.writable else "--ro-bind-try"), os.path.realpath(bind.path), bind.path]
+    for system in view.system:
+        words += ["--ro-bind-try", "/" + os.fsdecode(system.source), os.fsdecode(system.target)]
+    for bind in view.named:
+        if os.path.lexists(bind.path) and os.path.realpath(bind.path) != bind.path:
+            raise OSError(errno.ELOOP, f"{bind.path}: there is a symlink on the way")
+        words += [("--bind" if bind.writable else "--ro-bind-try"), bind.path, bind.path]
     for path in policy.hide:
-        words += _cover(path) if any(path.is_relative_to(bind.path) for bind in view.binds) else ()
+        words += _cover(path) if any(path.is_relative_to(bind.path) for bind in view.named) else ()
     words += ["--dir", cwd, "--remount-ro", "/", "--chdir", cwd, "--"]
     return tuple(words)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.syscalls import write_file
 
 _V1: Final = ("memory", "pids")
 
@@ -102,6 +103,7 @@ class Cgroup:
         self._memory = self._where.get(hierarchies.memory, "")
         self._pids = self._where.get(hierarchies.pids, "")
         self._unified = self._where.get(hierarchies.unified, "")
+        self._counters: dict[int, tuple[str, str]] = {}
 
     @classmethod
     def make(cls, hierarchies: Hierarchies, name: str, policy: Policy) -> Self:
@@ -109,12 +111,13 @@ class Cgroup:
         for folder in group._where.values():
             os.mkdir(folder)
         group._limit(policy)
+        group._counters = group._open_counters()
         return group
 
     def _limit(self, policy: Policy) -> None:
         for path, value in self._settings(policy).items():
             with contextlib.suppress(FileNotFoundError):
-                _write(path, value)
+                write_file(path, str(value))
 
     def _settings(self, policy: Policy) -> Mapping[str, int]:
         if not self._memory:
@@ -133,24 +136,41 @@ class Cgroup:
 
     def take(self, pid: int) -> None:
         for folder in self._where.values():
-            _write(f"{folder}/cgroup.procs", pid)
+            write_file(f"{folder}/cgroup.procs", str(pid))
 
     def kill(self) -> bool:
         """End all that is in it, at once. False where this kernel cannot."""
         try:
-            _write(f"{self._unified}/cgroup.kill", 1)
+            write_file(f"{self._unified}/cgroup.kill", "1")
         except OSError:
             return False
         return True
 
+    def _open_counters(self) -> dict[int, tuple[str, str]]:
+        """Held open, because whoever asks later may not see the folder any more: file to (limit, counter)."""
+        memory = "memory.events" if self._memory == self._unified else "memory.oom_control"
+        wanted = {
+            f"{self._memory}/{memory}": ("memory", "oom_kill"),
+            f"{self._pids}/pids.events": ("processes", "max"),
+        }
+        opened: dict[int, tuple[str, str]] = {}
+        for path, what in wanted.items():
+            with contextlib.suppress(OSError):
+                opened[os.open(path, os.O_RDONLY | os.O_CLOEXEC)] = what
+        return opened
+
     def hit(self) -> str:
         """The limit that was reached, if any."""
-        killed = _counter(f"{self._memory}/memory.events", "oom_kill") or _counter(
-            f"{self._memory}/memory.oom_control", "oom_kill"
-        )
-        if killed:
-            return "memory"
-        return "processes" if _counter(f"{self._pids}/pids.events", "max") else ""
+        for file, (limit, counter) in self._counters.items():
+            if _count(os.pread(file, 4096, 0).decode(), counter):
+                return limit
+        return ""
+
+    def let_go(self) -> None:
+        """Close what `make` opened, in the process that does not ask."""
+        for file in self._counters:
+            os.close(file)
+        self._counters = {}
 
     def remove(self) -> None:
         for folder in self._where.values():
@@ -158,17 +178,9 @@ class Cgroup:
                 os.rmdir(folder)
 
 
-def _counter(path: str, name: str) -> int:
-    for line in _read(path).splitlines():
+def _count(text: str, name: str) -> int:
+    for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == name:
             return int(value)
     return 0
-
-
-def _write(path: str, value: int) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(file, str(value).encode())
-    finally:
-        os.close(file)

@@ -21,6 +21,14 @@ def build_root(view: Layout, policy: Policy, layers: Layers, cwd: str, *, uid: i
     namespaces.enter(view, policy, cwd, uid=uid, gid=gid, pid_limit=pid_limit)
 
 
+def warm_up() -> None:
+    """Work out what is the same for every run, in the process that the others are copied from."""
+    namespaces.system_layout(network=False)
+    for apart in (True, False) if MACHINE in seccomp.AUDIT_ARCH else ():
+        seccomp.as_bytes(seccomp.assemble(MACHINE, sockets(Policy(), apart=apart)))
+    limits.kernel(os.uname().release)
+
+
 def restrict(way: Way, policy: Policy, layers: Layers, temp: str) -> None:
     """Second half, in every way but bubblewrap's: limits, capabilities, Landlock, seccomp, in this order.
 

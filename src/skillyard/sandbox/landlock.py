@@ -6,6 +6,7 @@ Not covered: seeing that a file exists (stat), UDP, path sockets. seccomp and th
 """
 
 import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntFlag
@@ -115,7 +116,7 @@ def _add(ruleset: int, rule: Rule, rights: Access) -> None:
     except FileNotFoundError:
         return  # what is not there needs no rule
     try:
-        is_folder = os.stat(place).st_mode & 0o170000 == 0o040000
+        is_folder = stat.S_ISDIR(os.stat(place).st_mode)
         access = rule.access & rights & (rights if is_folder else _ON_A_FILE)
         call("landlock_add_rule", ruleset, 1, buffer("=Qi", access, place), 0)
     finally:

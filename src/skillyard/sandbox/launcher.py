@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from skillyard.core.errors import SandboxUnavailable
 from skillyard.sandbox.layers import Layers, Plan, plan
-from skillyard.sandbox.order import Order, receive, send
+from skillyard.sandbox.order import Order, receive
 from skillyard.sandbox.starter import Starter
 from skillyard.sandbox.streams import Streams
 from skillyard.sandbox.terms import Exit, Launch
@@ -55,9 +55,11 @@ class Launcher:
         control, theirs = socket.socketpair()
         with control, Streams(launch) as streams:
             with theirs:
-                self._begin(theirs, streams.inner)
+                self._begin(_order(launch, chosen).as_json(), theirs, streams.inner)
             streams.close_inner()
-            report = _exchange(control, _order(launch, chosen), streams)
+            streams.collect(control)
+            report = receive(control) or _SILENCE
+            streams.drain()
         _raise_failure(report["failed"], chosen)
         streams.spill()
         return Exit(
@@ -73,12 +75,12 @@ class Launcher:
             hit=report["hit"],
         )
 
-    def _begin(self, control: socket.socket, streams: tuple[int, int, int]) -> None:
+    def _begin(self, message: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]) -> None:
         try:
-            self._started().begin(control, streams)
-        except (BrokenPipeError, ConnectionError):
+            self._started().begin(message, control, streams)
+        except ConnectionError:
             self.close()  # somebody killed the starter; the next one serves as well
-            self._started().begin(control, streams)
+            self._started().begin(message, control, streams)
 
     def _started(self) -> Starter:
         with self._lock:
@@ -93,23 +95,11 @@ class Launcher:
         control, theirs = socket.socketpair()
         with control:
             with theirs, open(os.devnull, "r+b") as nothing:
-                self._begin(theirs, (nothing.fileno(),) * 3)
-            send(control, {"probe": True})
+                self._begin({"probe": True}, theirs, (nothing.fileno(), nothing.fileno(), nothing.fileno()))
             answer = receive(control)
         if answer is None:
             raise SandboxUnavailable("The layers could not be probed", missing="probe")
         return Layers.from_json(answer)
-
-
-def _exchange(control: socket.socket, order: Order, streams: Streams) -> dict[str, Any]:
-    try:
-        send(control, order.as_json())
-    except ConnectionError:
-        return _SILENCE
-    streams.collect(control)
-    report = receive(control)
-    streams.drain()
-    return report or _SILENCE
 
 
 def _order(launch: Launch, chosen: Plan) -> Order:

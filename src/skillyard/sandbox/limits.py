@@ -5,6 +5,7 @@ Not covered: the sum over processes (a cgroup does that), and the number of proc
 """
 
 import resource
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from skillyard.sandbox.policy import Policy
 COUNTED_BY_NAMESPACE: Final = (5, 14)
 
 
+@cache
 def kernel(release: str) -> tuple[int, int]:
     """`6.1.0-13-amd64` as (6, 1)."""
     major, _, rest = release.partition(".")

@@ -68,9 +68,7 @@ def _try_pid_limit() -> str:
 def _entry(*, pid_limit: bool) -> Callable[[], None]:
     """Who we are is asked before the child is somebody else."""
     uid, gid = os.getuid(), os.getgid()
-    return lambda: namespaces.enter(
-        namespaces.Layout((), ()), Policy(), "/", uid=uid, gid=gid, pid_limit=pid_limit
-    )
+    return lambda: namespaces.enter(namespaces.Layout(), Policy(), "/", uid=uid, gid=gid, pid_limit=pid_limit)
 
 
 def _clone() -> int:
