@@ -19,11 +19,13 @@ from typing import Final
 
 from skillyard.sandbox.policy import DEVICES, Policy, outside, system_paths
 from skillyard.sandbox.syscalls import (
+    PR_SET_DUMPABLE,
     RESOLVE_IN_ROOT,
     RESOLVE_NO_SYMLINKS,
     buffer,
     call,
     open_path,
+    prctl,
     write_file,
 )
 
@@ -133,6 +135,7 @@ def enter(view: Layout, policy: Policy, cwd: str, *, uid: int, gid: int, pid_lim
 
 def _map_ids(uid: int, gid: int) -> None:
     """The same person inside and outside, so what it writes is theirs; only root is nobody inside."""
+    prctl(PR_SET_DUMPABLE, 1)  # a runtime that changed its user does not own its own files in /proc
     write_file("/proc/self/setgroups", "deny")
     write_file("/proc/self/uid_map", f"{uid or _NOBODY} {uid} 1")
     write_file("/proc/self/gid_map", f"{gid or _NOBODY} {gid} 1")
