@@ -15,6 +15,7 @@ from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.syscalls import write_file
 
 _V1: Final = ("memory", "pids")
+_PREFIX: Final = "skillyard-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,16 @@ def find() -> Hierarchies:
     return Hierarchies(unified=unified, memory=found["memory"], pids=found["pids"])
 
 
+def sweep(hierarchies: Hierarchies) -> None:
+    """Remove what starters that were killed could not."""
+    for folder in hierarchies.folders:
+        for left in Path(folder).glob(f"{_PREFIX}*-*"):
+            owner = left.name.removeprefix(_PREFIX).partition("-")[0]
+            if not Path("/proc", owner).exists():
+                with contextlib.suppress(OSError):
+                    left.rmdir()
+
+
 def _mount_points(mounts: Iterable[str], kind: str) -> list[tuple[str, str]]:
     fields = (line.split(" ") for line in mounts)
     return [(field[1], field[3]) for field in fields if len(field) > 3 and field[2] == kind]
@@ -77,7 +88,7 @@ def _version_1(mounts: Iterable[str], name: str, own: str) -> str:
 
 
 def _can_hold(folder: str) -> bool:
-    trial = f"{folder}/skillyard-probe-{os.getpid()}"
+    trial = f"{folder}/{_PREFIX}{os.getpid()}-probe"
     if not os.access(f"{folder}/cgroup.procs", os.W_OK):
         return False
     try:
@@ -106,8 +117,9 @@ class Cgroup:
         self._counters: dict[int, tuple[str, str]] = {}
 
     @classmethod
-    def make(cls, hierarchies: Hierarchies, name: str, policy: Policy) -> Self:
-        group = cls(hierarchies, name)
+    def make(cls, hierarchies: Hierarchies, policy: Policy) -> Self:
+        """Its name says which process will remove it, so that others can when that one was killed."""
+        group = cls(hierarchies, f"{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}")
         for folder in group._where.values():
             os.mkdir(folder)
         group._limit(policy)

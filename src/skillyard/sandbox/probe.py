@@ -25,6 +25,7 @@ def probe() -> Layers:
         wrapper, reason = bubblewrap.find()
         reasons |= {"bubblewrap": reason} if reason else {}
     groups = cgroup.find()
+    cgroup.sweep(groups)
     if not groups.memory:
         reasons["cgroup"] = "none is writable for us"
     return Layers(

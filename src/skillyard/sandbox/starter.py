@@ -184,8 +184,7 @@ class _Service:
 
     def _run(self, order: Order, control: socket.socket, streams: tuple[int, int, int]) -> None:
         groups = order.plan.layers.cgroup
-        name = f"skillyard-{os.urandom(8).hex()}"
-        group = Cgroup.make(groups, name, order.policy) if order.policy and groups.folders else None
+        group = Cgroup.make(groups, order.policy) if order.policy and groups.folders else None
         gate, opened = os.pipe()
         job = Job(
             order=order,
