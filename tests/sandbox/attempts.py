@@ -27,7 +27,7 @@ def read_ssh_key() -> None:
 
 
 def list_home() -> None:
-    os.listdir(GROUND / "home")
+    list((GROUND / "home").iterdir())
 
 
 def read_hidden_in_a_readable_folder() -> None:
@@ -35,7 +35,7 @@ def read_hidden_in_a_readable_folder() -> None:
 
 
 def list_hidden() -> None:
-    if not os.listdir(GROUND / "open/hidden"):
+    if not list((GROUND / "open/hidden").iterdir()):
         raise FileNotFoundError
 
 
@@ -83,7 +83,7 @@ def pull_a_file_in_by_hard_link() -> None:
 
 
 def pull_a_file_in_by_rename() -> None:
-    os.rename(GROUND / "outside/victim", GROUND / "out/moved")
+    (GROUND / "outside/victim").rename(GROUND / "out/moved")
 
 
 def write_what_may_only_be_read() -> None:

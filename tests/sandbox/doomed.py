@@ -11,6 +11,10 @@ from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.policy import python_paths
 
 
+def tell(piece: bytes) -> None:
+    os.write(2, piece)
+
+
 def main() -> None:
     given = json.loads(sys.argv[1])
     with Launcher() as probing:
@@ -27,7 +31,7 @@ def main() -> None:
         env={"MARKER": given["marker"]},
         policy=policy,
         limit_seconds=600,
-        on_stderr=lambda piece: os.write(2, piece) and None,
+        on_stderr=tell,
     )
     with Launcher(layers) as launcher:
         launcher(launch)

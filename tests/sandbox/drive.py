@@ -1,7 +1,7 @@
 """A runtime of its own: becomes the user, on the machine, that a test asks for, and launches what it says.
 
-Reads one JSON object on stdin, prints one. It is a program because one cannot stop being root, or get rid of a
-seccomp filter, without ending.
+Reads one JSON object on stdin, prints one. It is a program because one cannot stop being root, or get rid of
+a seccomp filter, without ending.
 """
 
 import json

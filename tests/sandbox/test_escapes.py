@@ -85,7 +85,7 @@ def test_nothing_gets_out(drive: Drive, ground: Path, targets: Targets, uid: int
     assert done["sandbox"] == level
     assert targets.heard() == []
     assert (ground / "outside/victim").read_text() == "untouched"
-    assert sorted(os.listdir(ground / "outside")) == ["socket", "victim"]
+    assert sorted(path.name for path in (ground / "outside").iterdir()) == ["socket", "victim"]
 
 
 @pytest.mark.parametrize("level", ["full", "landlock+seccomp"])
@@ -120,12 +120,12 @@ def test_an_output_folder_swapped_for_a_symlink_is_refused(drive: Drive, ground:
 
 
 BOMB = """
-import os, sys
+import os, time
 count = 0
 for _ in range(3000):
     try:
         if os.fork() == 0:
-            os.read(0, 1) if False else __import__("time").sleep(600)
+            time.sleep(600)
     except OSError:
         break
     count += 1
@@ -140,7 +140,7 @@ def test_a_fork_bomb_is_bounded(drive: Drive, ground: Path, uid: int, level: str
     done = drive(uid, level, argv=[PYTHON, "-I", "-S", "-c", BOMB], policy={"processes": 40})
 
     assert done["missing"] == ([] if uid == 0 else done["missing"])
-    # An ordinary user without namespaces has one count for all that runs: the bound is what already runs more.
+    # An ordinary user without namespaces has one count for all that runs: room for that is added.
     ceiling = 45 if uid == 0 or level == "full" else 1500
     assert 10 <= int(done["stdout"]) <= ceiling
     assert not left_over(ground)
@@ -151,7 +151,7 @@ def left_over(ground: Path) -> list[str]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if os.readlink(folder / "cwd") == str(ground):
+            if (folder / "cwd").readlink() == ground:
                 found.append(folder.name)
         except OSError:
             continue

@@ -73,8 +73,8 @@ def test_every_byte_comes_back(sandbox: Sandbox, tmp_path: Path) -> None:
 def test_stdin_larger_than_a_pipe_is_fed_while_stdout_is_read(sandbox: Sandbox, tmp_path: Path) -> None:
     content = bytes(range(256)) * 8192
 
-    done = sandbox(python("import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)", tmp_path,
-                          stdin=content))  # fmt: skip
+    code = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)"
+    done = sandbox(python(code, tmp_path, stdin=content))
 
     assert done.stdout == content
 
@@ -103,7 +103,8 @@ def test_stderr_is_told_as_it_comes_and_kept_apart(sandbox: Sandbox, tmp_path: P
 
 
 def test_a_long_stderr_keeps_its_beginning_and_its_end(sandbox: Sandbox, tmp_path: Path) -> None:
-    code = "import os; os.write(2, b'first'); [os.write(2, b'.' * 65536) for _ in range(40)]; os.write(2, b'last')"
+    dots = "[os.write(2, b'.' * 65536) for _ in range(40)]"
+    code = f"import os; os.write(2, b'first'); {dots}; os.write(2, b'last')"
 
     done = sandbox(python(code, tmp_path))
 

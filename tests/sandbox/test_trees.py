@@ -1,4 +1,4 @@
-"""Nothing of a run is left: at its end, at the limit, when the runtime is killed. Seen in the process list."""
+"""Nothing of a run is left: at its end, at the limit, when the runtime is killed. The process list says so."""
 
 import dataclasses
 import json
@@ -177,7 +177,7 @@ def test_a_killed_starter_is_replaced(launcher: Launcher, hostile: Launch) -> No
 def _is_starter(pid: int) -> bool:
     """The starter leads a session and listens on descriptor 3."""
     try:
-        return os.getsid(pid) == pid and os.readlink(f"/proc/{pid}/fd/3").startswith("socket:")
+        return os.getsid(pid) == pid and str(Path(f"/proc/{pid}/fd/3").readlink()).startswith("socket:")
     except OSError:
         return False
 
