@@ -1,4 +1,4 @@
-"""Nothing of a run is left: at its end, at the limit, when the runtime is killed. The process list says so."""
+"""Nothing of a run is left: at its end, at the limit, when the runtime is killed. By the process list."""
 
 import dataclasses
 import json

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from skillyard.sandbox import landlock, limits, namespaces, seccomp
 from skillyard.sandbox.landlock import DEVICE, READ, WRITE, Rule
-from skillyard.sandbox.layers import Layers, Way
+from skillyard.sandbox.layers import APART, Layers, Way
 from skillyard.sandbox.namespaces import Layout
 from skillyard.sandbox.policy import DEVICES, Policy, outside, system_paths
 from skillyard.sandbox.syscalls import MACHINE, PR_SET_NO_NEW_PRIVS, drop_capabilities, prctl
@@ -34,7 +34,7 @@ def restrict(way: Way, policy: Policy, layers: Layers, temp: str) -> None:
 
     `temp` is the private folder outside, where there are no namespaces.
     """
-    apart = way in {Way.FULL, Way.NAMESPACES}
+    apart = way in APART
     limit(policy, apart=apart)
     if way is Way.NONE:
         return

@@ -7,7 +7,8 @@ import time
 from typing import Any, Self
 
 from skillyard.core.errors import SandboxUnavailable
-from skillyard.sandbox.layers import Layers, Plan, plan
+from skillyard.sandbox.layers import APART, Layers, Plan, plan
+from skillyard.sandbox.letter import INSIDE, OUTSIDE, PROBE, Letter
 from skillyard.sandbox.order import Order, receive
 from skillyard.sandbox.starter import Starter
 from skillyard.sandbox.streams import Streams
@@ -55,7 +56,8 @@ class Launcher:
         control, theirs = socket.socketpair()
         with control, Streams(launch) as streams:
             with theirs:
-                self._begin(_order(launch, chosen).as_json(), theirs, streams.inner)
+                kind = INSIDE if chosen.way in APART else OUTSIDE
+                self._begin(kind, _order(launch, chosen).as_json(), theirs, streams.inner)
             streams.close_inner()
             streams.collect(control)
             report = receive(control) or _SILENCE
@@ -75,12 +77,17 @@ class Launcher:
             hit=report["hit"],
         )
 
-    def _begin(self, message: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]) -> None:
+    def _begin(
+        self, kind: bytes, order: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]
+    ) -> None:
+        letter = Letter.write(kind, order, control, streams)
         try:
-            self._started().begin(message, control, streams)
+            self._started().begin(letter)
         except ConnectionError:
             self.close()  # somebody killed the starter; the next one serves as well
-            self._started().begin(message, control, streams)
+            self._started().begin(letter)
+        finally:
+            os.close(letter.sheet)
 
     def _started(self) -> Starter:
         with self._lock:
@@ -95,7 +102,7 @@ class Launcher:
         control, theirs = socket.socketpair()
         with control:
             with theirs, open(os.devnull, "r+b") as nothing:
-                self._begin({"probe": True}, theirs, (nothing.fileno(), nothing.fileno(), nothing.fileno()))
+                self._begin(PROBE, {}, theirs, (nothing.fileno(), nothing.fileno(), nothing.fileno()))
             answer = receive(control)
         if answer is None:
             raise SandboxUnavailable("The layers could not be probed", missing="probe")

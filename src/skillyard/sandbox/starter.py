@@ -6,10 +6,8 @@ It ends when the runtime's end of the socket has closed and the last run is over
 worked out here, before the fork: each page that a copy touches costs it a copy of that page.
 """
 
-import array
 import contextlib
 import gc
-import json
 import os
 import select
 import signal
@@ -17,17 +15,20 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from skillyard.sandbox import confine, namespaces
 from skillyard.sandbox.cgroup import Cgroup
+from skillyard.sandbox.letter import INSIDE, PROBE, Letter
 from skillyard.sandbox.order import Order, send
+from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.probe import probe
-from skillyard.sandbox.supervisor import APART, Job, failure, supervise
+from skillyard.sandbox.supervisor import Job, failure, serve_outside, supervise_inside
 from skillyard.sandbox.syscalls import fork
 
 _HERE: Final = 3
-_RIGHTS: Final = 5
+#: Supervisors kept for the next run; more than this many run at once only now and then.
+_MOST_IDLE: Final = 16
 _PROGRAM: Final = (
     "import sys; sys.path.insert(0, sys.argv[1]); from skillyard.sandbox.starter import main; main()"
 )
@@ -43,20 +44,9 @@ class Starter:
         with theirs:
             self._pid = _fork(theirs) if _has_one_thread() else _spawn(theirs)
 
-    def begin(self, message: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]) -> None:
-        """Have a supervisor started that serves `control`. BrokenPipeError where the starter is gone.
-
-        A message stands alone, so threads may send without a lock.
-        """
-        letter = os.memfd_create("order")
-        try:
-            with open(letter, "wb", closefd=False) as file:
-                file.write(json.dumps(message).encode())
-            rights = array.array("i", (letter, control.fileno(), *streams))
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
-            self._channel.sendmsg([b"!"], ancillary, socket.MSG_NOSIGNAL)
-        finally:
-            os.close(letter)
+    def begin(self, letter: Letter) -> None:
+        """Have a supervisor take this. BrokenPipeError where the starter is gone."""
+        letter.send(self._channel)
 
     def close(self) -> None:
         """Returns when every run is over and cleaned up after."""
@@ -128,6 +118,10 @@ class _Service:
     def __init__(self) -> None:
         self._channel = socket.socket(fileno=_HERE)
         self._groups: dict[int, Cgroup | None] = {}
+        #: The supervisors that stand outside, by their descriptor here, and those that have nothing to do.
+        self._crew: dict[int, socket.socket] = {}
+        self._idle: list[socket.socket] = []
+        self._poll = select.poll()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         confine.warm_up()
         gc.collect()
@@ -135,22 +129,18 @@ class _Service:
         gc.freeze()
 
     def serve(self) -> None:
-        self._listen()
-        poll = select.poll()
-        poll.register(self._channel, select.POLLIN)
-        poll.register(self._woken, select.POLLIN)
-        open_to_orders = True
-        while open_to_orders or self._groups:
-            for file, _ in poll.poll():
-                if file == self._woken:
-                    self._reap()
-                elif not self._take_order():
-                    open_to_orders = False
-                    poll.unregister(self._channel)
-
-    def _listen(self) -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        for file in (_HERE, self._woken):
+            self._poll.register(file, select.POLLIN)
+        while self._channel.fileno() >= 0 or self._groups:
+            for file, _ in self._poll.poll():
+                if file == self._woken:
+                    self._reap()
+                elif file == _HERE:
+                    self._take_letter()
+                elif file in self._crew:
+                    self._hear(self._crew[file])
 
     def _reap(self) -> None:
         os.read(self._woken, 4096)
@@ -160,48 +150,50 @@ class _Service:
                 if group:
                     group.remove()
 
-    def _take_order(self) -> bool:
-        message, rights = _receive(self._channel)
-        if len(rights) == _RIGHTS:
-            letter, control = rights[0], socket.socket(fileno=rights[1])
-            order = json.loads(os.pread(letter, os.fstat(letter).st_size, 0))
-            os.close(letter)
-            self._begin(order, control, (rights[2], rights[3], rights[4]))
-            control.close()
-        for right in rights[2:]:
-            os.close(right)
-        return bool(message)
-
-    def _begin(self, message: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]) -> None:
+    def _take_letter(self) -> None:
+        letter = Letter.receive(self._channel)
+        if letter is None:  # the runtime is gone
+            self._poll.unregister(_HERE)
+            self._channel.close()
+            while self._idle:
+                self._dismiss(self._idle.pop())
+            return
         try:
-            if message.get("probe"):
-                self._start(fork, lambda: send(control, probe().as_json()), None)
-            else:
-                self._run(Order.from_json(message), control, streams)
+            self._pass_on(letter)
         except OSError as error:
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(letter.control)) as control:
                 send(control, {"failed": failure("layers", error)})
+        letter.close()
 
-    def _run(self, order: Order, control: socket.socket, streams: tuple[int, int, int]) -> None:
+    def _pass_on(self, letter: Letter) -> None:
+        if letter.kind == INSIDE:
+            self._start_inside(letter)
+        elif letter.kind == PROBE:
+            self._start(fork, lambda: _answer_probe(letter), None)
+        else:
+            self._hand_over(letter)
+
+    def _start_inside(self, letter: Letter) -> None:
+        order = Order.from_json(letter.read())
+        policy = order.policy or Policy()
         groups = order.plan.layers.cgroup
-        group = Cgroup.make(groups, order.policy) if order.policy and groups.folders else None
+        group = Cgroup.make(groups, policy) if groups.folders else None
         gate, opened = os.pipe()
         job = Job(
             order=order,
-            control=control,
-            streams=streams,
-            view=namespaces.layout(order.policy) if order.policy else namespaces.Layout(),
+            control=letter.control,
+            streams=letter.streams,
+            view=namespaces.layout(policy),
             group=group,
             gate=gate,
             uid=os.getuid(),
             gid=os.getgid(),
         )
-        apart = order.plan.way in APART
-        begin = (lambda: namespaces.clone(network=job.policy.network)) if apart else fork
         try:
-            pid = self._start(begin, lambda: supervise(job), group)
-            if apart:
-                _let_in(pid, group, opened)
+            pid = self._start(
+                lambda: namespaces.clone(network=policy.network), lambda: supervise_inside(job), group
+            )
+            _let_in(pid, group, opened)
         finally:
             os.close(opened)
             os.close(gate)
@@ -225,11 +217,50 @@ class _Service:
         code = 1
         try:
             signal.set_wakeup_fd(-1)
-            self._channel.close()
+            for channel in (self._channel, *self._crew.values()):
+                channel.close()
             work()
             code = 0
         finally:
             os._exit(code)
+
+    # -- the crew outside: a supervisor there is as good as new after a run, and a new one costs
+
+    def _hand_over(self, letter: Letter) -> None:
+        while self._idle:
+            channel = self._idle.pop()
+            try:
+                letter.send(channel)
+            except ConnectionError:  # somebody killed it
+                self._dismiss(channel)
+            else:
+                return
+        letter.send(self._hire())
+
+    def _hire(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._crew[ours.fileno()] = ours
+            self._start(fork, lambda: serve_outside(theirs), None)
+        self._poll.register(ours, select.POLLIN)
+        return ours
+
+    def _hear(self, channel: socket.socket) -> None:
+        """It says that it is free, or is gone."""
+        wanted = self._channel.fileno() >= 0 and len(self._idle) < _MOST_IDLE
+        if channel.recv(1) and wanted:
+            self._idle.append(channel)
+        else:
+            self._dismiss(channel)
+
+    def _dismiss(self, channel: socket.socket) -> None:
+        self._poll.unregister(channel)
+        del self._crew[channel.fileno()]
+        channel.close()
+
+
+def _answer_probe(letter: Letter) -> None:
+    send(socket.socket(fileno=letter.control), probe().as_json())
 
 
 def _let_in(pid: int, group: Cgroup | None, opened: int) -> None:
@@ -241,13 +272,3 @@ def _let_in(pid: int, group: Cgroup | None, opened: int) -> None:
         os.kill(pid, signal.SIGKILL)
         raise
     os.write(opened, b"!")
-
-
-def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    size = array.array("i").itemsize
-    message, extra, _, _ = channel.recvmsg(16, socket.CMSG_SPACE(_RIGHTS * size), socket.MSG_CMSG_CLOEXEC)
-    rights = array.array("i")
-    for level, kind, data in extra:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            rights.frombytes(data[: len(data) - len(data) % size])
-    return message, list(rights)

@@ -16,11 +16,12 @@ import shutil
 import signal
 import socket
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from skillyard.sandbox import bubblewrap, confine, namespaces, program, seccomp, tree
 from skillyard.sandbox.cgroup import Cgroup
 from skillyard.sandbox.layers import Way
+from skillyard.sandbox.letter import Letter
 from skillyard.sandbox.namespaces import Layout
 from skillyard.sandbox.order import Order, send
 from skillyard.sandbox.policy import Policy
@@ -35,15 +36,13 @@ from skillyard.sandbox.syscalls import (
 )
 from skillyard.sandbox.watch import Watch
 
-APART: Final = frozenset({Way.FULL, Way.NAMESPACES})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An order with all that the starter could prepare for it."""
+    """An order with all that could be prepared for it."""
 
     order: Order
-    control: socket.socket
+    control: int
     streams: Streams
     view: Layout
     group: Cgroup | None
@@ -61,11 +60,28 @@ def failure(stage: str, error: OSError) -> dict[str, Any]:
     return {"stage": stage, "errno": error.errno or 0, "text": error.strerror or str(error)}
 
 
-def supervise(job: Job) -> None:
-    """Serve one order and return when nothing is left of it."""
-    report = _inside(job) if job.order.plan.way in APART else _Outside(job).run()
-    with contextlib.suppress(ConnectionError):
-        send(job.control, report)
+def supervise_inside(job: Job) -> None:
+    """Serve one order, as the first process of new namespaces; nothing of it outlives this process."""
+    with socket.socket(fileno=job.control) as control, contextlib.suppress(ConnectionError):
+        send(control, _inside(job, control))
+
+
+def serve_outside(channel: socket.socket) -> None:
+    """Serve one order after the other, until the starter lets us go or something of a run cannot be ended."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    watch = Watch()
+    while letter := Letter.receive(channel):
+        order = Order.from_json(letter.read())
+        os.close(letter.sheet)
+        with socket.socket(fileno=letter.control) as control:
+            run = _Outside(order, letter.streams, watch)
+            report = run.serve(control)
+            with contextlib.suppress(ConnectionError):
+                send(control, report)
+        run.clean()
+        if watch.reap():
+            return
+        channel.send(b".")
 
 
 def _report(watch: Watch, group: Cgroup | None) -> dict[str, Any]:
@@ -86,8 +102,7 @@ def _close(streams: Streams) -> None:
 # -- inside
 
 
-def _inside(job: Job) -> dict[str, Any]:
-    """As the first process of new namespaces."""
+def _inside(job: Job, control: socket.socket) -> dict[str, Any]:
     stage = "layers"
     try:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -96,7 +111,7 @@ def _inside(job: Job) -> dict[str, Any]:
         os.read(job.gate, 1)
         confine.restrict(order.plan.way, policy, order.plan.layers, "")
         prctl(PR_SET_DUMPABLE, 0)
-        watch = Watch(job.control, order.limit_seconds)
+        watch = Watch()
         stage = "program"
         os.chdir(order.cwd)
         home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
@@ -104,7 +119,7 @@ def _inside(job: Job) -> dict[str, Any]:
     except OSError as error:
         return {"failed": failure(stage, error)}
     _close(job.streams)
-    watch.wait(main)
+    watch.wait(main, control, order.limit_seconds)
     watch.end(lambda: _signal_everybody(signal.SIGTERM), lambda: _signal_everybody(signal.SIGKILL))
     return _report(watch, job.group)
 
@@ -119,50 +134,55 @@ def _signal_everybody(which: signal.Signals) -> None:
 
 
 class _Outside:
-    """Beside the program: with the other layers, with bubblewrap, or with none."""
+    """One run beside us: with the other layers, with bubblewrap, or with none."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._way = job.order.plan.way
-        self._watch = Watch(job.control, job.order.limit_seconds)
+    def __init__(self, order: Order, streams: Streams, watch: Watch) -> None:
+        self._order, self._streams, self._watch = order, streams, watch
+        self._group: Cgroup | None = None
         self._temp = ""
         self._told = -1
 
-    def run(self) -> dict[str, Any]:
-        job = self._job
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
+    def serve(self, control: socket.socket) -> dict[str, Any]:
         try:
-            main = self._start_confined() if job.order.policy else self._start_free()
+            policy = self._order.policy
+            main = self._start_confined(policy) if policy else self._start_free()
         except OSError as error:
             return {"failed": failure("program", error)}
-        _close(job.streams)
-        self._watch.wait(main)
+        finally:
+            _close(self._streams)
+        self._watch.wait(main, control, self._order.limit_seconds)
         self._watch.end(self._ask, self._kill)
-        if self._temp:
-            shutil.rmtree(self._temp, ignore_errors=True)
         said = self._said()
-        return {"failed": said} if said else _report(self._watch, job.group)
+        return {"failed": said} if said else _report(self._watch, self._group)
 
     def _start_free(self) -> int:
-        order = self._job.order
-        os.chdir(order.cwd)
-        return program.spawn(order.argv, order.env, self._job.streams)
+        os.chdir(self._order.cwd)
+        return program.spawn(self._order.argv, self._order.env, self._streams)
 
-    def _start_confined(self) -> int:
+    def _start_confined(self, policy: Policy) -> int:
+        groups = self._order.plan.layers.cgroup
+        self._group = Cgroup.make(groups, policy) if groups.folders else None
         self._temp = f"{os.environ.get('TMPDIR') or '/tmp'}/skillyard-{os.urandom(8).hex()}"
         for folder in ("", "/tmp", "/home"):
             os.mkdir(self._temp + folder, 0o700)
         self._told, tell = os.pipe()
         gate, opened = os.pipe()
+        view = namespaces.layout(policy)
         main = fork()
         if main == 0:
-            _become_confined(self._job, gate, tell, self._temp)
+            _become_confined(self._order, policy, view, self._streams, gate, tell, self._temp)
         os.close(tell)
         os.close(gate)
-        if self._job.group:
-            self._job.group.take(main)
-        os.write(opened, b"!")
-        os.close(opened)
+        try:
+            if self._group:
+                self._group.take(main)
+            os.write(opened, b"!")
+        except OSError:
+            os.kill(main, signal.SIGKILL)
+            self._watch.end(self._ask, self._kill)
+            raise
+        finally:
+            os.close(opened)
         return main
 
     def _said(self) -> dict[str, Any] | None:
@@ -181,38 +201,49 @@ class _Outside:
         tree.signal_all(tree.descendants(os.getpid()), signal.SIGTERM)
 
     def _kill(self) -> None:
-        if not (self._job.group and self._job.group.kill()):
+        if not (self._group and self._group.kill()):
             tree.kill_descendants()
 
+    def clean(self) -> None:
+        os.chdir("/")
+        if self._told >= 0:
+            os.close(self._told)
+        if self._group:
+            self._group.let_go()
+            self._group.remove()
+        if self._temp:
+            shutil.rmtree(self._temp, ignore_errors=True)
 
-def _become_confined(job: Job, gate: int, tell: int, temp: str) -> None:
+
+def _become_confined(
+    order: Order, policy: Policy, view: Layout, streams: Streams, gate: int, tell: int, temp: str
+) -> None:
     """In the child: put the layers on and turn into the program. Never returns."""
     stage = "layers"
     try:
         signal.set_wakeup_fd(-1)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.read(gate, 1)
-        order, policy = job.order, job.policy
+        if not os.read(gate, 1):
+            return
         if order.plan.way is Way.BUBBLEWRAP:
-            _become_wrapped(job)
+            _become_wrapped(order, policy, view, streams)
         confine.restrict(order.plan.way, policy, order.plan.layers, temp)
         stage = "program"
         os.chdir(order.cwd)
         home = {"TMPDIR": f"{temp}/tmp", "HOME": f"{temp}/home"}
-        program.become(order.argv, order.env | home, job.streams)
+        program.become(order.argv, order.env | home, streams)
     except OSError as error:
         os.write(tell, json.dumps(failure(stage, error)).encode())
     finally:
         os._exit(1)
 
 
-def _become_wrapped(job: Job) -> None:
-    order, policy = job.order, job.policy
+def _become_wrapped(order: Order, policy: Policy, view: Layout, streams: Streams) -> None:
     filtered = os.memfd_create("seccomp", 0)
     sockets = confine.sockets(policy, apart=True)
     os.write(filtered, seccomp.as_bytes(seccomp.assemble(MACHINE, sockets)))
     os.lseek(filtered, 0, os.SEEK_SET)
-    words = bubblewrap.arguments(job.view, policy, order.cwd, filtered)
+    words = bubblewrap.arguments(view, policy, order.cwd, filtered)
     home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
     confine.limit(policy, apart=False)
-    program.become((order.plan.layers.bubblewrap, *words, *order.argv), order.env | home, job.streams)
+    program.become((order.plan.layers.bubblewrap, *words, *order.argv), order.env | home, streams)

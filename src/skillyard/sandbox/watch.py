@@ -17,11 +17,9 @@ _LONGEST_POLL_SECONDS: Final = 3600.0
 
 
 class Watch:
-    """For one run. `ask` sends everybody a signal, `kill` ends everybody; who that is depends on the way."""
+    """For one run after the other. `ask` signals everybody, `kill` ends them; who that is depends on the way."""
 
-    def __init__(self, control: socket.socket, limit_seconds: float) -> None:
-        self._control = control
-        self._limit_seconds = limit_seconds
+    def __init__(self) -> None:
         self._main = 0
         #: As waitpid gives it; None while it runs.
         self.status: int | None = None
@@ -30,12 +28,12 @@ class Watch:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _noted)
 
-    def wait(self, main: int) -> None:
+    def wait(self, main: int, control: socket.socket, limit_seconds: float) -> None:
         """Until the program ended, the limit passed, or the runtime asked to stop or went away."""
-        self._main = main
-        deadline = time.monotonic() + self._limit_seconds
+        self._main, self.status, self.timed_out = main, None, False
+        deadline = time.monotonic() + limit_seconds
         poll = select.poll()
-        poll.register(self._control, select.POLLIN)
+        poll.register(control, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
         while self.reap() and self.status is None:
             left = deadline - time.monotonic()
