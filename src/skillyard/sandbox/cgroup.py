@@ -7,7 +7,7 @@ Not covered: machines where no cgroup is writable; there the layers above say `m
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -26,6 +26,10 @@ class Hierarchies:
     #: Whether `unified` carries these, or a version 1 folder does.
     memory: str = ""
     pids: str = ""
+
+    def without_kill(self) -> "Hierarchies":
+        """Where a pid namespace ends everybody: only what bounds, since each one costs a move."""
+        return self if self.unified in {self.memory, self.pids} else replace(self, unified="")
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -117,8 +121,10 @@ class Cgroup:
         self._counters: dict[int, tuple[str, str]] = {}
 
     @classmethod
-    def make(cls, hierarchies: Hierarchies, policy: Policy) -> Self:
+    def make(cls, hierarchies: Hierarchies, policy: Policy) -> Self | None:
         """Its name says which process will remove it, so that others can when that one was killed."""
+        if not hierarchies.folders:
+            return None
         group = cls(hierarchies, f"{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}")
         for folder in group._where.values():
             os.mkdir(folder)

@@ -176,8 +176,7 @@ class _Service:
     def _start_inside(self, letter: Letter) -> None:
         order = Order.from_json(letter.read())
         policy = order.policy or Policy()
-        groups = order.plan.layers.cgroup
-        group = Cgroup.make(groups, policy) if groups.folders else None
+        group = Cgroup.make(order.plan.layers.cgroup.without_kill(), policy)
         gate, opened = os.pipe()
         job = Job(
             order=order,

@@ -76,9 +76,9 @@ def serve_outside(channel: socket.socket) -> None:
         with socket.socket(fileno=letter.control) as control:
             run = _Outside(order, letter.streams, watch)
             report = run.serve(control)
+            run.clean()
             with contextlib.suppress(ConnectionError):
                 send(control, report)
-        run.clean()
         if watch.reap():
             return
         channel.send(b".")
@@ -160,8 +160,7 @@ class _Outside:
         return program.spawn(self._order.argv, self._order.env, self._streams)
 
     def _start_confined(self, policy: Policy) -> int:
-        groups = self._order.plan.layers.cgroup
-        self._group = Cgroup.make(groups, policy) if groups.folders else None
+        self._group = Cgroup.make(self._order.plan.layers.cgroup, policy)
         self._temp = f"{os.environ.get('TMPDIR') or '/tmp'}/skillyard-{os.urandom(8).hex()}"
         for folder in ("", "/tmp", "/home"):
             os.mkdir(self._temp + folder, 0o700)

@@ -17,7 +17,7 @@ _LONGEST_POLL_SECONDS: Final = 3600.0
 
 
 class Watch:
-    """For one run after the other. `ask` signals everybody, `kill` ends them; who that is depends on the way."""
+    """For one run after the other. `ask` signals everybody, `kill` ends them; who that is, the way knows."""
 
     def __init__(self) -> None:
         self._main = 0
