@@ -103,13 +103,13 @@ def test_what_is_hidden_wins_over_what_is_named() -> None:
         read=(Path("/x/secret/skill"), Path("/x")), write=(Path("/x/secret"),), hide=(Path("/x/secret"),)
     )
 
-    assert [bind.path for bind in namespaces.layout(policy).named] == ["/x"]
+    assert [bind.path for bind in namespaces.named(policy)] == ["/x"]
 
 
 def test_inner_paths_are_bound_after_outer_ones() -> None:
     policy = Policy(read=(Path("/a/b/c"), Path("/a")), write=(Path("/a/b"),))
 
-    assert [bind.path for bind in namespaces.layout(policy).named] == ["/a", "/a/b", "/a/b/c"]
+    assert [bind.path for bind in namespaces.named(policy)] == ["/a", "/a/b", "/a/b/c"]
 
 
 def test_landlock_gives_the_siblings_of_what_is_hidden(tmp_path: Path) -> None:

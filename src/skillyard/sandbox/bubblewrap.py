@@ -9,7 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from skillyard.sandbox.namespaces import PRIVATE, Layout
+from skillyard.sandbox.namespaces import PRIVATE, named, system_layout
 from skillyard.sandbox.policy import Policy
 
 _PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
@@ -29,8 +29,9 @@ def find() -> tuple[str, str]:
     return (program, "") if tried.returncode == 0 else ("", tried.stderr.decode(errors="replace").strip())
 
 
-def arguments(view: Layout, policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
+def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
     """Everything before the program itself; `seccomp` is the descriptor that holds the filter."""
+    view = system_layout(network=policy.network)
     words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "skillyard"]
     words += ["--cap-drop", "ALL"]
     words += ["--share-net"] if policy.network else []
@@ -43,12 +44,12 @@ def arguments(view: Layout, policy: Policy, cwd: str, seccomp: int) -> tuple[str
     words += [word for link, target in view.links for word in ("--symlink", target, link)]
     for system in view.system:
         words += ["--ro-bind-try", "/" + os.fsdecode(system.source), os.fsdecode(system.target)]
-    for bind in view.named:
+    for bind in named(policy):
         if os.path.lexists(bind.path) and os.path.realpath(bind.path) != bind.path:
             raise OSError(errno.ELOOP, f"{bind.path}: there is a symlink on the way")
         words += [("--bind" if bind.writable else "--ro-bind-try"), bind.path, bind.path]
     for path in policy.hide:
-        words += _cover(path) if any(path.is_relative_to(bind.path) for bind in view.named) else ()
+        words += _cover(path) if any(path.is_relative_to(bind.path) for bind in named(policy)) else ()
     words += ["--dir", cwd, "--remount-ro", "/", "--chdir", cwd, "--"]
     return tuple(words)
 

@@ -111,7 +111,7 @@ def _read(path: str) -> str:
 
 
 class Cgroup:
-    """One run's. Made empty; `take` moves a process in before it starts anything."""
+    """One run's. Made empty; `limit` and `take` a process in before that starts anything."""
 
     def __init__(self, hierarchies: Hierarchies, name: str) -> None:
         self._where = {folder: f"{folder.rstrip('/')}/{name}" for folder in hierarchies.folders}
@@ -121,18 +121,17 @@ class Cgroup:
         self._counters: dict[int, tuple[str, str]] = {}
 
     @classmethod
-    def make(cls, hierarchies: Hierarchies, policy: Policy) -> Self | None:
+    def make(cls, hierarchies: Hierarchies) -> Self | None:
         """Its name says which process will remove it, so that others can when that one was killed."""
         if not hierarchies.folders:
             return None
         group = cls(hierarchies, f"{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}")
         for folder in group._where.values():
             os.mkdir(folder)
-        group._limit(policy)
         group._counters = group._open_counters()
         return group
 
-    def _limit(self, policy: Policy) -> None:
+    def limit(self, policy: Policy) -> None:
         for path, value in self._settings(policy).items():
             with contextlib.suppress(FileNotFoundError):
                 write_file(path, str(value))

@@ -10,15 +10,13 @@ from pathlib import Path
 from skillyard.sandbox import landlock, limits, namespaces, seccomp
 from skillyard.sandbox.landlock import DEVICE, READ, WRITE, Rule
 from skillyard.sandbox.layers import APART, Layers, Way
-from skillyard.sandbox.namespaces import Layout
 from skillyard.sandbox.policy import DEVICES, Policy, outside, system_paths
 from skillyard.sandbox.syscalls import MACHINE, PR_SET_NO_NEW_PRIVS, drop_capabilities, prctl
 
 
-def build_root(view: Layout, policy: Policy, layers: Layers, cwd: str, *, uid: int, gid: int) -> None:
-    """First half, only after `namespaces.clone`: the new root. `uid` and `gid` are those outside."""
-    pid_limit = layers.pid_limit and not layers.process_limit
-    namespaces.enter(view, policy, cwd, uid=uid, gid=gid, pid_limit=pid_limit)
+def finish_root(old: int, policy: Policy, layers: Layers, cwd: str) -> None:
+    """First half, only after `namespaces.clone` and `begin`: the new root."""
+    namespaces.finish(old, policy, cwd, pid_limit=layers.pid_limit and not layers.process_limit)
 
 
 def warm_up() -> None:

@@ -3,8 +3,8 @@
 Covered: only what the policy names exists; no other process, host, socket or mount can be named at all.
 Not covered: what the named files hold, and the kernel that everybody shares.
 
-Two steps. `clone` makes the process that is the first one in there; `enter`, called by that process, builds
-the root. Whatever that process starts next is inside, and dies with it.
+`clone` makes the process that is the first one in there; that process calls `begin` and `finish` to build its
+root. Whatever it starts next is inside, and dies with it.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import ctypes
 import os
 import signal
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -33,7 +33,7 @@ _NEW_MOUNT, _NEW_CGROUP, _NEW_UTS, _NEW_IPC = 0x00020000, 0x02000000, 0x04000000
 _NEW_USER, _NEW_PID, _NEW_NET = 0x10000000, 0x20000000, 0x40000000
 _ALWAYS: Final = _NEW_USER | _NEW_PID | _NEW_MOUNT | _NEW_CGROUP | _NEW_UTS | _NEW_IPC
 
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 0x4000, 1 << 18
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_SLAVE, _MS_REMOUNT = 2, 4, 8, 0x4000, 1 << 19, 32
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXEC = 1, 2, 4, 8
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE, _MOVE_FROM_EMPTY_PATH, _MNT_DETACH = 1, 4, 2
@@ -64,13 +64,11 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the new root shows, decided while the old one can still be seen."""
+    """What every new root shows of the system, looked up while the old one can still be seen."""
 
     folders: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     system: tuple[SystemBind, ...] = ()
-    #: Outer places first, so that inner ones win.
-    named: tuple[Bind, ...] = ()
 
 
 @cache
@@ -88,11 +86,11 @@ def system_layout(*, network: bool) -> Layout:
     return Layout(tuple(folder for folder in folders if folder != "/"), tuple(links), tuple(binds))
 
 
-def layout(policy: Policy) -> Layout:
-    named = {str(path): Bind(str(path)) for path in outside(policy.read, policy.hide)}
-    named |= {str(path): Bind(str(path), writable=True) for path in outside(policy.write, policy.hide)}
-    inner_last = sorted(named.values(), key=lambda bind: bind.path.count("/"))
-    return replace(system_layout(network=policy.network), named=tuple(inner_last))
+def named(policy: Policy) -> tuple[Bind, ...]:
+    """What the policy adds: outer places first, so that inner ones win."""
+    binds = {str(path): Bind(str(path)) for path in outside(policy.read, policy.hide)}
+    binds |= {str(path): Bind(str(path), writable=True) for path in outside(policy.write, policy.hide)}
+    return tuple(sorted(binds.values(), key=lambda bind: bind.path.count("/")))
 
 
 def temp_folder(policy: Policy) -> str:
@@ -108,10 +106,14 @@ def clone(*, network: bool) -> int:
     return call("clone", _ALWAYS | (0 if network else _NEW_NET) | signal.SIGCHLD, 0, 0, 0, 0)
 
 
-def enter(view: Layout, policy: Policy, cwd: str, *, uid: int, gid: int, pid_limit: bool) -> None:
-    """Build this process's new root and move into it. `uid` and `gid` are those outside."""
+def begin(view: Layout, *, uid: int, gid: int) -> int:
+    """Build what every new root has, and move into it. `uid` and `gid` are those outside.
+
+    Gives the old root, still there for `finish`: between the two a process can wait for its order.
+    """
     _map_ids(uid, gid)
-    call("mount", b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
+    # As a slave, so that what the machine mounts while we wait appears here too.
+    call("mount", b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
     # Any folder does to stand the new root on; no policy names /proc.
     _mount(b"tmpfs", b"/proc", _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
     os.chdir("/proc")
@@ -119,18 +121,29 @@ def enter(view: Layout, policy: Policy, cwd: str, *, uid: int, gid: int, pid_lim
     call("pivot_root", b".", b".old")
     os.chdir("/")
     old = os.open("/.old", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    _furnish(old, policy)
-    _mount_proc(policy, pid_limit)
+    _furnish(old)
     _bind_system(old, view)
-    for bind in view.named:
+    call("sethostname", b"skillyard", 9)
+    return old
+
+
+def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> None:
+    """Add what the policy names, take away what it hides, and let go of the old root."""
+    size = b"size=%d" % policy.temp_bytes
+    call("mount", b"none", PRIVATE.encode(), None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, size)
+    for bind in named(policy):
         _bind(old, bind)
     _hide(policy)
     _make_folder(cwd)
     os.close(old)
     call("umount2", b"/.old", _MNT_DETACH)
     os.rmdir("/.old")
+    if pid_limit:
+        # Since Linux 6.14 each pid namespace has its own highest number: a bound that holds for root too.
+        write_file("/proc/sys/kernel/pid_max", str(_RESERVED_PIDS + policy.processes))
+    # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
+    call("mount_setattr", _AT_FDCWD, b"/proc", 0, _PROC_ATTRIBUTES, _ATTRIBUTES_SIZE)
     call("mount_setattr", _AT_FDCWD, b"/", 0, _SYSTEM_ATTRIBUTES, _ATTRIBUTES_SIZE)
-    call("sethostname", b"skillyard", 9)
 
 
 def _map_ids(uid: int, gid: int) -> None:
@@ -167,11 +180,11 @@ def _graft(root: int, source: bytes, target: bytes, attributes: ctypes.Array[cty
     os.close(tree)
 
 
-def _furnish(old: int, policy: Policy) -> None:
-    """The private temp and home, /tmp and /dev."""
-    for folder in ("/run", PRIVATE, "/tmp", "/dev", "/dev/shm", "/dev/pts"):
+def _furnish(old: int) -> None:
+    """The private temp and home, /tmp, /dev and /proc."""
+    for folder in ("/run", PRIVATE, "/tmp", "/dev", "/dev/shm", "/dev/pts", "/proc"):
         os.mkdir(folder)
-    _mount(b"tmpfs", PRIVATE.encode(), _MS_NOSUID | _MS_NODEV, b"size=%d,mode=755" % policy.temp_bytes)
+    _mount(b"tmpfs", PRIVATE.encode(), _MS_NOSUID | _MS_NODEV, b"mode=755")
     for name, target in (("home", ""), ("tmp", "/tmp"), ("shm", "/dev/shm")):
         os.mkdir(f"{PRIVATE}/{name}", 0o700)
         if target:
@@ -185,16 +198,7 @@ def _furnish(old: int, policy: Policy) -> None:
     os.symlink("/proc/self/fd", "/dev/fd")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{number}", f"/dev/{name}")
-
-
-def _mount_proc(policy: Policy, pid_limit: bool) -> None:
-    os.mkdir("/proc")
     _mount(b"proc", b"/proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    if pid_limit:
-        # Since Linux 6.14 each pid namespace has its own highest number: a bound that holds for root too.
-        write_file("/proc/sys/kernel/pid_max", str(_RESERVED_PIDS + policy.processes))
-    # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
-    call("mount_setattr", _AT_FDCWD, b"/proc", 0, _PROC_ATTRIBUTES, _ATTRIBUTES_SIZE)
 
 
 def _bind_system(old: int, view: Layout) -> None:

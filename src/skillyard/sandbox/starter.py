@@ -7,6 +7,7 @@ worked out here, before the fork: each page that a copy touches costs it a copy 
 """
 
 import contextlib
+import errno
 import gc
 import os
 import select
@@ -18,12 +19,12 @@ from pathlib import Path
 from typing import Final
 
 from skillyard.sandbox import confine, namespaces
-from skillyard.sandbox.cgroup import Cgroup
+from skillyard.sandbox.cgroup import Cgroup, Hierarchies
 from skillyard.sandbox.letter import INSIDE, PROBE, Letter
 from skillyard.sandbox.order import Order, send
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.probe import probe
-from skillyard.sandbox.supervisor import Job, failure, serve_outside, supervise_inside
+from skillyard.sandbox.supervisor import failure, serve_outside, supervise_inside
 from skillyard.sandbox.syscalls import fork
 
 _HERE: Final = 3
@@ -121,6 +122,8 @@ class _Service:
         #: The supervisors that stand outside, by their descriptor here, and those that have nothing to do.
         self._crew: dict[int, socket.socket] = {}
         self._idle: list[socket.socket] = []
+        self._spare: _Spare | None = None
+        self._orders_inside = 0
         self._poll = select.poll()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         confine.warm_up()
@@ -157,6 +160,8 @@ class _Service:
             self._channel.close()
             while self._idle:
                 self._dismiss(self._idle.pop())
+            if self._spare:
+                self._spare.close()
             return
         try:
             self._pass_on(letter)
@@ -174,30 +179,42 @@ class _Service:
             self._hand_over(letter)
 
     def _start_inside(self, letter: Letter) -> None:
+        """By the one that waits, if there is one; from the second order on there will be one for the next."""
         order = Order.from_json(letter.read())
         policy = order.policy or Policy()
-        group = Cgroup.make(order.plan.layers.cgroup.without_kill(), policy)
-        gate, opened = os.pipe()
-        job = Job(
-            order=order,
-            control=letter.control,
-            streams=letter.streams,
-            view=namespaces.layout(policy),
-            group=group,
-            gate=gate,
-            uid=os.getuid(),
-            gid=os.getgid(),
-        )
+        groups = order.plan.layers.cgroup.without_kill()
+        waiting, self._spare = self._spare, None
+        if waiting and not waiting.fits(groups, network=policy.network):
+            waiting.close()
+            waiting = None
+        if not (waiting and waiting.hand(letter, policy)):
+            fresh = self._prepare(groups, network=policy.network)
+            if not fresh.hand(letter, policy):
+                raise ConnectionResetError(errno.ECONNRESET, "the supervisor ended before it had its order")
+        self._orders_inside += 1
+        if self._orders_inside > 1:
+            with contextlib.suppress(OSError):  # the next order will tell why
+                self._spare = self._prepare(groups, network=policy.network)
+
+    def _prepare(self, groups: Hierarchies, *, network: bool) -> "_Spare":
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        group = Cgroup.make(groups)
+        view = namespaces.system_layout(network=network)
+        uid, gid = os.getuid(), os.getgid()
+
+        def work() -> None:
+            ours.close()
+            supervise_inside(theirs, view, group, uid, gid)
+
+        with theirs:
+            pid = self._start(lambda: namespaces.clone(network=network), work, group)
         try:
-            pid = self._start(
-                lambda: namespaces.clone(network=policy.network), lambda: supervise_inside(job), group
-            )
-            _let_in(pid, group, opened)
-        finally:
-            os.close(opened)
-            os.close(gate)
             if group:
-                group.let_go()
+                group.take(pid)
+        except OSError:
+            ours.close()  # it ends without an order
+            raise
+        return _Spare(ours, group, groups, network)
 
     def _start(self, begin: Callable[[], int], work: Callable[[], None], group: Cgroup | None) -> int:
         try:
@@ -216,8 +233,9 @@ class _Service:
         code = 1
         try:
             signal.set_wakeup_fd(-1)
-            for channel in (self._channel, *self._crew.values()):
-                channel.close()
+            for channel in (self._channel, self._spare, *self._crew.values()):
+                if channel:
+                    channel.close()
             work()
             code = 0
         finally:
@@ -262,12 +280,31 @@ def _answer_probe(letter: Letter) -> None:
     send(socket.socket(fileno=letter.control), probe().as_json())
 
 
-def _let_in(pid: int, group: Cgroup | None, opened: int) -> None:
-    """Open the gate when the process is in its cgroup; one that cannot get there never runs anything."""
-    try:
-        if group:
-            group.take(pid)
-    except OSError:
-        os.kill(pid, signal.SIGKILL)
-        raise
-    os.write(opened, b"!")
+class _Spare:
+    """A supervisor in its namespaces and its cgroup, ready for an order."""
+
+    def __init__(
+        self, channel: socket.socket, group: Cgroup | None, groups: Hierarchies, network: bool
+    ) -> None:
+        self._channel, self._group, self._groups, self._network = channel, group, groups, network
+
+    def fits(self, groups: Hierarchies, *, network: bool) -> bool:
+        return (self._groups, self._network) == (groups, network)
+
+    def hand(self, letter: Letter, policy: Policy) -> bool:
+        """Give it its order, once its cgroup has the limits. False where somebody killed it."""
+        try:
+            if self._group:
+                self._group.limit(policy)
+            letter.send(self._channel)
+        except ConnectionError:
+            return False
+        finally:
+            self.close()
+        return True
+
+    def close(self) -> None:
+        """From here on it is on its own; without an order it ends."""
+        self._channel.close()
+        if self._group:
+            self._group.let_go()

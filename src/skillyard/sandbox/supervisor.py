@@ -15,7 +15,6 @@ import os
 import shutil
 import signal
 import socket
-from dataclasses import dataclass
 from typing import Any
 
 from skillyard.sandbox import bubblewrap, confine, namespaces, program, seccomp, tree
@@ -37,33 +36,30 @@ from skillyard.sandbox.syscalls import (
 from skillyard.sandbox.watch import Watch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """An order with all that could be prepared for it."""
-
-    order: Order
-    control: int
-    streams: Streams
-    view: Layout
-    group: Cgroup | None
-    #: Gives a byte when the starter has put us into the cgroup.
-    gate: int
-    uid: int
-    gid: int
-
-    @property
-    def policy(self) -> Policy:
-        return self.order.policy or Policy()
-
-
 def failure(stage: str, error: OSError) -> dict[str, Any]:
     return {"stage": stage, "errno": error.errno or 0, "text": error.strerror or str(error)}
 
 
-def supervise_inside(job: Job) -> None:
-    """Serve one order, as the first process of new namespaces; nothing of it outlives this process."""
-    with socket.socket(fileno=job.control) as control, contextlib.suppress(ConnectionError):
-        send(control, _inside(job, control))
+def supervise_inside(channel: socket.socket, view: Layout, group: Cgroup | None, uid: int, gid: int) -> None:
+    """Serve one order, as the first process of new namespaces; nothing of it outlives this process.
+
+    Everything that does not depend on the order is done before it comes. `uid` and `gid` are those outside.
+    """
+    trouble: OSError | None = None
+    old = -1
+    try:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        old = namespaces.begin(view, uid=uid, gid=gid)
+    except OSError as error:
+        trouble = error
+    letter = Letter.receive(channel)
+    if letter is None:
+        return
+    with socket.socket(fileno=letter.control) as control, contextlib.suppress(ConnectionError):
+        if trouble:
+            send(control, {"failed": failure("layers", trouble)})
+        else:
+            send(control, _inside(Order.from_json(letter.read()), letter.streams, old, group, control))
 
 
 def serve_outside(channel: socket.socket) -> None:
@@ -102,26 +98,26 @@ def _close(streams: Streams) -> None:
 # -- inside
 
 
-def _inside(job: Job, control: socket.socket) -> dict[str, Any]:
+def _inside(
+    order: Order, streams: Streams, old: int, group: Cgroup | None, control: socket.socket
+) -> dict[str, Any]:
     stage = "layers"
+    policy = order.policy or Policy()
     try:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        order, policy = job.order, job.policy
-        confine.build_root(job.view, policy, order.plan.layers, order.cwd, uid=job.uid, gid=job.gid)
-        os.read(job.gate, 1)
+        confine.finish_root(old, policy, order.plan.layers, order.cwd)
         confine.restrict(order.plan.way, policy, order.plan.layers, "")
         prctl(PR_SET_DUMPABLE, 0)
         watch = Watch()
         stage = "program"
         os.chdir(order.cwd)
         home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
-        main = program.spawn(order.argv, order.env | home, job.streams)
+        main = program.spawn(order.argv, order.env | home, streams)
     except OSError as error:
         return {"failed": failure(stage, error)}
-    _close(job.streams)
+    _close(streams)
     watch.wait(main, control, order.limit_seconds)
     watch.end(lambda: _signal_everybody(signal.SIGTERM), lambda: _signal_everybody(signal.SIGKILL))
-    return _report(watch, job.group)
+    return _report(watch, group)
 
 
 def _signal_everybody(which: signal.Signals) -> None:
@@ -160,16 +156,17 @@ class _Outside:
         return program.spawn(self._order.argv, self._order.env, self._streams)
 
     def _start_confined(self, policy: Policy) -> int:
-        self._group = Cgroup.make(self._order.plan.layers.cgroup, policy)
+        self._group = Cgroup.make(self._order.plan.layers.cgroup)
+        if self._group:
+            self._group.limit(policy)
         self._temp = f"{os.environ.get('TMPDIR') or '/tmp'}/skillyard-{os.urandom(8).hex()}"
         for folder in ("", "/tmp", "/home"):
             os.mkdir(self._temp + folder, 0o700)
         self._told, tell = os.pipe()
         gate, opened = os.pipe()
-        view = namespaces.layout(policy)
         main = fork()
         if main == 0:
-            _become_confined(self._order, policy, view, self._streams, gate, tell, self._temp)
+            _become_confined(self._order, policy, self._streams, gate, tell, self._temp)
         os.close(tell)
         os.close(gate)
         try:
@@ -214,9 +211,7 @@ class _Outside:
             shutil.rmtree(self._temp, ignore_errors=True)
 
 
-def _become_confined(
-    order: Order, policy: Policy, view: Layout, streams: Streams, gate: int, tell: int, temp: str
-) -> None:
+def _become_confined(order: Order, policy: Policy, streams: Streams, gate: int, tell: int, temp: str) -> None:
     """In the child: put the layers on and turn into the program. Never returns."""
     stage = "layers"
     try:
@@ -225,7 +220,7 @@ def _become_confined(
         if not os.read(gate, 1):
             return
         if order.plan.way is Way.BUBBLEWRAP:
-            _become_wrapped(order, policy, view, streams)
+            _become_wrapped(order, policy, streams)
         confine.restrict(order.plan.way, policy, order.plan.layers, temp)
         stage = "program"
         os.chdir(order.cwd)
@@ -237,12 +232,12 @@ def _become_confined(
         os._exit(1)
 
 
-def _become_wrapped(order: Order, policy: Policy, view: Layout, streams: Streams) -> None:
+def _become_wrapped(order: Order, policy: Policy, streams: Streams) -> None:
     filtered = os.memfd_create("seccomp", 0)
     sockets = confine.sockets(policy, apart=True)
     os.write(filtered, seccomp.as_bytes(seccomp.assemble(MACHINE, sockets)))
     os.lseek(filtered, 0, os.SEEK_SET)
-    words = bubblewrap.arguments(view, policy, order.cwd, filtered)
+    words = bubblewrap.arguments(policy, order.cwd, filtered)
     home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
     confine.limit(policy, apart=False)
     program.become((order.plan.layers.bubblewrap, *words, *order.argv), order.env | home, streams)
