@@ -113,7 +113,7 @@ def test_an_output_folder_swapped_for_a_symlink_is_refused(drive: Drive, ground:
     (ground / "out/result").symlink_to(ground / "outside")
     swapped = {"write": [str(ground / "out/result")]}
 
-    with pytest.raises(AssertionError, match=r"Too many levels of symbolic links|could not be set up"):
+    with pytest.raises(AssertionError, match="there is a symlink on the way"):
         drive(os.getuid(), level, argv=["/bin/touch", str(ground / "outside/new")], policy=swapped)
 
     assert not (ground / "outside/new").exists()

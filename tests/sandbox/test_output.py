@@ -143,6 +143,24 @@ def test_a_program_that_is_not_there_is_an_oserror(sandbox: Sandbox, tmp_path: P
         sandbox(Launch(argv=("/no/such/program",), cwd=tmp_path))
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"argv": ()}, {"argv": ("x\0y",)}, {"env": {"A": "\0"}}, {"env": {"A=B": "c"}}, {"argv": ("\ud800",)}],
+)
+def test_words_that_no_program_can_be_given_are_refused(
+    launcher: Launcher, tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    with pytest.raises(ValueError, match=r"NUL|surrogates"):
+        launcher(python("pass", tmp_path, **wrong))
+
+
+def test_a_folder_to_write_that_is_not_there_is_an_oserror(launcher: Launcher, tmp_path: Path) -> None:
+    policy = Policy(read=python_paths(), write=(tmp_path / "none",))
+
+    with pytest.raises(FileNotFoundError, match="none"):
+        launcher(python("pass", tmp_path, policy=policy))
+
+
 def test_only_the_given_environment_arrives(launcher: Launcher, tmp_path: Path) -> None:
     done = launcher(Launch(argv=("/usr/bin/env",), cwd=tmp_path, env={"A": "1", "B": "中文"}))
 

@@ -46,7 +46,7 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
         words += ["--ro-bind-try", "/" + os.fsdecode(system.source), os.fsdecode(system.target)]
     for bind in named(policy):
         if os.path.lexists(bind.path) and os.path.realpath(bind.path) != bind.path:
-            raise OSError(errno.ELOOP, f"{bind.path}: there is a symlink on the way")
+            raise OSError(errno.ELOOP, "there is a symlink on the way", bind.path)
         words += [("--bind" if bind.writable else "--ro-bind-try"), bind.path, bind.path]
     for path in policy.hide:
         words += _cover(path) if any(path.is_relative_to(bind.path) for bind in named(policy)) else ()

@@ -89,6 +89,8 @@ def without(path: Path, hidden: Iterable[Path]) -> tuple[Path, ...]:
         return ()
     if not any(path in secret.parents for secret in hidden):
         return (path,)
+    if not path.is_dir():
+        return ()
     return tuple(
         kept for child in sorted(path.iterdir()) if not child.is_symlink() for kept in without(child, hidden)
     )
@@ -114,7 +116,9 @@ def _add(ruleset: int, rule: Rule, rights: Access) -> None:
     try:
         place = open_path(_AT_FDCWD, rule.path, RESOLVE_NO_SYMLINKS if rule.literal else 0)
     except FileNotFoundError:
-        return  # what is not there needs no rule
+        if rule.literal and rule.access & Access.MAKE_REG:
+            raise
+        return  # what is not there cannot be read either
     try:
         is_folder = stat.S_ISDIR(os.stat(place).st_mode)
         access = rule.access & rights & (rights if is_folder else _ON_A_FILE)

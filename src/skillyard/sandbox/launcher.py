@@ -110,6 +110,14 @@ class Launcher:
 
 
 def _order(launch: Launch, chosen: Plan) -> Order:
+    """Raises ValueError for words that no program can be given."""
+    words = (*launch.argv, *launch.env, *launch.env.values(), os.fspath(launch.cwd))
+    if (
+        not launch.argv
+        or any(b"\0" in os.fsencode(word) for word in words)
+        or any("=" in name for name in launch.env)
+    ):
+        raise ValueError("a program needs a name, and no word of it may hold a NUL")
     return Order(
         argv=launch.argv,
         cwd=os.path.abspath(launch.cwd),

@@ -95,7 +95,10 @@ def main() -> None:
 
 def _settle() -> None:
     """Hold nothing of the runtime: no file, no lock, no terminal, no signal handler."""
-    os.closerange(_HERE + 1, os.sysconf("SC_OPEN_MAX"))
+    for file in map(int, os.listdir("/proc/self/fd")):
+        if file > _HERE:
+            with contextlib.suppress(OSError):  # the listing's own is closed already
+                os.close(file)
     os.set_inheritable(_HERE, False)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):

@@ -37,7 +37,11 @@ from skillyard.sandbox.watch import Watch
 
 
 def failure(stage: str, error: OSError) -> dict[str, Any]:
-    return {"stage": stage, "errno": error.errno or 0, "text": error.strerror or str(error)}
+    """An error about a path is the caller's, whichever stage meets it."""
+    why = error.strerror or str(error)
+    if error.filename:
+        return {"stage": "path", "errno": error.errno or 0, "text": f"{os.fsdecode(error.filename)}: {why}"}
+    return {"stage": stage, "errno": error.errno or 0, "text": why}
 
 
 def supervise_inside(channel: socket.socket, view: Layout, group: Cgroup | None, uid: int, gid: int) -> None:

@@ -5,6 +5,7 @@ Everything here is a thin call that raises OSError; what the calls mean is said 
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import struct
@@ -178,7 +179,11 @@ _O_PATH = 0o10000000
 def open_path(root: int, path: str, resolve: int) -> int:
     """A handle on a place, not on its content, found below `root` under the rules of `resolve`."""
     how = buffer("=QQQ", _O_PATH | os.O_CLOEXEC, 0, resolve)
-    return call("openat2", root, os.fsencode(path), how, 24)
+    try:
+        return call("openat2", root, os.fsencode(path), how, 24)
+    except OSError as error:
+        why = "there is a symlink on the way" if error.errno == errno.ELOOP else os.strerror(error.errno or 0)
+        raise OSError(error.errno, why, path) from None
 
 
 def fork() -> int:
