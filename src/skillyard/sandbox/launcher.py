@@ -63,7 +63,7 @@ class Launcher:
             report = receive(control) or _SILENCE
             streams.drain()
         _raise_failure(report["failed"], chosen)
-        streams.spill()
+        streams.out.spill(launch.spill)
         return Exit(
             code=report["code"],
             stdout=streams.out.head,
