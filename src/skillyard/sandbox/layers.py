@@ -22,6 +22,10 @@ class Way(StrEnum):
     NONE = "none"
 
 
+#: The ways that make our own namespaces.
+APART: Final = frozenset({Way.FULL, Way.NAMESPACES})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
     """What this machine offers, as this user, now."""
@@ -91,7 +95,7 @@ def plan(layers: Layers, policy: Policy | None) -> Plan:
 
 def _held(way: Way, layers: Layers) -> frozenset[Guard]:
     held: set[Guard] = set()
-    apart = way in {Way.FULL, Way.NAMESPACES, Way.BUBBLEWRAP}
+    apart = way in APART or way is Way.BUBBLEWRAP
     if apart or (way is Way.LANDLOCK and layers.landlock >= ABI_FILES):
         held.add(Guard.FILES)
     if way is not Way.NONE:
@@ -100,6 +104,6 @@ def _held(way: Way, layers: Layers) -> frozenset[Guard]:
         held.add(Guard.PROCESSES)
     if layers.cgroup.memory:
         held.add(Guard.MEMORY)
-    if layers.cgroup.pids or layers.process_limit or (layers.pid_limit and way in {Way.FULL, Way.NAMESPACES}):
+    if layers.cgroup.pids or layers.process_limit or (layers.pid_limit and way in APART):
         held.add(Guard.FORKS)
     return frozenset(held)

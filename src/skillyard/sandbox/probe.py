@@ -25,6 +25,7 @@ def probe() -> Layers:
         wrapper, reason = bubblewrap.find()
         reasons |= {"bubblewrap": reason} if reason else {}
     groups = cgroup.find()
+    cgroup.sweep(groups)
     if not groups.memory:
         reasons["cgroup"] = "none is writable for us"
     return Layers(
@@ -68,7 +69,12 @@ def _try_pid_limit() -> str:
 def _entry(*, pid_limit: bool) -> Callable[[], None]:
     """Who we are is asked before the child is somebody else."""
     uid, gid = os.getuid(), os.getgid()
-    return lambda: namespaces.enter(namespaces.Layout((), ()), Policy(), "/", uid=uid, gid=gid, pid_limit=pid_limit)
+
+    def enter() -> None:
+        old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid)
+        namespaces.finish(old, Policy(), "/", pid_limit=pid_limit)
+
+    return enter
 
 
 def _clone() -> int:

@@ -10,6 +10,7 @@ import errno
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from skillyard.sandbox.syscalls import PR_SET_NO_NEW_PRIVS, call, numbers, prctl
@@ -67,6 +68,7 @@ class Sockets:
 Instruction = tuple[int, int, int, int]
 
 
+@cache
 def assemble(machine: str, sockets: Sockets) -> tuple[Instruction, ...]:
     """The filter as (code, jump if true, jump if false, value) for each instruction."""
     known = numbers(machine)
@@ -128,6 +130,7 @@ def _socket(sockets: Sockets) -> tuple[Instruction, ...]:
     return (_fail(errno.EACCES),)
 
 
+@cache
 def as_bytes(program: tuple[Instruction, ...]) -> bytes:
     """As the kernel and bubblewrap read it: struct sock_filter after struct sock_filter."""
     return b"".join(struct.pack("=HBBI", *step) for step in program)
