@@ -91,8 +91,9 @@ def test_a_run_writes_mybox_and_not_the_project(yard: Yard, project: Path, write
 
     assert run(yard, "tool", "mybox/output/a.txt").ok
     assert (project / "mybox/output/a.txt").stat().st_uid == os.getuid()
-    for target in ("evil.txt", ".claude/skills/tool/tool.py", ".git/config", "../x", "/tmp/skillyard-escape"):
+    for target in ("evil.txt", ".claude/skills/tool/tool.py", ".git/config", "../x"):
         assert not run(yard, "tool", target).ok, target
+    assert run(yard, "tool", "/tmp/skillyard-escape").ok  # a temp of its own, gone with the run
     assert not Path("/tmp/skillyard-escape").exists()
     assert (project / ".claude/skills/tool/tool.py").read_text() == program
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import HERE, ORDINARY, PYTHON, Drive, users
 
 from skillyard.sandbox import seccomp
 from skillyard.sandbox.syscalls import MACHINE, numbers
+from tests.sandbox.conftest import HERE, ORDINARY, PYTHON, Drive, users
 
 SECRET = "s3cret-of-the-runtime"
 
@@ -90,9 +90,7 @@ def test_nothing_gets_out(drive: Drive, ground: Path, targets: Targets, uid: int
 
 @pytest.mark.parametrize("level", ["full", "landlock+seccomp"])
 @pytest.mark.parametrize("uid", users())
-def test_what_it_writes_belongs_to_the_person_who_asked(
-    drive: Drive, ground: Path, uid: int, level: str
-) -> None:
+def test_what_it_writes_belongs_to_the_person_who_asked(drive: Drive, ground: Path, uid: int, level: str) -> None:
     drive(uid, level, argv=["/bin/sh", "-c", "echo done > out/result"], policy=policy(ground))
 
     assert (ground / "out/result").stat().st_uid == uid
@@ -193,9 +191,7 @@ for _ in range(8):
 
 
 @pytest.mark.slow
-def test_the_memory_of_all_processes_together_is_bounded_where_there_is_a_cgroup(
-    drive: Drive, ground: Path
-) -> None:
+def test_the_memory_of_all_processes_together_is_bounded_where_there_is_a_cgroup(drive: Drive, ground: Path) -> None:
     argv = [PYTHON, "-I", "-S", "-c", MANY_GREEDY]
     done = drive(os.getuid(), "full", argv=argv, policy={"memory_bytes": 128 << 20})
     if "memory" in done["missing"]:

@@ -127,9 +127,7 @@ os.symlink("x", "mybox/b/link")
     assert (project / "mybox/b/link").read_text() == "moved"
 
 
-def test_a_read_path_inside_a_write_path_stays_read_only_with_namespaces(
-    launcher: Launcher, project: Path
-) -> None:
+def test_a_read_path_inside_a_write_path_stays_read_only_with_namespaces(launcher: Launcher, project: Path) -> None:
     if not (launcher.layers.namespaces or launcher.layers.bubblewrap):
         pytest.skip("Landlock cannot say it")
     (project / "mybox/fixed").mkdir()
@@ -199,9 +197,7 @@ def test_a_signal_that_ends_it_is_told(launcher: Launcher, project: Path) -> Non
 
 
 def test_it_is_alone_in_its_session(launcher: Launcher, project: Path) -> None:
-    code = (
-        "import os; assert os.getsid(0) != 0; print(os.path.exists('/dev/tty') and os.access('/dev/tty', 0))"
-    )
+    code = "import os; assert os.getsid(0) != 0; print(os.path.exists('/dev/tty') and os.access('/dev/tty', 0))"
     done = python(launcher, project, code + "\ntry: open('/dev/tty')\nexcept OSError: print('no terminal')")
 
     assert "no terminal" in says(done)

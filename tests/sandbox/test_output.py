@@ -93,9 +93,7 @@ def test_without_stdin_a_reader_sees_the_end_at_once(sandbox: Sandbox, tmp_path:
 
 def test_stderr_is_told_as_it_comes_and_kept_apart(sandbox: Sandbox, tmp_path: Path) -> None:
     heard: list[bytes] = []
-    code = (
-        "import sys; print('out'); print('one', file=sys.stderr, flush=True); print('two', file=sys.stderr)"
-    )
+    code = "import sys; print('out'); print('one', file=sys.stderr, flush=True); print('two', file=sys.stderr)"
 
     done = sandbox(python(code, tmp_path, on_stderr=heard.append))
 

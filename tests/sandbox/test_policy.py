@@ -47,9 +47,7 @@ def test_a_policy_names_absolute_paths_below_the_root(path: str) -> None:
         ),
     ],
 )
-def test_the_best_way_is_taken_and_what_it_lacks_is_named(
-    layers: Layers, way: Way, missing: tuple[str, ...]
-) -> None:
+def test_the_best_way_is_taken_and_what_it_lacks_is_named(layers: Layers, way: Way, missing: tuple[str, ...]) -> None:
     chosen = plan(layers, Policy())
 
     assert (chosen.way, chosen.missing) == (way, missing)
@@ -83,9 +81,7 @@ def test_no_policy_is_no_sandbox_on_any_machine() -> None:
 
 
 def test_an_order_survives_its_journey() -> None:
-    policy = Policy(
-        read=(Path("/a"),), write=(Path("/b/中文"),), hide=(Path("/c"),), demand=frozenset({Guard.FILES})
-    )
+    policy = Policy(read=(Path("/a"),), write=(Path("/b/中文"),), hide=(Path("/c"),), demand=frozenset({Guard.FILES}))
     order = Order(
         argv=("x", "\udcff"),
         cwd="/",
@@ -99,9 +95,7 @@ def test_an_order_survives_its_journey() -> None:
 
 
 def test_what_is_hidden_wins_over_what_is_named() -> None:
-    policy = Policy(
-        read=(Path("/x/secret/skill"), Path("/x")), write=(Path("/x/secret"),), hide=(Path("/x/secret"),)
-    )
+    policy = Policy(read=(Path("/x/secret/skill"), Path("/x")), write=(Path("/x/secret"),), hide=(Path("/x/secret"),))
 
     assert [bind.path for bind in namespaces.named(policy)] == ["/x"]
 
@@ -136,9 +130,7 @@ def test_an_older_landlock_is_not_asked_for_what_it_does_not_know(abi: int, unkn
 
 def test_the_system_is_readable_but_not_all_of_etc() -> None:
     assert "/usr" in system_paths()
-    assert not {"/etc", "/etc/shadow", "/etc/ssl", "/etc/ssh", "/root", "/home", "/var", "/run"} & set(
-        system_paths()
-    )
+    assert not {"/etc", "/etc/shadow", "/etc/ssl", "/etc/ssh", "/root", "/home", "/var", "/run"} & set(system_paths())
 
 
 def test_an_interpreter_brings_its_environment_and_what_is_behind_it(tmp_path: Path) -> None:

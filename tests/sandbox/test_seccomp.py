@@ -73,9 +73,7 @@ def test_nobody_types_into_our_terminal(machine: str) -> None:
 def test_only_the_given_families_of_sockets_open(machine: str, sockets: Sockets, given: set[int]) -> None:
     program, number = assemble(machine, sockets), numbers(machine)["socket"]
 
-    opened = {
-        family for family in range(46) if verdict(program, AUDIT_ARCH[machine], number, family) == ALLOW
-    }
+    opened = {family for family in range(46) if verdict(program, AUDIT_ARCH[machine], number, family) == ALLOW}
 
     assert opened == given
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import HERE, SOURCE
 
 from skillyard.sandbox.launch import Launch, Layers, Policy
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.policy import python_paths
+from tests.sandbox.conftest import HERE, SOURCE
 
 #: A daemon, a double fork, one that ignores SIGTERM, and all of them hold stdout open.
 HOSTILE = """
@@ -100,9 +100,7 @@ def hostile(way: str, marker: str, tmp_path: Path) -> Launch:
     )
 
 
-def test_whoever_a_program_leaves_behind_dies_with_it(
-    launcher: Launcher, hostile: Launch, marker: str
-) -> None:
+def test_whoever_a_program_leaves_behind_dies_with_it(launcher: Launcher, hostile: Launch, marker: str) -> None:
     done = launcher(hostile)
 
     assert marked(marker) == []
@@ -128,9 +126,7 @@ def test_a_program_that_heeds_sigterm_may_say_goodbye(launcher: Launcher, hostil
     assert (done.code, done.stdout, done.timed_out) == (7, b"up\nbye\n", True)
 
 
-def test_a_background_sleep_does_not_hold_the_result_up(
-    launcher: Launcher, hostile: Launch, marker: str
-) -> None:
+def test_a_background_sleep_does_not_hold_the_result_up(launcher: Launcher, hostile: Launch, marker: str) -> None:
     done = launcher(dataclasses.replace(hostile, argv=("/bin/sh", "-c", "sleep 47 & echo done")))
 
     assert done.stdout == b"done\n"

@@ -91,9 +91,7 @@ def without(path: Path, hidden: Iterable[Path]) -> tuple[Path, ...]:
         return (path,)
     if not path.is_dir():
         return ()
-    return tuple(
-        kept for child in sorted(path.iterdir()) if not child.is_symlink() for kept in without(child, hidden)
-    )
+    return tuple(kept for child in sorted(path.iterdir()) if not child.is_symlink() for kept in without(child, hidden))
 
 
 def restrict(abi: int, rules: Iterable[Rule], *, network: bool) -> None:

@@ -77,9 +77,7 @@ class Launcher:
             hit=report["hit"],
         )
 
-    def _begin(
-        self, kind: bytes, order: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]
-    ) -> None:
+    def _begin(self, kind: bytes, order: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]) -> None:
         letter = Letter.write(kind, order, control, streams)
         try:
             self._started().begin(letter)
@@ -112,11 +110,7 @@ class Launcher:
 def _order(launch: Launch, chosen: Plan) -> Order:
     """Raises ValueError for words that no program can be given."""
     words = (*launch.argv, *launch.env, *launch.env.values(), os.fspath(launch.cwd))
-    if (
-        not launch.argv
-        or any(b"\0" in os.fsencode(word) for word in words)
-        or any("=" in name for name in launch.env)
-    ):
+    if not launch.argv or any(b"\0" in os.fsencode(word) for word in words) or any("=" in name for name in launch.env):
         raise ValueError("a program needs a name, and no word of it may hold a NUL")
     return Order(
         argv=launch.argv,

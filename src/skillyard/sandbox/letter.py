@@ -24,9 +24,7 @@ class Letter:
     streams: tuple[int, int, int]
 
     @classmethod
-    def write(
-        cls, kind: bytes, order: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]
-    ) -> Self:
+    def write(cls, kind: bytes, order: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]) -> Self:
         sheet = os.memfd_create("order")
         with open(sheet, "wb", closefd=False) as file:
             file.write(json.dumps(order).encode())

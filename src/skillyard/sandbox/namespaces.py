@@ -131,10 +131,16 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> None:
     """Add what the policy names, take away what it hides, and let go of the old root."""
     size = b"size=%d" % policy.temp_bytes
     call("mount", b"none", PRIVATE.encode(), None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, size)
+    stages = _stages(policy, cwd)
+    for stage in stages:
+        os.mkdir(stage)
+        _mount(b"tmpfs", stage.encode(), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
     for bind in named(policy):
         _bind(old, bind)
     _hide(policy)
     _make_folder(cwd)
+    for stage in stages:
+        call("mount_setattr", _AT_FDCWD, os.fsencode(stage), 0, _SYSTEM_ATTRIBUTES, _ATTRIBUTES_SIZE)
     os.close(old)
     call("umount2", b"/.old", _MNT_DETACH)
     os.rmdir("/.old")
@@ -144,6 +150,15 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> None:
     # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
     call("mount_setattr", _AT_FDCWD, b"/proc", 0, _PROC_ATTRIBUTES, _ATTRIBUTES_SIZE)
     call("mount_setattr", _AT_FDCWD, b"/", 0, _SYSTEM_ATTRIBUTES, _ATTRIBUTES_SIZE)
+
+
+def _stages(policy: Policy, cwd: str) -> tuple[str, ...]:
+    """Folders of the private temp that lead to something real: read-only, or a write beside it would be lost unseen."""
+    temp = temp_folder(policy)
+    binds = {bind.path for bind in named(policy)}
+    below = [PurePosixPath(path).relative_to(temp) for path in (*binds, cwd) if path.startswith(f"{temp}/")]
+    tops = dict.fromkeys(f"{temp}/{path.parts[0]}" for path in below)
+    return tuple(top for top in tops if top not in binds)
 
 
 def _map_ids(uid: int, gid: int) -> None:

@@ -30,9 +30,7 @@ from skillyard.sandbox.syscalls import fork
 _HERE: Final = 3
 #: Supervisors kept for the next run; more than this many run at once only now and then.
 _MOST_IDLE: Final = 16
-_PROGRAM: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from skillyard.sandbox.starter import main; main()"
-)
+_PROGRAM: Final = "import sys; sys.path.insert(0, sys.argv[1]); from skillyard.sandbox.starter import main; main()"
 
 
 class Starter:
@@ -286,9 +284,7 @@ def _answer_probe(letter: Letter) -> None:
 class _Spare:
     """A supervisor in its namespaces and its cgroup, ready for an order."""
 
-    def __init__(
-        self, channel: socket.socket, group: Cgroup | None, groups: Hierarchies, network: bool
-    ) -> None:
+    def __init__(self, channel: socket.socket, group: Cgroup | None, groups: Hierarchies, network: bool) -> None:
         self._channel, self._group, self._groups, self._network = channel, group, groups, network
 
     def fits(self, groups: Hierarchies, *, network: bool) -> bool:

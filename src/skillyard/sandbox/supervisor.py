@@ -102,9 +102,7 @@ def _close(streams: Streams) -> None:
 # -- inside
 
 
-def _inside(
-    order: Order, streams: Streams, old: int, group: Cgroup | None, control: socket.socket
-) -> dict[str, Any]:
+def _inside(order: Order, streams: Streams, old: int, group: Cgroup | None, control: socket.socket) -> dict[str, Any]:
     stage = "layers"
     policy = order.policy or Policy()
     try:
