@@ -127,8 +127,6 @@ class _Service:
         self._orders_inside = 0
         self._poll = select.poll()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        confine.warm_up()
-        gc.collect()
         gc.disable()
         gc.freeze()
 
@@ -198,6 +196,7 @@ class _Service:
                 self._spare = self._prepare(groups, network=policy.network)
 
     def _prepare(self, groups: Hierarchies, *, network: bool) -> "_Spare":
+        confine.warm_up()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         group = Cgroup.make(groups)
         view = namespaces.system_layout(network=network)
