@@ -1,6 +1,5 @@
 """A runtime that will be killed: launches something that stays, and tells on stderr when it is up."""
 
-import dataclasses
 import json
 import os
 import sys
@@ -20,9 +19,9 @@ def main() -> None:
     with Launcher() as probing:
         layers = probing.layers
     if given["way"] != "full":
-        layers = dataclasses.replace(layers, namespaces=False, bubblewrap="")
+        layers = layers._replace(namespaces=False, bubblewrap="")
     if given["way"] == "subreaper":
-        layers = dataclasses.replace(layers, cgroup=Layers().cgroup)
+        layers = layers._replace(cgroup=Layers().cgroup)
     policy = None if given["way"] == "none" else Policy(read=python_paths())
     code = "import os, sys\nos.dup2(2, 1)\n" + given["code"]
     launch = Launch(

@@ -1,6 +1,5 @@
 """What ordinary programs need still works inside, whichever way in was taken."""
 
-import dataclasses
 import os
 import shutil
 import socket
@@ -23,12 +22,12 @@ def launcher(request: pytest.FixtureRequest) -> Iterator[Launcher]:
     with Launcher() as probing:
         layers = probing.layers
     if request.param != "full":
-        layers = dataclasses.replace(layers, namespaces=False, bubblewrap="")
+        layers = layers._replace(namespaces=False, bubblewrap="")
     if request.param == "bubblewrap":
         program, reason = bubblewrap.find()
         if not program:
             pytest.skip(f"bubblewrap: {reason}")
-        layers = dataclasses.replace(layers, bubblewrap=program)
+        layers = layers._replace(bubblewrap=program)
     with Launcher(layers) as launcher:
         assert launcher(Launch(argv=("/bin/true",), cwd=Path("/"), policy=Policy())).sandbox == request.param
         yield launcher
@@ -46,7 +45,7 @@ def project(tmp_path: Path) -> Path:
 
 def python(launcher: Launcher, project: Path, code: str, **more: object) -> Exit:
     policy = Policy(read=(*python_paths(), project / "skill"), write=(project / "mybox",))
-    policy = dataclasses.replace(policy, **more)  # type: ignore[arg-type]
+    policy = policy._replace(**more)  # type: ignore[arg-type]
     argv = (sys.executable, "-I", "-c", code)
     return launcher(Launch(argv=argv, cwd=project, env=PATH, policy=policy))
 

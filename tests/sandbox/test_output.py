@@ -1,6 +1,5 @@
 """What comes back of what a program writes: all of it within bounds, and never a deadlock."""
 
-import dataclasses
 import resource
 import sys
 from collections.abc import Iterator
@@ -53,14 +52,14 @@ def sandbox(request: pytest.FixtureRequest, launcher: Launcher) -> Sandbox:
     policy = Policy(read=python_paths())
 
     def run(launch: Launch) -> Exit:
-        return launcher(dataclasses.replace(launch, policy=policy))
+        return launcher(launch._replace(policy=policy))
 
     return run
 
 
 def python(code: str, tmp_path: Path, **more: object) -> Launch:
     launch = Launch(argv=(sys.executable, "-I", "-S", "-c", code), cwd=tmp_path)
-    return dataclasses.replace(launch, **more)  # type: ignore[arg-type]
+    return launch._replace(**more)  # type: ignore[arg-type]
 
 
 def test_every_byte_comes_back(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -170,7 +169,7 @@ def test_arguments_arrive_byte_for_byte(sandbox: Sandbox, tmp_path: Path) -> Non
     code = "import os, sys; os.write(1, b'|'.join(os.fsencode(word) for word in sys.argv[1:]))"
     launch = python(code, tmp_path)
 
-    done = sandbox(dataclasses.replace(launch, argv=(*launch.argv, *words)))
+    done = sandbox(launch._replace(argv=(*launch.argv, *words)))
 
     assert done.stdout == b"||".join((b"", " |中文|a\nb|".encode() + b"\xff|--x=$(id)"))[1:]
 

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,19 +28,19 @@ EVERYTHING = Layers(
 @pytest.mark.parametrize("path", ["relative", "/", "/a/../b"])
 def test_a_policy_names_absolute_paths_below_the_root(path: str) -> None:
     with pytest.raises(ValueError, match="absolute"):
-        Policy(read=(Path(path),))
+        Policy(read=(Path(path),)).check()
 
 
 @pytest.mark.parametrize(
     ("layers", "way", "missing"),
     [
         (EVERYTHING, Way.FULL, ()),
-        (replace(EVERYTHING, landlock=0), Way.NAMESPACES, ()),
-        (replace(EVERYTHING, namespaces=False), Way.BUBBLEWRAP, ()),
-        (replace(EVERYTHING, namespaces=False, bubblewrap=""), Way.LANDLOCK, ()),
-        (replace(EVERYTHING, cgroup=Hierarchies()), Way.FULL, ("memory",)),
+        (EVERYTHING._replace(landlock=0), Way.NAMESPACES, ()),
+        (EVERYTHING._replace(namespaces=False), Way.BUBBLEWRAP, ()),
+        (EVERYTHING._replace(namespaces=False, bubblewrap=""), Way.LANDLOCK, ()),
+        (EVERYTHING._replace(cgroup=Hierarchies()), Way.FULL, ("memory",)),
         (
-            replace(EVERYTHING, cgroup=Hierarchies(), process_limit=False, pid_limit=False),
+            EVERYTHING._replace(cgroup=Hierarchies(), process_limit=False, pid_limit=False),
             Way.FULL,
             ("memory", "forks"),
         ),

@@ -1,6 +1,5 @@
 """Nothing of a run is left: at its end, at the limit, when the runtime is killed. By the process list."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -81,9 +80,9 @@ def launcher(way: str) -> Iterator[Launcher]:
     with Launcher() as probing:
         layers = probing.layers
     if way != "full":
-        layers = dataclasses.replace(layers, namespaces=False, bubblewrap="")
+        layers = layers._replace(namespaces=False, bubblewrap="")
     if way == "subreaper":  # no cgroup.kill either
-        layers = dataclasses.replace(layers, cgroup=Layers().cgroup)
+        layers = layers._replace(cgroup=Layers().cgroup)
     with Launcher(layers) as launcher:
         yield launcher
 
@@ -110,7 +109,7 @@ def test_whoever_a_program_leaves_behind_dies_with_it(launcher: Launcher, hostil
 
 def test_at_the_limit_the_whole_tree_dies(launcher: Launcher, hostile: Launch, marker: str) -> None:
     argv = (*hostile.argv[:-1], STAY)
-    done = launcher(dataclasses.replace(hostile, argv=argv, limit_seconds=2.0))
+    done = launcher(hostile._replace(argv=argv, limit_seconds=2.0))
 
     assert marked(marker) == []
     assert done.timed_out
@@ -121,13 +120,13 @@ def test_at_the_limit_the_whole_tree_dies(launcher: Launcher, hostile: Launch, m
 
 def test_a_program_that_heeds_sigterm_may_say_goodbye(launcher: Launcher, hostile: Launch) -> None:
     code = "trap 'echo bye; exit 7' TERM; echo up; sleep 600 & wait"
-    done = launcher(dataclasses.replace(hostile, argv=("/bin/sh", "-c", code), limit_seconds=1.0))
+    done = launcher(hostile._replace(argv=("/bin/sh", "-c", code), limit_seconds=1.0))
 
     assert (done.code, done.stdout, done.timed_out) == (7, b"up\nbye\n", True)
 
 
 def test_a_background_sleep_does_not_hold_the_result_up(launcher: Launcher, hostile: Launch, marker: str) -> None:
-    done = launcher(dataclasses.replace(hostile, argv=("/bin/sh", "-c", "sleep 47 & echo done")))
+    done = launcher(hostile._replace(argv=("/bin/sh", "-c", "sleep 47 & echo done")))
 
     assert done.stdout == b"done\n"
     assert done.seconds < 40
@@ -178,7 +177,7 @@ def test_many_at_once_lose_nothing(launcher: Launcher, hostile: Launch, marker: 
     from concurrent.futures import ThreadPoolExecutor
 
     def one(number: int) -> bytes:
-        return launcher(dataclasses.replace(hostile, argv=("/bin/echo", str(number)))).stdout
+        return launcher(hostile._replace(argv=("/bin/echo", str(number)))).stdout
 
     with ThreadPoolExecutor(16) as threads:
         said = list(threads.map(one, range(64)))
@@ -190,7 +189,7 @@ def test_many_at_once_lose_nothing(launcher: Launcher, hostile: Launch, marker: 
 def test_nothing_of_a_run_stays_on_the_disk_or_among_the_cgroups(
     launcher: Launcher, hostile: Launch, tmp_path: Path
 ) -> None:
-    done = launcher(dataclasses.replace(hostile, argv=("/bin/sh", "-c", "echo $TMPDIR")))
+    done = launcher(hostile._replace(argv=("/bin/sh", "-c", "echo $TMPDIR")))
     assert launcher._starter
     starter = launcher._starter._pid
     launcher.close()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from skillyard.kernel.settings import Settings
     from skillyard.runtime.pipeline import Runtime
     from skillyard.sandbox.launch import Sandbox
-    from skillyard.sandbox.policy import Policy
     from skillyard.store.grants import Grants
     from skillyard.store.logs import Logs
     from skillyard.store.runs import Run, Runs
@@ -41,6 +40,7 @@ class Yard:
         """Give back what was opened, and only that."""
         opened = vars(self)
         if "sandbox" in opened:
+            self._remember_machine()
             getattr(self.sandbox, "close", lambda: None)()
         if "_database" in opened:
             self._database.close()
@@ -65,10 +65,8 @@ class Yard:
 
     @cached_property
     def settings(self) -> "Settings":
-        from skillyard.kernel.settings import USER_FILE, Settings, read_settings
+        from skillyard.kernel.settings import read_settings
 
-        if not (self.places.own_home / USER_FILE).exists():
-            return Settings()
         return read_settings(self.places.own_home, self.places.user_home)
 
     @cached_property
@@ -91,9 +89,10 @@ class Yard:
 
     @cached_property
     def sandbox(self) -> "Sandbox":
+        from skillyard.kernel.machine import remembered_layers
         from skillyard.sandbox.launch import make_sandbox
 
-        return make_sandbox()
+        return make_sandbox(assumed=remembered_layers(self.places.own_home))
 
     @cached_property
     def runtime(self) -> "Runtime":
@@ -109,17 +108,6 @@ class Yard:
             own_home=self.places.own_home,
             new_id=new_run_id,
         )
-
-    def sandbox_holds(self, policy: "Policy") -> bool:
-        """Whether this machine can give what the policy demands."""
-        from skillyard.core.errors import SandboxUnavailable
-        from skillyard.sandbox.layers import NO_LAYERS, plan
-
-        try:
-            plan(getattr(self.sandbox, "layers", NO_LAYERS), policy)
-        except SandboxUnavailable:
-            return False
-        return True
 
     def list_runs(self, limit: int) -> "tuple[Run, ...]":
         self._close_abandoned(limit)
@@ -153,6 +141,14 @@ class Yard:
 
         roots = project_roots(project)
         return roots if roots and is_trusted(self.grants, project) else ()
+
+    def _remember_machine(self) -> None:
+        """Only what this process looked up itself is new."""
+        layers = getattr(self.sandbox, "layers", None) if getattr(self.sandbox, "probed", False) else None
+        if layers is not None:
+            from skillyard.kernel.machine import remember_layers
+
+            remember_layers(self.places.own_home, layers)
 
     @cached_property
     def _database(self) -> "sqlite3.Connection":

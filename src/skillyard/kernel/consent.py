@@ -4,7 +4,6 @@ Only a person grants, by a command of its own or by answering a question on a te
 counter is set) nothing is granted at all.
 """
 
-import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -50,6 +49,8 @@ def wants(root: Path) -> tuple[Want, ...]:
 
 
 def mark_of(found: tuple[Want, ...]) -> str:
+    import hashlib
+
     return hashlib.blake2b(repr(found).encode(), digest_size=20).hexdigest()
 
 

@@ -1,6 +1,5 @@
 """Settings: the user's, and what a project's file may add once it is trusted."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +21,16 @@ class Settings(NamedTuple):
 def read_toml(file: Path) -> dict[str, Any]:
     """An empty table where there is no file; InvalidArgs says where it is not TOML."""
     try:
-        with file.open("rb") as stream:
-            return tomllib.load(stream)
+        content = file.read_text("utf-8")
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise InvalidArgs(f"{file}: {error}") from None
+    import tomllib  # most people have no such file
+
+    try:
+        return tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
         raise InvalidArgs(f"{file}: {error}") from None
 
 

@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from skillyard.catalog.manifest import read_skill
 from skillyard.core.errors import MetadataMissing
 from skillyard.core.phrases import PROMPT_LOADED
 from skillyard.core.request import Call, Outcome
@@ -27,6 +26,8 @@ def plan(call: Call) -> None:
 
 
 def run(call: Call, sandbox: Sandbox) -> Outcome:
+    from skillyard.catalog.manifest import read_skill  # noqa: PLC0415  (only a prompt is read again: no YAML elsewhere)
+
     del sandbox  # a prompt never runs
     reading = read_skill(call.skill.path)
     if reading.skill is None:

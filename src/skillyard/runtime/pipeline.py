@@ -6,7 +6,6 @@ The only place where errors become results. Bugs still raise.
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -165,7 +164,7 @@ def _guarded(
     def launch_it(launch: Launch) -> Exit:
         passed = {name: os.environ[name] for name in (found.variables if found else ()) if name in os.environ}
         policy = found.policy if found else None
-        bound = replace(launch, env={**launch.env, **passed}, policy=policy, on_stderr=hear)
+        bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear)
         record.starting(bound, tuple(passed.values()))
         try:
             ended = sandbox(bound)

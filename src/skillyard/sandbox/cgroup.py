@@ -7,9 +7,8 @@ Not covered: machines where no cgroup is writable; there the layers above say `m
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.syscalls import write_file
@@ -18,8 +17,7 @@ _V1: Final = ("memory", "pids")
 _PREFIX: Final = "skillyard-"
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchies:
+class Hierarchies(NamedTuple):
     """Folders below which a run's own cgroup can be made; empty where there is none."""
 
     unified: str = ""
@@ -29,7 +27,7 @@ class Hierarchies:
 
     def without_kill(self) -> "Hierarchies":
         """Where a pid namespace ends everybody: only what bounds, since each one costs a move."""
-        return self if self.unified in {self.memory, self.pids} else replace(self, unified="")
+        return self if self.unified in {self.memory, self.pids} else self._replace(unified="")
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -8,10 +8,9 @@ Not covered: seeing that a file exists (stat), UDP, path sockets. seccomp and th
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from skillyard.sandbox.syscalls import (
     PR_SET_NO_NEW_PRIVS,
@@ -57,8 +56,7 @@ ABI_FILES: Final = 3
 ABI_SCOPES: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     path: str
     access: Access
     #: A path that others may have changed is never followed through a symlink.

@@ -26,8 +26,11 @@ class Launcher:
     Not covered: a copy of this process made by fork keeps the control sockets of runs in flight open.
     """
 
-    def __init__(self, layers: Layers | None = None) -> None:
-        self._layers = layers
+    def __init__(self, layers: Layers | None = None, *, assumed: Layers | None = None) -> None:
+        """`layers` are taken as given; `assumed` ones only until they turn out to be wrong."""
+        self._layers = layers or assumed
+        self._assumed = assumed is not None
+        self.probed = False
         self._starter: Starter | None = None
         self._lock = threading.Lock()
 
@@ -48,9 +51,19 @@ class Launcher:
         """What this machine has, looked up once."""
         if self._layers is None:
             self._layers = self._probe()
+            self.probed = True
         return self._layers
 
     def __call__(self, launch: Launch) -> Exit:
+        try:
+            return self._run(launch)
+        except SandboxUnavailable:
+            if not self._assumed:
+                raise
+        self._assumed, self._layers = False, None
+        return self._run(launch)
+
+    def _run(self, launch: Launch) -> Exit:
         chosen = plan(self.layers if launch.policy else Layers(), launch.policy)
         started = time.monotonic()
         control, theirs = socket.socketpair()

@@ -4,8 +4,7 @@ import array
 import json
 import os
 import socket
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 #: What a letter asks for. `INSIDE` is a run in namespaces, `OUTSIDE` every other run.
 PROBE, INSIDE, OUTSIDE = b"p", b"i", b"o"
@@ -14,8 +13,7 @@ _SIZE: Final = array.array("i").itemsize
 _RIGHTS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(NamedTuple):
     kind: bytes
     #: Holds the order, however long it is.
     sheet: int

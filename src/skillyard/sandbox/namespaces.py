@@ -12,10 +12,9 @@ import ctypes
 import os
 import signal
 import stat
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
 from skillyard.sandbox.policy import DEVICES, Policy, outside, system_paths
 from skillyard.sandbox.syscalls import (
@@ -45,8 +44,7 @@ _NOBODY: Final = 65534
 _RESERVED_PIDS: Final = 300
 
 
-@dataclass(frozen=True, slots=True)
-class SystemBind:
+class SystemBind(NamedTuple):
     """A part of the system, which nobody but root changes: what it is was looked up beforehand."""
 
     source: bytes
@@ -54,16 +52,14 @@ class SystemBind:
     is_folder: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(NamedTuple):
     """A path that a policy names: looked at when it is bound, and never followed through a symlink."""
 
     path: str
     writable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """What every new root shows of the system, looked up while the old one can still be seen."""
 
     folders: tuple[str, ...] = ()

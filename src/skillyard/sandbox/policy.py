@@ -8,11 +8,10 @@ follow another.
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _GIB: Final = 1 << 30
 
@@ -36,8 +35,7 @@ class Guard(StrEnum):
 DEMAND: Final = frozenset({Guard.FILES, Guard.NETWORK, Guard.PROCESSES})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(NamedTuple):
     """Reads the system and `read`, writes `write` and a private temp. `hide` wins over everything.
 
     A read path inside a write path stays read-only only where there are namespaces: Landlock cannot say it.
@@ -58,7 +56,8 @@ class Policy:
     temp_bytes: int = _GIB
     demand: frozenset[Guard] = DEMAND
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """ValueError for a path that no layer could take at its word."""
         for path in (*self.read, *self.write, *self.hide):
             if not path.is_absolute() or ".." in path.parts or path == Path("/"):
                 raise ValueError(f"a policy names absolute paths below the root, not {path}")

@@ -9,9 +9,8 @@ import ctypes
 import errno
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from skillyard.sandbox.syscalls import PR_SET_NO_NEW_PRIVS, call, numbers, prctl
 
@@ -57,8 +56,7 @@ _NUMBER, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data
 _X32 = 0x40000000
 
 
-@dataclass(frozen=True, slots=True)
-class Sockets:
+class Sockets(NamedTuple):
     """Which families `socket` may open. A socketpair reaches nobody else and is always given."""
 
     internet: bool = False

@@ -16,6 +16,7 @@ from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.faces.present import Table
 from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.machine import find_layers, holds
 
 
 class Finding(NamedTuple):
@@ -34,7 +35,7 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     del options
     with open_yard() as yard:
-        found = [*_sandbox(yard), *_programs(), *_places(yard)]
+        found = [*_sandbox(), *_programs(), *_places(yard)]
     bad = [finding for finding in found if finding.needed and not finding.ok]
     data: list[Json] = [{"part": f.part, "ok": f.ok, "detail": f.detail} for f in found]
     return Answer(
@@ -49,15 +50,14 @@ def _answer(options: Options) -> Answer:
     )
 
 
-def _sandbox(yard: Yard) -> Iterator[Finding]:
+def _sandbox() -> Iterator[Finding]:
     from skillyard.sandbox.layers import choose
-    from skillyard.sandbox.policy import Policy
 
-    layers = getattr(yard.sandbox, "layers", None)
+    layers = find_layers()
     if layers is None:
         yield Finding("sandbox", ok=False, detail=f"none on {sys.platform}: runs need --no-sandbox", needed=True)
         return
-    yield Finding("sandbox", ok=yard.sandbox_holds(Policy()), detail=str(choose(layers)), needed=True)
+    yield Finding("sandbox", ok=holds(layers), detail=str(choose(layers)), needed=True)
     for name, there in (
         ("namespaces", layers.namespaces),
         ("landlock", bool(layers.landlock)),
