@@ -19,18 +19,16 @@ _MOST_FILES = 10_000
 BOX = "mybox"
 
 
-def environment(call: Call) -> dict[str, str]:
-    """Only what every program needs, and where its skill is."""
+def base_environment() -> dict[str, str]:
+    """Only what every program needs."""
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    return {
-        "PATH": os.defpath,
-        "LANG": "C.UTF-8",
-        **passed,
-        "PYTHONIOENCODING": "utf-8",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "CLAUDE_SKILL_DIR": str(call.skill.folder),
-        "SKILLYARD_RUN": call.run_id,
-    }
+    ours = {"PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", **passed, **ours}
+
+
+def environment(call: Call) -> dict[str, str]:
+    """The same, and where the program's skill is."""
+    return {**base_environment(), "CLAUDE_SKILL_DIR": str(call.skill.folder), "SKILLYARD_RUN": call.run_id}
 
 
 def check_exit(call: Call, ended: Exit) -> None:
@@ -47,13 +45,17 @@ def check_exit(call: Call, ended: Exit) -> None:
 
 def failure(call: Call, ended: Exit) -> SkillError:
     """It ran and failed; or it was called wrongly and says how it wants to be called."""
-    stderr = ended.stderr.decode("utf-8", "replace")
-    if ended.code in _USAGE_CODES and "usage" in stderr.lower():
-        usage = stderr.strip()
-        return InvalidArgs(usage.splitlines()[-1], details={"usage": usage[:4000], "exit_code": ended.code})
+    if usage := usage_of(ended):
+        return InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
     reason = quoted(ended.stderr) or quoted(ended.stdout) or _without_words(ended.code)
     details: dict[str, Json] = {"exit_code": ended.code}
     return RuntimeFailed(reason, details=details, log=f"skillyard runs show {call.run_id}")
+
+
+def usage_of(ended: Exit) -> str:
+    """The usage text of a program that says it was called wrongly."""
+    stderr = ended.stderr.decode("utf-8", "replace").strip()
+    return stderr[:4000] if ended.code in _USAGE_CODES and "usage" in stderr.lower() else ""
 
 
 def _without_words(code: int) -> str:

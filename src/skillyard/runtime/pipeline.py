@@ -3,16 +3,15 @@
 The only place where errors become results. Bugs still raise.
 """
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.fingerprint import fingerprint
-from skillyard.core.errors import InvalidArgs, ParamMissing, PermissionDenied, RuntimeFailed, SkillError
+from skillyard.core.errors import InvalidArgs, ParamMissing, RuntimeFailed, SkillError
 from skillyard.core.phrases import PLANNED
 from skillyard.core.request import Call, Outcome, Request
 from skillyard.core.result import Result, error_result, make_meta, pending_result
@@ -24,14 +23,12 @@ from skillyard.runners.responses import Response, as_response
 from skillyard.runners.runner import Runner, plan_of, runner_of
 from skillyard.runtime.adhoc import read_adhoc
 from skillyard.runtime.check import check
+from skillyard.runtime.guard import OnProgress, guard
 from skillyard.runtime.narrow import HINT, seems_to_need
 from skillyard.runtime.permit import Permit, demand, make_box, make_outputs, permit, remove_empty
-from skillyard.runtime.record import Record, Recorder
-from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.runtime.record import Recorder, as_run
+from skillyard.sandbox.launch import Launch, Sandbox
 from skillyard.store.grants import Grants
-
-#: Called with each piece of stderr as it comes.
-OnProgress: TypeAlias = Callable[[bytes], None] | None
 
 
 class Runtime(NamedTuple):
@@ -97,10 +94,10 @@ class Runtime(NamedTuple):
         make_box(self.root)
         fresh = make_outputs(found.outputs)
         facts["run"] = call.run_id
-        with self.recorder.recording(request, call, moment) as record:
-            guarded = _guarded(self.sandbox, found if request.sandboxed else None, record, on_progress)
+        with self.recorder.recording(as_run(request, call, moment), request.lang) as record:
+            guarded = guard(self.sandbox, found if request.sandboxed else None, record, on_progress)
             try:
-                return record.keep(runner, call, guarded)
+                return record.keep(lambda: runner(call, guarded))
             except RuntimeFailed as error:
                 raise self._with_advice(error, call, found, record.stderr) from None
             finally:
@@ -146,36 +143,6 @@ class Runtime(NamedTuple):
         """What a person allowed this skill, as it is now."""
         key = str(skill.folder)
         return self.grants.of(key, fingerprint(skill.folder)) if self.grants.has_any(key) else frozenset()
-
-
-def _guarded(
-    sandbox: Sandbox,
-    found: Permit | None,
-    record: Record,
-    on_progress: OnProgress,
-) -> Sandbox:
-    """The sandbox with this call's policy on it, and everything it does noted down."""
-
-    def hear(piece: bytes) -> None:
-        record.hear(piece)
-        if on_progress:
-            on_progress(piece)
-
-    def launch_it(launch: Launch) -> Exit:
-        passed = {name: os.environ[name] for name in (found.variables if found else ()) if name in os.environ}
-        policy = found.policy if found else None
-        bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear)
-        record.starting(bound, tuple(passed.values()))
-        try:
-            ended = sandbox(bound)
-        except PermissionError as error:
-            raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
-        except OSError as error:
-            raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
-        record.ended(ended)
-        return ended
-
-    return launch_it
 
 
 def _told(error: SkillError, request: Request, meta: Mapping[str, Json]) -> Result:
