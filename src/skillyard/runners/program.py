@@ -6,6 +6,7 @@ from pathlib import Path
 from skillyard.core.errors import InvalidArgs, OutputTooLarge, RuntimeFailed, SkillError, Timeout
 from skillyard.core.request import Call
 from skillyard.core.result import as_size, meaningful
+from skillyard.core.skill import Kind
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import Exit
 
@@ -16,11 +17,15 @@ _QUOTED_CHARACTERS = 200
 _USAGE_CODES = frozenset({2, 64})
 _MOST_FILES = 10_000
 BOX = "mybox"
+#: Our own code, which JSON skills may read; of it only `skillyard.skill` stands on their path.
+PACKAGE = Path(__file__).parent.parent
+_FOR_SKILLS = PACKAGE / "for_skills"
 
 
 def environment(call: Call) -> dict[str, str]:
     """Only what every program needs, and where its skill is."""
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    helper = {"PYTHONPATH": str(_FOR_SKILLS)} if call.skill.kind is Kind.JSON else {}
     return {
         "PATH": os.defpath,
         "LANG": "C.UTF-8",
@@ -29,6 +34,7 @@ def environment(call: Call) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "CLAUDE_SKILL_DIR": str(call.skill.folder),
         "SKILLYARD_RUN": call.run_id,
+        **helper,
     }
 
 
