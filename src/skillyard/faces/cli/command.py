@@ -65,12 +65,13 @@ def make_parser(name: str, module: ModuleType) -> Parser:
     return parser
 
 
-def add_output_options(parser: argparse.ArgumentParser) -> None:
+def add_output_options(parser: argparse.ArgumentParser, *, lang: bool = True) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="one JSON envelope on stdout and nothing else")
     group.add_argument("--format", choices=["text", "block"], help="layout of a result")
     group.add_argument("--ascii", action="store_true", help="nothing but ASCII")
-    group.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")
+    if lang:  # `new` asks for more with this option
+        group.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")
 
 
 def style_of(options: Options) -> present.Style:
