@@ -129,14 +129,13 @@ def serve() -> NoReturn:
 
     found = (value for value in vars(__main__).values() if callable(value) and hasattr(value, _MARK))
     actions: Mapping[str, Callable[..., object]] = {getattr(function, _MARK): function for function in found}
+    saved = _keep_stdout()
     if sys.argv[1:] == ["--actions"]:
-        _print(1, {"actions": [_Action(function).described(name) for name, function in actions.items()]})
+        _print(saved, {"actions": [_Action(function).described(name) for name, function in actions.items()]})
         raise SystemExit(0)
     if sys.stdin.isatty():
         progress(f"one JSON request on stdin, please; actions: {', '.join(actions)}")
-    saved = _keep_stdout()
-    request = sys.stdin.buffer.read()
-    response = respond(actions, request)
+    response = respond(actions, sys.stdin.buffer.read())
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     _print(saved, response)

@@ -62,7 +62,8 @@ _PARAMS = {
         "{{type: string, {needed}description: 分析什么}}", "{{type: string, {needed}description: What to analyze}}"
     ),
     "days": Text(
-        "{{type: int, description: '最近几天, 默认 7'}}", "{{type: int, description: 'How many days back, by default 7'}}"
+        "{{type: int, description: '最近几天, 默认 7'}}",
+        "{{type: int, description: 'How many days back, by default 7'}}",
     ),
     "type": Text(
         "{{type: enum, choices: [daily, weekly], description: 日报或周报}}",
@@ -197,10 +198,9 @@ def _filled(text: str, lang: Lang, words: Mapping[str, str]) -> str:
 
 
 def _words(draft: Draft) -> dict[str, str]:
-    plain = _PLAIN_YAML.fullmatch(draft.slug)
     call = " ".join((f"skillyard run @{draft.slug}", *draft.example))
     return {
-        "name": draft.slug if plain else quoted(draft.slug),
+        "name": _as_yaml(draft.slug),
         "title": quoted(draft.title),
         "description": quoted(draft.description),
         "title_doc": in_docstring(draft.title),
@@ -214,7 +214,7 @@ def _words(draft: Draft) -> dict[str, str]:
         "runner": _RUNNERS[draft.program],
         "calls": f"    {call}",
         "test": f"python3 .claude/skills/{draft.slug}/{draft.test_file}",
-        "actions": ", ".join(draft.actions),
+        "actions": ", ".join(map(_as_yaml, draft.actions)),
         "action_choice": " | ".join(f'"{action}"' for action in draft.actions),
         "handlers": "\n".join(f'    "{action}": handle_{action},' for action in draft.actions),
         "requests": json.dumps(_requests(draft.actions), indent=4),
@@ -223,6 +223,11 @@ def _words(draft: Draft) -> dict[str, str]:
             f"| `{action}` | {CONVENTIONAL.get(action, _OTHER).says.fill(draft.lang)} |" for action in draft.actions
         ),
     }
+
+
+def _as_yaml(word: str) -> str:
+    """Without quotes where nothing but a text can be read there."""
+    return word if _PLAIN_YAML.fullmatch(word) else quoted(word)
 
 
 def _heading(title: str, slug: str) -> str:

@@ -133,5 +133,13 @@ def positive(text: str) -> int:
     return number
 
 
+def seconds(text: str) -> float:
+    """An argument type: a number of seconds above zero."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError("above 0")
+    return number
+
+
 def words_of(values: Sequence[str]) -> str:
     return " ".join(values)
