@@ -1,5 +1,6 @@
 """Where a skill is tried out: a project of its own that is thrown away, the real sandbox, and no grants."""
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -82,9 +83,14 @@ class Bench(NamedTuple):
         return sorted(str(path) for path in found if path.parts[0] not in {"mybox", SAMPLE})
 
 
+#: Not /tmp: inside the sandbox that is a private one, where a stray file would be welcome and vanish.
+_PLACE = "/var/tmp"  # noqa: S108
+
+
 @contextmanager
 def open_bench(sandbox: Sandbox, own_home: Path, limit_seconds: float) -> Iterator[Bench]:
-    with tempfile.TemporaryDirectory(prefix="skillyard-check-") as folder:
+    place = _PLACE if os.access(_PLACE, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="skillyard-check-", dir=place) as folder:
         root = Path(folder).resolve()
         make_box(root)
         (root / SAMPLE).write_text(_SAMPLE_TEXT, "utf-8")
