@@ -227,6 +227,22 @@ def test_the_signature_types_the_params(name: str, good: list[object], bad: list
         assert typed.ask("types", **{name: value}).error["code"] == "INVALID_PARAM", value
 
 
+def test_types_need_no_typing(tmp_path: Path) -> None:
+    path = tmp_path / "skill.py"
+    path.write_text(
+        "from skillyard.skill import action, serve\n@action\n"
+        "def total(numbers: list[int], names: dict[str, int], limit: int | None = None) -> dict:\n"
+        "    return {'total': sum(numbers), 'limit': limit}\nserve()\n"
+    )
+    program = Program(path)
+
+    assert program.ask("total", numbers=[1, 2], names={"a": 1}, limit=3).data == {"total": 3, "limit": 3}
+    assert program.ask("total", numbers=["1"], names={}).error["code"] == "INVALID_PARAM"
+    assert program.ask("total", numbers=1, names={}).error["code"] == "INVALID_PARAM"
+    assert program.ask("total", numbers=[], names={"a": "b"}).error["code"] == "INVALID_PARAM"
+    assert program.ask("total", numbers=[], names={}, limit="3").error["code"] == "INVALID_PARAM"
+
+
 def test_values_arrive_as_the_types_they_were_asked_for(typed: Program) -> None:
     assert typed.ask("types", path="a/b", number=2).data == {
         "path": [True, "a/b"],

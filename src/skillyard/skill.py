@@ -351,7 +351,8 @@ def _choices(wanted: Any) -> list[Any]:
 def _options(wanted: Any) -> tuple[Any, ...]:
     """Of `Optional[int]`, `Union[int, str]` and `int | None`."""
     typing, origin = sys.modules.get("typing"), getattr(wanted, "__origin__", None)
-    is_union = origin is typing.Union if typing and origin is not None else hasattr(wanted, "__args__")
+    is_union = hasattr(wanted, "__args__") if origin is None or typing is None else origin is typing.Union
+    is_union = is_union and not isinstance(origin, type)
     return tuple(wanted.__args__) if is_union else ()
 
 

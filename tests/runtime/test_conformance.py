@@ -1,13 +1,16 @@
 """`skillyard check`: good skills pass, and each thing that can be wrong with one is found and named."""
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
+from skillyard.core.schema import envelope_schema
 from skillyard.kernel.assembly import Yard
 from skillyard.runtime.bench import Probe, Verdict, open_bench
 from skillyard.runtime.conformance import probe
@@ -294,7 +297,9 @@ def test_the_project_is_not_touched_and_nothing_is_recorded(
 def test_check_fails_with_1_and_tells_programs_every_probe(skillyard: Skillyard, write_skill: WriteSkill) -> None:
     path = write_skill("demo", JSON_MD, {"skill.py": "print('hello')"})
 
-    by_path = from_json(skillyard("check", str(path.parent), "--json").stdout)
+    as_json = skillyard("check", str(path.parent), "--json").stdout
+    jsonschema_rs.validator_for(envelope_schema()).validate(json.loads(as_json))
+    by_path = from_json(as_json)
     shown = skillyard("check", str(path))
 
     assert shown.returncode == 1

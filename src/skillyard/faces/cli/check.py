@@ -11,6 +11,7 @@ examples:
 from functools import partial
 from pathlib import Path
 
+from skillyard.core.errors import RuntimeFailed
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, seconds
@@ -19,6 +20,10 @@ from skillyard.kernel.assembly import open_yard
 from skillyard.runtime.bench import Probe, Verdict, open_bench
 from skillyard.runtime.conformance import find_target, probe
 
+_SUMMARY = Text(
+    "{type}{name}: 通过 {passed}, 失败 {failed}, 跳过 {skipped}",
+    "{type}{name}: {passed} passed, {failed} failed, {skipped} skipped",
+)
 _MARKS = {Verdict.PASSED: "ok  ", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
 
 
@@ -42,13 +47,12 @@ def _answer(options: Options) -> Answer:
                 probes.append(_judged(done, strict=options.strict))
                 progress(len(probes), len(probes))
     counts = {str(verdict): sum(done.verdict is verdict for done in probes) for verdict in Verdict}
+    told = RuntimeFailed(f"{counts[Verdict.FAILED]} of {len(probes)} probes failed") if counts[Verdict.FAILED] else None
     return Answer(
-        summary=Text(
-            "{name}: 通过 {passed}, 失败 {failed}, 跳过 {skipped}",
-            "{name}: {passed} passed, {failed} failed, {skipped} skipped",
-        ),
-        words={"name": skill.name, **counts},
+        summary=_SUMMARY,
+        words={"type": f"{told.type}: " if told else "", "name": skill.name, **counts},
         data={
+            **(told.data() if told else {}),
             "skill": skill.name,
             "kind": str(skill.kind),
             "path": str(skill.path),
@@ -56,7 +60,7 @@ def _answer(options: Options) -> Answer:
             **counts,
         },
         page=Lines(_lines(skill.name, str(skill.kind), probes, counts)),
-        state=State.ERROR if counts[Verdict.FAILED] else State.SUCCESS,
+        state=State.ERROR if told else State.SUCCESS,
     )
 
 

@@ -10,6 +10,7 @@ examples:
 """
 
 import argparse
+import os
 from collections.abc import Sequence
 from functools import partial
 from shlex import quote
@@ -66,11 +67,13 @@ def _answer(options: Options) -> Answer:
     )
     files = as_files(draft)
     folder = f"{_PLACE}/{draft.slug}"
-    create(open_yard().root / folder, files)
+    root = open_yard().root
+    create(root / folder, files)
+    from_here = os.path.relpath(root / folder)
     steps = (
-        ("validate", f"skillyard validate {quote(folder)}"),
-        ("check", f"skillyard check {quote(folder)}"),
-        ("test", f"python3 {quote(f'{folder}/{draft.test_file}')}"),
+        ("validate", f"skillyard validate {quote(from_here)}"),
+        ("check", f"skillyard check {quote(from_here)}"),
+        ("test", f"python3 {quote(f'{from_here}/{draft.test_file}')}"),
         ("run", " ".join(("skillyard run", quote(f"@{draft.slug}"), *map(quote, draft.example)))),
     )
     return Answer(
