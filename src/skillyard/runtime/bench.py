@@ -4,7 +4,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -71,7 +70,7 @@ class Bench(NamedTuple):
         found = permit(call, launch.argv[0], frozenset(), self.own_home)
         demand(call, found)
         try:
-            return self.sandbox(replace(launch, policy=found.policy))
+            return self.sandbox(launch._replace(policy=found.policy))
         except PermissionError as error:
             raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
         except OSError as error:

@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 
 from skillyard.core.errors import ParamMissing, SkillError
 from skillyard.core.request import Call
@@ -80,7 +79,7 @@ def _runs(ended: Exit, bench: Bench) -> Probe:
 
 def _usage(call: Call, launch: Launch, bench: Bench) -> Probe:
     name = "wrong option"
-    ended = bench.start(call, replace(launch, argv=(*launch.argv, _NO_OPTION)))
+    ended = bench.start(call, launch._replace(argv=(*launch.argv, _NO_OPTION)))
     said = ended.stderr.decode("utf-8", "replace")
     advice = "answer with a usage text on stderr and exit code 2"
     if ended.timed_out or "Traceback (most recent call last)" in said:

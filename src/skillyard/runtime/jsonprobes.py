@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from skillyard.core.errors import SkillError
@@ -92,7 +91,7 @@ class Talk:
     def described(self) -> dict[str, tuple[Wanted, ...]]:
         call = self._bench.check(self._bare, {}, _UNKNOWN)
         launch = jsonskill.plan(call)
-        return described(self._bench.start(call, replace(launch, argv=(*launch.argv, "--actions"), stdin=b"")).stdout)
+        return described(self._bench.start(call, launch._replace(argv=(*launch.argv, "--actions"), stdin=b"")).stdout)
 
     def _exchange(
         self,
@@ -107,7 +106,7 @@ class Talk:
         launch = jsonskill.plan(call)
         limit = limit_seconds or launch.limit_seconds
         ended = self._bench.start(
-            call, replace(launch, stdin=launch.stdin if stdin is None else stdin, limit_seconds=limit)
+            call, launch._replace(stdin=launch.stdin if stdin is None else stdin, limit_seconds=limit)
         )
         exchange = Exchange(asked, action, ended, *_read(ended, limit))
         if limit_seconds is None:
