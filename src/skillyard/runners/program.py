@@ -7,6 +7,7 @@ from typing import TypeAlias
 from skillyard.core.errors import InvalidArgs, OutputTooLarge, RuntimeFailed, SkillError, Timeout
 from skillyard.core.request import Call
 from skillyard.core.result import as_size, meaningful
+from skillyard.core.skill import Kind
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import Exit
 
@@ -17,6 +18,9 @@ _QUOTED_CHARACTERS = 200
 _USAGE_CODES = frozenset({2, 64})
 _MOST_FILES = 10_000
 BOX = "mybox"
+#: Our own code, which JSON skills may read; of it only `skillyard.skill` stands on their path.
+PACKAGE = Path(__file__).parent.parent
+_FOR_SKILLS = PACKAGE / "for_skills"
 
 
 def base_environment() -> dict[str, str]:
@@ -27,8 +31,10 @@ def base_environment() -> dict[str, str]:
 
 
 def environment(call: Call) -> dict[str, str]:
-    """The same, and where the program's skill is."""
-    return {**base_environment(), "CLAUDE_SKILL_DIR": str(call.skill.folder), "SKILLYARD_RUN": call.run_id}
+    """The same, and where the program's skill is; JSON skills find our helper."""
+    helper = {"PYTHONPATH": str(_FOR_SKILLS)} if call.skill.kind is Kind.JSON else {}
+    own = {"CLAUDE_SKILL_DIR": str(call.skill.folder), "SKILLYARD_RUN": call.run_id}
+    return {**base_environment(), **own, **helper}
 
 
 def check_exit(call: Call, ended: Exit) -> None:

@@ -65,12 +65,13 @@ def make_parser(name: str, module: ModuleType) -> Parser:
     return parser
 
 
-def add_output_options(parser: argparse.ArgumentParser) -> None:
+def add_output_options(parser: argparse.ArgumentParser, *, lang: bool = True) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="one JSON envelope on stdout and nothing else")
     group.add_argument("--format", choices=["text", "block"], help="layout of a result")
     group.add_argument("--ascii", action="store_true", help="nothing but ASCII")
-    group.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")
+    if lang:  # `new` asks for more with this option
+        group.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")
 
 
 def style_of(options: Options) -> present.Style:
@@ -129,6 +130,14 @@ def positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+def seconds(text: str) -> float:
+    """An argument type: a number of seconds above zero."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError("above 0")
     return number
 
 
