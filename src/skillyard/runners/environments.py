@@ -12,7 +12,9 @@ Not covered: what the packages do once a skill imports them; that is for the san
 import fcntl
 import json
 import os
+import re
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -32,6 +34,8 @@ LIMIT_SECONDS = 600.0
 _TOLD_LINES = 8
 #: stdout joins stderr, where progress is read live; and the temp is ours on disk, since wheels can be large.
 _SHELL = 'TMPDIR="$1" && export TMPDIR && shift && exec "$@" >&2'
+#: Since 22.3 it can work on another environment than its own.
+_HAS_PIP = "import pip; raise SystemExit(tuple(map(int, pip.__version__.split('.')[:2])) < (22, 3))"
 
 Progress = Callable[[str], None]
 
@@ -45,7 +49,7 @@ class Environment(NamedTuple):
     version: str
     installer: str
     sandbox: str
-    output_bytes: int
+    size_bytes: int
     built: float
 
     def as_dict(self) -> dict[str, Json]:
@@ -136,7 +140,7 @@ class _Builder:
             version=".".join(map(str, full_version_of(python))),
             installer="uv" if self._indexes.uv else "pip",
             sandbox=ended.sandbox if ended else "",
-            output_bytes=_size(self._folder),
+            size_bytes=_size(self._folder),
             built=round(time.time(), 3),
         )
 
@@ -159,7 +163,7 @@ class _Builder:
     def _pip(self, python: str, own: str) -> tuple[str, ...]:
         """The pip outside, working on the environment; else the one that Python brings along, in a place of its own."""
         outside = (python, "-I", "-m", "pip", "--python", own)
-        if self._do(python, (*outside, "--version"), network=False, strict=False).code == 0:
+        if self._do(python, (python, "-I", "-c", _HAS_PIP), network=False, strict=False).code == 0:
             return outside
         tools = self._work / "tools"
         self._do(python, (python, "-I", "-m", "venv", str(tools)), network=False)
@@ -223,8 +227,6 @@ def choose_python(needs: Requirements, uv: str = "") -> str:
 
 def _of_uv(uv: str, specifier: str) -> Iterator[str]:
     """The Python that uv manages for somebody, if one fits; it is asked for a path and fetches nothing."""
-    import subprocess  # noqa: PLC0415, S404  (only a build that finds no Python on the PATH gets here)
-
     if not uv:
         return
     asked = [uv, "python", "find", "--no-project", "--no-config", "--offline", "--no-python-downloads", specifier]
@@ -253,8 +255,6 @@ def _plain(text: str) -> str:
 
 
 def _without_passwords(text: str) -> str:
-    import re  # noqa: PLC0415
-
     return re.sub(r"://[^/\s@]+@", "://****@", text)
 
 

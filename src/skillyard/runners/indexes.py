@@ -92,9 +92,10 @@ def _config_home(env: Mapping[str, str]) -> Path:
 
 def _readable(variables: Mapping[str, str], pip_files: tuple[Path, ...], uv_file: Path | None) -> Iterator[Path]:
     yield from (path.resolve() for path in pip_files)
+    named = [variables[name] for name in _FILES if name in variables]
     if uv_file:
         yield uv_file
-    named = [variables[name] for name in _FILES if name in variables]
+        named += _links_of(uv_file)
     for name in _PLACES:
         named += variables.get(name, "").replace(",", " ").split()
     for file in pip_files:
@@ -113,6 +114,18 @@ def _settings_of(file: Path) -> list[str]:
         return []
     values = [parser[section].get(name) or "" for section in parser.sections() for name in _SETTINGS]
     return [word for value in values for word in value.split()]
+
+
+def _links_of(file: Path) -> list[str]:
+    """The folders of wheels that a uv.toml names."""
+    import tomllib  # noqa: PLC0415  (only a build reads it)
+
+    try:
+        fields = tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
+        return []
+    tables = (fields, fields.get("pip", {}))
+    return [str(link) for table in tables if isinstance(table, dict) for link in table.get("find-links", [])]
 
 
 def _local(text: str) -> Path | None:

@@ -29,6 +29,7 @@ COMMANDS = {
     "sync": Listed("sync", "Read the skill folders and say what changed."),
     "run": Listed("run", "Run a skill and print one result."),
     "runs": Listed("runs", "Show what ran."),
+    "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
 }
 
 _HELP = """\
