@@ -15,6 +15,7 @@ SkillError
   ScriptNotFound      no such script in bin/
   RuntimeFailed       the skill ran and failed
   EnvironmentFailed   its packages could not be installed (RuntimeFailed on the wire)
+  PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
   OutputTooLarge      more output than the limit
@@ -219,8 +220,18 @@ class EnvironmentFailed(RuntimeFailed):
     type = "RuntimeFailed"
     says = Text("环境构建失败: {reason}", "the environment could not be built: {reason}")
     advises = Text(
-        "只安装二进制 wheel: 没有适合此平台的 wheel 的包无法安装; 完整输出见 {log}",
+        "视具体错误判断: 只安装二进制 wheel, 没有适合此平台的 wheel 的包无法安装; 完整输出见 {log}",
         "only binary wheels are installed, so each package needs one for this Python and platform; see {log}",
+    )
+
+
+class PythonMissing(EnvironmentFailed):
+    """No Python of this machine is one that the skill takes."""
+
+    type = "RuntimeFailed"
+    advises = Text(
+        "视具体错误判断: 安装该版本的 Python (在 PATH 中, 或用 uv python install)",
+        "install that Python, on the PATH or with `uv python install`",
     )
 
 

@@ -21,17 +21,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.core.errors import EnvironmentFailed, InvalidArgs
+from skillyard.core.errors import EnvironmentFailed, InvalidArgs, PythonMissing
 from skillyard.core.values import Json
 from skillyard.runners.indexes import Indexes, find_indexes
 from skillyard.runners.interpreters import full_version_of, list_pythons
-from skillyard.runners.program import quoted
+from skillyard.runners.program import QUOTED_CHARACTERS
 from skillyard.runners.requirements import Requirements, allows
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.sandbox.policy import Policy, interpreter_paths
 
 LIMIT_SECONDS = 600.0
 _TOLD_LINES = 8
+#: The little tree that uv draws.
+_DECORATION = str.maketrans("×╰─▶├│", "      ")
 #: stdout joins stderr, where progress is read live; and the temp is ours on disk, since wheels can be large.
 _SHELL = 'TMPDIR="$1" && export TMPDIR && shift && exec "$@" >&2'
 #: Since 22.3 it can work on another environment than its own.
@@ -44,13 +46,14 @@ class Environment(NamedTuple):
     """The record of one that is built."""
 
     digest: str
-    packages: tuple[str, ...]
-    python: str
-    version: str
-    installer: str
-    sandbox: str
-    size_bytes: int
-    built: float
+    packages: tuple[str, ...] = ()
+    #: `requires-python`, and the version that it runs on.
+    python: str = ""
+    version: str = ""
+    installer: str = ""
+    sandbox: str = ""
+    size_bytes: int = 0
+    built: float = 0.0
 
     def as_dict(self) -> dict[str, Json]:
         return {**self._asdict(), "packages": list(self.packages)}
@@ -106,9 +109,11 @@ def build(
         _discard(home, needs.digest)
         try:
             record = _Builder(needs, own_home, sandbox, progress, find_indexes(env)).build()
-            _write(_record(home, needs.digest), record)
-        finally:
-            _remove(_work(home, needs.digest))
+        except BaseException:
+            _discard(home, needs.digest)
+            raise
+        _remove(_work(home, needs.digest))
+        _write(_record(home, needs.digest), record)
     return python_of(needs, own_home)
 
 
@@ -205,8 +210,7 @@ class _Builder:
         text = _without_passwords(ended.stderr.decode("utf-8", "replace"))
         self._log.write_text(text, "utf-8")
         lines = [line for line in (_plain(line) for line in text.splitlines()) if line]
-        errors = [line for line in lines if line.startswith(("ERROR", "error", "×", "╰", "  ╰"))] or lines
-        reason = quoted(" ".join(errors[-3:]).encode()) or f"exit code {ended.code}"
+        reason = _reason(lines) or f"exit code {ended.code}"
         if ended.timed_out:
             reason = f"it took longer than {LIMIT_SECONDS:g} s"
         details: dict[str, Json] = {"installer": list(lines[-_TOLD_LINES:]), "exit_code": ended.code}
@@ -222,7 +226,7 @@ def choose_python(needs: Requirements, uv: str = "") -> str:
         if (version := full_version_of(python)) and allows(needs.python, version):
             return python
     have = sorted({".".join(map(str, full_version_of(python))) for python in (needs.interpreter, *candidates)} - {""})
-    raise EnvironmentFailed(f"{needs.source} needs Python {needs.python}; this machine has {', '.join(have)}")
+    raise PythonMissing(f"{needs.source} needs Python {needs.python}; this machine has {', '.join(have)}")
 
 
 def _of_uv(uv: str, specifier: str) -> Iterator[str]:
@@ -248,6 +252,13 @@ class _Lines:
         for line in lines:
             if text := _plain(_without_passwords(line.decode("utf-8", "replace"))):
                 self._progress(text)
+
+
+def _reason(lines: list[str]) -> str:
+    """From the first line that speaks of an error, in the words of pip or uv; else the last ones."""
+    first = next((at for at, line in enumerate(lines) if line.startswith(("ERROR", "error", "×"))), -3)
+    text = " ".join(" ".join(lines[first:]).translate(_DECORATION).split())
+    return text if len(text) <= QUOTED_CHARACTERS else text[: QUOTED_CHARACTERS - 1] + "…"
 
 
 def _plain(text: str) -> str:
@@ -312,8 +323,13 @@ def _write(file: Path, record: Environment) -> None:
 
 
 def _read(file: Path) -> Environment:
-    fields = json.loads(file.read_text("utf-8"))
-    return Environment(**{**fields, "packages": tuple(fields["packages"])})
+    """A record of another version of ours still names what it can."""
+    try:
+        fields = json.loads(file.read_text("utf-8"))
+    except ValueError:
+        return Environment(file.stem)
+    known = {key: value for key, value in fields.items() if key in Environment._fields}
+    return Environment(**{**known, "digest": file.stem, "packages": tuple(known.get("packages", ()))})
 
 
 def _size(folder: Path) -> int:

@@ -33,8 +33,8 @@ _REQUIREMENT = re.compile(
     rf"(?:(?P<versions>{_CLAUSES})|\((?P<bracketed>\s*+{_CLAUSES}\s*+)\))?\s*+"
     r"(?:;(?P<marker>.*))?"
 )
-#: Words, texts and comparisons; possessive, so that no line can make it slow.
-_MARKER = re.compile(r"""(?:\s*+(?:[a-z_.]++|'[\w .+*!-]*+'|"[\w .+*!-]*+"|[<>=!~]++|[()]))++\s*+""")
+_VALUE = r"""(?:[a-z_]++|'[\w .+*!-]*+'|"[\w .+*!-]*+")"""
+_COMPARISON = re.compile(rf"{_VALUE}\s*+(?:[<>]=?|[!=~]=|===|\bnot\s++in\b|\bin\b)\s*+{_VALUE}", re.ASCII)
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 #: What would fetch a package from somewhere else, or another one of the same name.
 _ELSEWHERE = frozenset(
@@ -254,13 +254,19 @@ def as_requirement(text: str, place: str) -> str:
     if found is None or text.lower().endswith(_ARCHIVES):
         _refuse(text, place)
     marker = (found["marker"] or "").strip()
-    if found["marker"] is not None and not _MARKER.fullmatch(marker):
+    if found["marker"] is not None and not _is_marker(marker):
         raise InvalidRequirements(f"{place}: {marker[:80]!r} is no environment marker")
     name = re.sub(r"[-_.]+", "-", found["name"]).lower()
     extras = ",".join(sorted(extra.strip().lower() for extra in (found["extras"] or "").split(",") if extra.strip()))
     versions = _clauses(found["versions"] or found["bracketed"] or "")
     shown = f"{name}[{extras}]{versions}" if extras else f"{name}{versions}"
     return f"{shown}; {' '.join(marker.split())}" if marker else shown
+
+
+def _is_marker(text: str) -> bool:
+    """Comparisons, joined by `and` and `or`; whether the brackets pair up is for the installer to say."""
+    parts = re.split(r"\b(?:and|or)\b", text.replace("(", " ").replace(")", " "))
+    return all(_COMPARISON.fullmatch(part.strip()) for part in parts)
 
 
 def _refuse(text: str, place: str) -> NoReturn:
