@@ -226,4 +226,4 @@ def test_uv_is_left_aside_where_only_pip_knows_the_index() -> None:
     only_pip = {"PATH": path, "PIP_INDEX_URL": "http://127.0.0.1:1/simple"}
 
     assert find_indexes(only_pip).uv == ""
-    assert find_indexes({**only_pip, "UV_DEFAULT_INDEX": "http://127.0.0.1:1/simple"}).uv == UV
+    assert find_indexes({**only_pip, "UV_DEFAULT_INDEX": "http://127.0.0.1:1/simple"}).uv == os.path.realpath(str(UV))

@@ -8,14 +8,8 @@ from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidRequirements
 from skillyard.core.skill import Kind, Skill
-from skillyard.runners.requirements import (
-    allows,
-    as_requirement,
-    find_requirements,
-    list_requirements,
-    read_block,
-    read_requirements,
-)
+from skillyard.runners.requirements import find_requirements, list_requirements
+from skillyard.runners.specifiers import allows, as_requirement, read_block, read_requirements
 
 BLOCK = (
     '# /// script\n# requires-python = ">=3.9"\n# dependencies = [\n#   "Rich",\n#   "pandas >= 2, < 4",\n# ]\n# ///\n'
@@ -256,3 +250,16 @@ def test_the_digest_follows_packages_python_and_version_but_not_the_file(tmp_pat
 
     assert one.digest == same.digest
     assert len({one.digest, *(other.digest for other in others)}) == 4
+
+
+def test_a_python_that_the_skill_brings_is_never_started_to_ask_for_its_version(tmp_path: Path) -> None:
+    fake = tmp_path / "python3.99"
+    fake.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    fake.chmod(0o755)
+    write(tmp_path, x__py=f"#!{fake}\n{BLOCK}")
+
+    needs = find_requirements(skill(tmp_path), "x.py")
+
+    assert needs
+    assert Path(needs.interpreter).parent != tmp_path
+    assert not (tmp_path / "started").exists()

@@ -26,12 +26,14 @@ from skillyard.core.values import Json
 from skillyard.runners.indexes import Indexes, find_indexes
 from skillyard.runners.interpreters import full_version_of, list_pythons
 from skillyard.runners.program import QUOTED_CHARACTERS
-from skillyard.runners.requirements import Requirements, allows
+from skillyard.runners.requirements import Requirements
+from skillyard.runners.specifiers import allows
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.sandbox.policy import Policy, interpreter_paths
 
 LIMIT_SECONDS = 600.0
 _TOLD_LINES = 8
+_GONE = ".gone-"
 #: The little tree that uv draws.
 _DECORATION = str.maketrans("×╰─▶├│", "      ")
 #: stdout joins stderr, where progress is read live; and the temp is ours on disk, since wheels can be large.
@@ -178,7 +180,7 @@ class _Builder:
         lines = _Lines(self._progress)
         read = [*interpreter_paths(Path(python)), *self._indexes.files]
         if self._indexes.uv:
-            read += interpreter_paths(Path(self._indexes.uv))
+            read.append(Path(self._indexes.uv))
         launch = Launch(
             argv=("/bin/sh", "-c", _SHELL, "sh", str(self._work / "tmp"), *argv),
             cwd=self._work,
@@ -288,12 +290,14 @@ def _sweep(home: Path) -> None:
     """What builders that were killed left behind: no record, and nobody holds the lock."""
     for lock in home.glob("*.lock"):
         digest = lock.stem
-        left = (home / digest).exists() or _work(home, digest).exists()
-        if not left or _record(home, digest).is_file():
+        if not (home / digest).exists() and not _work(home, digest).exists():
             continue
         with lock.open("rb") as file, suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _discard(home, digest)
+            if not _record(home, digest).is_file():
+                _discard(home, digest)
+    for folder in home.glob(f"*{_GONE}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _discard(home: Path, digest: str) -> None:
@@ -304,8 +308,10 @@ def _discard(home: Path, digest: str) -> None:
 
 
 def _remove(folder: Path) -> None:
+    """Out of the way at once; an installer that is just being killed may still write into it."""
     if folder.exists():
-        shutil.rmtree(folder)
+        gone = folder.rename(folder.with_name(f"{folder.name}{_GONE}{os.urandom(4).hex()}"))
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def _record(home: Path, digest: str) -> Path:

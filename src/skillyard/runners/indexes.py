@@ -54,12 +54,20 @@ def find_indexes(env: Mapping[str, str] = os.environ) -> Indexes:
     variables |= {"UV_CONFIG_FILE": str(uv_file)} if uv_file else {"UV_NO_CONFIG": "1"}
     knows_pip = bool(pip_files.all) or any(env.get(name) for name in _PIP if name != "PIP_CONFIG_FILE")
     knows_uv = uv_file is not None or any(env.get(name) for name in _UV)
-    uv = shutil.which("uv", path=env.get("PATH")) or ""
     return Indexes(
         variables=variables,
         files=tuple(dict.fromkeys(_readable(variables, pip_files.all, uv_file))),
-        uv=uv if knows_uv or not knows_pip else "",
+        uv=_find_uv(env) if knows_uv or not knows_pip else "",
     )
+
+
+def _find_uv(env: Mapping[str, str]) -> str:
+    """The program itself by its real path; a script that stands for it (pyenv, asdf) cannot work in there."""
+    found = shutil.which("uv", path=env.get("PATH"))
+    if not found:
+        return ""
+    with Path(found).open("rb") as file:
+        return "" if file.read(2) == b"#!" else os.path.realpath(found)
 
 
 class _PipFiles(NamedTuple):

@@ -102,8 +102,10 @@ def _shebang(script: Path) -> tuple[str, ...]:
     if words[0] in {"uv", "pipx"} and words[1:2] == ["run"]:
         return ("python3",)  # they would install what the script asks for; that is not for a script to start
     name = Path(words[0]).name
-    is_known = name in _PYTHONS or name in _BY_ENDING.values() or shutil.which(words[0]) is not None
-    return (name if name in _PYTHONS else words[0], *words[1:]) if is_known else ()
+    if runs_python(name) or name in _BY_ENDING.values():
+        words[0] = name  # of the machine, never of the skill: some are asked for their version, outside the sandbox
+    is_known = name in _PYTHONS or shutil.which(words[0]) is not None
+    return tuple(words) if is_known else ()
 
 
 def _by_ending(script: Path) -> tuple[str, ...]:
