@@ -57,7 +57,8 @@ def run_script(places: Places, name: str, script: str, *args: str, plan: bool = 
         "with open_yard() as yard:\n"
         "    request = Request(name=name, script=script, args=tuple(args))\n"
         "    result = (yard.runtime.plan if plan else yard.runtime.run)(request)\n"
-        "print(json.dumps(result.as_dict()))\n"
+        "loaded = sorted(name for name in sys.modules if name.startswith('skillyard.runners') or name == 'tomllib')\n"
+        "print(json.dumps(result.as_dict() | {'loaded': loaded}))\n"
     )
     env = {"PATH": os.environ["PATH"], "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}
     done = subprocess.run(
@@ -159,6 +160,15 @@ def test_a_requirements_file_that_says_where_from_is_refused_by_run_and_env(
 
     assert built.data["type"] == ran["data"]["type"] == "InvalidCommand"
     assert "requirements.txt, line 2" in str(built.data["msg"])
+
+
+def test_a_script_without_packages_pays_nothing_for_those_with(write_skill: WriteSkill, places: Places) -> None:
+    write_skill("plain", SKILL, {"x.py": "print('hello')\n"})
+
+    ran = run_script(places, "plain", "x.py")
+
+    assert ran["data"]["content"] == "hello"
+    assert not {"tomllib", "skillyard.runners.specifiers", "skillyard.runners.environments"} & set(ran["loaded"])
 
 
 def test_inside_an_agent_nothing_is_granted(

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.core.errors import EnvironmentFailed, InvalidArgs, PythonMissing
+from skillyard.core.errors import EnvironmentFailed, InvalidArgs, PythonMissing, SandboxUnavailable
 from skillyard.core.phrases import Lang
 from skillyard.runners.environments import build, choose_python, find, home_of, list_built, remove
 from skillyard.runners.indexes import find_indexes
 from skillyard.runners.interpreters import full_version_of, version_of
 from skillyard.runners.requirements import Requirements
-from skillyard.sandbox.launch import Sandbox, open_sandbox
+from skillyard.sandbox.landlock import ABI_SCOPES
+from skillyard.sandbox.launch import Layers, Sandbox, open_sandbox
 from tests.wheels import CEILING_SECONDS, Index, make_sdist, make_wheel, open_index
 
 UV = shutil.which("uv")
@@ -108,6 +109,28 @@ def test_a_package_without_a_wheel_is_refused_and_nothing_of_it_is_run(
     assert "wheel" in error.hint(Lang.EN)
     assert find(needs("source"), own_home) is None
     assert not (home_of(own_home) / needs("source").digest).exists()
+
+
+def test_without_namespaces_it_is_built_all_the_same(wheels: Path, own_home: Path) -> None:
+    make_wheel(wheels, "greet", {"greet.py": ""})
+    settings = {**PIP_ONLY, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+    with open_sandbox() as probing:
+        layers = getattr(probing, "layers", Layers())
+    if layers.landlock < ABI_SCOPES or not layers.seccomp:
+        pytest.skip("this kernel's Landlock is too old to do without namespaces")
+
+    with open_sandbox(Layers(landlock=layers.landlock, seccomp=True)) as sandbox:
+        python = build(needs("greet"), own_home, sandbox, env=settings)
+
+    assert asked(python, "import greet; print(1)") == "1"
+    assert list_built(own_home)[0].sandbox == "landlock+seccomp"
+
+
+def test_without_a_sandbox_nothing_is_installed(own_home: Path) -> None:
+    with open_sandbox(Layers()) as sandbox, pytest.raises(SandboxUnavailable):
+        build(needs("greet"), own_home, sandbox, env=PIP_ONLY)
+
+    assert [path.suffix for path in home_of(own_home).iterdir()] == [".lock"]
 
 
 def test_an_environment_whose_python_is_gone_does_not_count(own_home: Path) -> None:
