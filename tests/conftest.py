@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from skillyard.kernel.assembly import Yard
@@ -15,6 +16,13 @@ from skillyard.kernel.places import Places
 os.environ["SKILLYARD_HOME"] = "/dev/null/no-home-in-tests"
 os.environ["HOME"] = "/dev/null/no-home-in-tests"
 os.environ.pop("SKILLYARD_LANG", None)
+
+
+# Machines are noisy: a property is true or false, never late.
+hypothesis.settings.register_profile(
+    "skillyard", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("skillyard")
 
 
 @pytest.fixture
@@ -32,8 +40,9 @@ def project(places: Places) -> Path:
 
 
 @pytest.fixture
-def yard(places: Places) -> Yard:
-    return Yard(places)
+def yard(places: Places) -> Iterator[Yard]:
+    with Yard(places) as opened:
+        yield opened
 
 
 WriteSkill = Callable[..., Path]

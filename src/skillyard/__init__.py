@@ -11,15 +11,17 @@ if TYPE_CHECKING:
     from skillyard.core.result import Result as Result
     from skillyard.kernel.assembly import run as run
     from skillyard.kernel.task import Kernel as Kernel
+    from skillyard.kernel.task import execute_skill as execute_skill
 
 _HOMES = {
     "Kernel": "skillyard.kernel.task",
     "Request": "skillyard.core.request",
     "Result": "skillyard.core.result",
+    "execute_skill": "skillyard.kernel.task",
     "run": "skillyard.kernel.assembly",
 }
 
-__all__ = ["Kernel", "Request", "Result", "__version__", "run"]
+__all__ = ["Kernel", "Request", "Result", "__version__", "execute_skill", "run"]
 
 
 def __getattr__(name: str) -> object:

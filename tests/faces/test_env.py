@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -194,17 +195,14 @@ def test_a_skill_without_packages_and_one_that_is_not_there_are_said_so(
     assert answer(skillyard("env", "remove", "--json")).data["type"] == "InvalidArgs"
 
 
-@pytest.mark.parametrize(("said", "code"), [("y\n", 0), ("\n", 1)])
-def test_on_a_terminal_the_packages_are_shown_and_only_a_clear_yes_builds(
-    said: str, code: int, write_skill: WriteSkill, settings: dict[str, str], places: Places
-) -> None:
-    write_skill("report", SKILL, {"scripts/say.py": SCRIPT})
-    env = {"HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home), "LANG": "C.UTF-8", **settings}
+def on_terminal(places: Places, settings: dict[str, str], said: str, *words: str) -> tuple[int, str, str]:
+    """The command with a person at the terminal: how it ended, what it printed, what the person saw."""
+    home = {"HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home), "LANG": "C.UTF-8"}
     terminal, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "skillyard", "env", "./.claude/skills/report:scripts/say.py", "--json"],
+        [sys.executable, "-m", "skillyard", *words],
         cwd=places.project,
-        env={**env, "PATH": os.environ["PATH"]},
+        env={**home, **settings, "PATH": os.environ["PATH"]},
         stdin=theirs,
         stdout=subprocess.PIPE,
         stderr=theirs,
@@ -212,11 +210,33 @@ def test_on_a_terminal_the_packages_are_shown_and_only_a_clear_yes_builds(
     ) as process:
         os.write(terminal, said.encode())
         printed, _ = process.communicate(timeout=CEILING_SECONDS)
+        seen = os.read(terminal, 4096).decode() if select.select([terminal], [], [], 0)[0] else ""
         os.close(theirs)
-        seen = os.read(terminal, 4096).decode()
         os.close(terminal)
+    return process.returncode, printed, seen
 
-    assert "@report needs words>=1." in seen
-    assert "Build an environment for it? [y/N]" in seen
-    assert process.returncode == code
+
+@pytest.mark.parametrize(("said", "code"), [("y\n", 0), ("\n", 1)])
+def test_on_a_terminal_the_packages_are_shown_and_only_a_clear_yes_builds(
+    said: str, code: int, write_skill: WriteSkill, settings: dict[str, str], places: Places
+) -> None:
+    write_skill("report", SKILL, {"scripts/say.py": SCRIPT})
+    target = "./.claude/skills/report:scripts/say.py"
+
+    ended, printed, seen = on_terminal(places, settings, said, "env", target, "--json")
+
+    assert "@report needs words>=1. Build an environment for it? [y/N]" in seen
+    assert ended == code
     assert from_json(printed).ok is (code == 0)
+
+
+def test_a_run_on_a_terminal_asks_once_builds_and_runs(
+    write_skill: WriteSkill, settings: dict[str, str], places: Places
+) -> None:
+    write_skill("report", SKILL, {"scripts/say.py": SCRIPT})
+
+    ended, printed, seen = on_terminal(places, settings, "y\n", "run", "--json", "@report:scripts/say.py", "世界")
+
+    assert seen.count("Build an environment for it?") == 1
+    assert (ended, from_json(printed).data["content"]) == (0, "一二三 世界")
+    assert on_terminal(places, settings, "", "run", "--json", "@report:scripts/say.py")[0] == 0

@@ -11,6 +11,8 @@ from skillyard.core.values import Json
 
 AGENT_FILE = "agent.yaml"
 MAX_BYTES = 1_000_000
+#: Where a role's skill keeps the uuid of its agent, for S3's context.
+AGENT_ID = "agent_id"
 
 
 class Role(NamedTuple):
@@ -40,7 +42,9 @@ def parse_role(content: bytes, path: Path) -> Role:
     declared = block.fields.get("skills") or []
     if not isinstance(declared, list):
         return _unusable(path, "`skills` must be a list")
-    readings = [_read_entry(item, path) for item in declared]
+    about = block.fields.get("metadata")
+    uuid = str(about.get("uuid") or "") if isinstance(about, Mapping) else ""
+    readings = [_read_entry(item, path, uuid) for item in declared]
     return Role(
         name=path.parent.name,
         path=path,
@@ -49,7 +53,7 @@ def parse_role(content: bytes, path: Path) -> Role:
     )
 
 
-def _read_entry(item: Json, path: Path) -> Skill | Finding:
+def _read_entry(item: Json, path: Path, uuid: str) -> Skill | Finding:
     name, entry = (item.get("name"), item.get("entry")) if isinstance(item, Mapping) else (None, None)
     if not isinstance(item, Mapping) or not isinstance(name, str):
         return _finding("skill-entry-invalid", "each of `skills` needs a name and an entry")
@@ -65,7 +69,7 @@ def _read_entry(item: Json, path: Path) -> Skill | Finding:
         actions=_texts(item.get("actions")),
         timeout_seconds=float(timeout) if isinstance(timeout, int | float) else None,
         role=path.parent.name,
-        fields=dict(item),
+        fields={**item, AGENT_ID: uuid},
     )
 
 

@@ -79,6 +79,9 @@ class Catalog:
             raise MetadataMissing(f"{entry.file}: {reason}")
         return skill
 
+    def knows(self, name: str) -> bool:
+        return bool(self.candidates(name))
+
     def nearest(self, name: str) -> tuple[str, ...]:
         from difflib import get_close_matches  # noqa: PLC0415  (only a name that nobody has needs it)
 

@@ -1,8 +1,11 @@
 """What a skill's folder holds, as one hash: a grant is for exactly these bytes."""
 
-import hashlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import hashlib
 
 #: More than this is no skill; the hash then covers what was read and says so by being different each time.
 MAX_FILES = 20_000
@@ -11,6 +14,8 @@ _IGNORED = frozenset({"__pycache__", ".git", ".DS_Store"})
 
 def fingerprint(folder: Path) -> str:
     """A digest over every path, link and byte below the folder; any change changes it."""
+    import hashlib  # noqa: PLC0415  (most runs have no grant to check)
+
     digest = hashlib.blake2b(digest_size=20)
     for count, path in enumerate(_files(folder)):
         if count > MAX_FILES:
@@ -34,6 +39,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _content(path: Path) -> bytes:
+    import hashlib  # noqa: PLC0415
+
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=20)).digest()
 

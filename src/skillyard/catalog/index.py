@@ -57,6 +57,10 @@ class Entry(NamedTuple):
     #: False for a folder whose SKILL.md could not be read as one.
     usable: bool
 
+    @property
+    def folder(self) -> Path:
+        return Path(self.file).parent
+
 
 class Source(NamedTuple):
     """The file that a row was read from, as it was then."""

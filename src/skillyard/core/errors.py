@@ -46,7 +46,9 @@ class SkillError(Exception):
         super().__init__(msg)
         self.msg = msg
         self.details: Mapping[str, Json] = details or {}
-        self.words = words
+        self.words: Mapping[str, object] = words
+        #: What the one who knows more than the class adds to the hint.
+        self.also_advises: Text | None = None
 
     def __init_subclass__(cls) -> None:
         if "type" not in cls.__dict__:
@@ -56,7 +58,8 @@ class SkillError(Exception):
         return f"{self.type}: {self.says.fill(lang, **self.words)}"
 
     def hint(self, lang: Lang) -> str:
-        return self.advises.fill(lang, **self.words)
+        advice = (self.advises, self.also_advises) if self.also_advises else (self.advises,)
+        return "; ".join(text.fill(lang, **self.words) for text in advice)
 
     def data(self) -> dict[str, Json]:
         return {"type": self.type, "msg": self.msg, "recoverable": self.recoverable, **self.details}

@@ -1,5 +1,6 @@
 """What we say to people, in Chinese and in English. The Chinese summaries are the seeds', to the letter."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -11,6 +12,12 @@ class Lang(StrEnum):
     @classmethod
     def of_locale(cls, locale: str) -> "Lang":
         return cls.ZH if locale.lower().startswith("zh") else cls.EN
+
+    @classmethod
+    def choose(cls, asked: str | None, env: Mapping[str, str]) -> "Lang":
+        """What was asked for, SKILLYARD_LANG, else the locale."""
+        names = (asked, *(env.get(name) for name in ("SKILLYARD_LANG", "LC_ALL", "LC_MESSAGES", "LANG")))
+        return cls.of_locale(next(filter(None, names), ""))
 
 
 class Text(NamedTuple):

@@ -1,20 +1,14 @@
 """The one module that renders: results, tables and progress, for people and for programs."""
 
-import os
 import sys
 import time
 import unicodedata
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple, Self, TextIO, TypeAlias
 
 from skillyard.core.phrases import Lang
-from skillyard.core.result import Result, as_size
-from skillyard.core.values import Json
+from skillyard.core.result import Result
 
-_INLINE_CHARACTERS = 2000
-_INLINE_LINES = 100
-_FIRST_LINES = 5
 _TELL_SECONDS = 0.2
 
 
@@ -43,14 +37,6 @@ class Lines(NamedTuple):
 
 
 Page: TypeAlias = Table | Lines
-
-
-def choose_lang(asked: str | None, env: Mapping[str, str] = os.environ) -> Lang:
-    """--lang, SKILLYARD_LANG, else the locale."""
-    named = asked or env.get("SKILLYARD_LANG")
-    if named:
-        return Lang.of_locale(named)
-    return Lang.of_locale(env.get("LC_ALL") or env.get("LC_MESSAGES") or env.get("LANG") or "")
 
 
 def show(result: Result, style: Style, out: TextIO, page: Page | None = None) -> None:
@@ -128,32 +114,6 @@ def cell_width(text: str) -> int:
 def _one_line(text: str) -> str:
     """Nothing that a skill's text holds can move the cursor or fake a row."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
-
-
-def pass_through(result: Result, root: Path) -> Result:
-    """S0 §2.3: long texts go to a file below mybox/workspace/, their path and first lines stand in their place."""
-    if result.data.get("type") == "prompt":
-        return result
-    data = {key: _inline_or_file(key, value, result, root) for key, value in result.data.items()}
-    return result._replace(data=data)
-
-
-def _inline_or_file(key: str, value: Json, result: Result, root: Path) -> Json:
-    if not isinstance(value, str):
-        return value
-    is_text = key in {"content", "text", "article"} and len(value) > _INLINE_CHARACTERS
-    is_code = key in {"code", "script"} and value.count("\n") >= _INLINE_LINES
-    if not (is_text or is_code):
-        return value
-    run = str(result.meta.get("run") or result.meta.get("ts", "")).replace(":", "")[:32]
-    path = root / "mybox" / "workspace" / f"{key}-{run}.txt"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(value, "utf-8")
-    return {
-        "path": path.relative_to(root).as_posix(),
-        "size": as_size(len(value.encode())),
-        "first_lines": "\n".join(value[:_INLINE_CHARACTERS].splitlines()[:_FIRST_LINES]),
-    }
 
 
 def _write(stream: TextIO, text: str) -> None:

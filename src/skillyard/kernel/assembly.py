@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from skillyard.catalog.catalog import Catalog
     from skillyard.core.request import Request
     from skillyard.core.result import Result
+    from skillyard.kernel.settings import Settings
     from skillyard.runtime.pipeline import Runtime
     from skillyard.sandbox.launch import Sandbox
     from skillyard.store.grants import Grants
     from skillyard.store.logs import Logs
-    from skillyard.store.runs import Runs
+    from skillyard.store.runs import Run, Runs
 
 
 class Yard:
@@ -39,6 +40,7 @@ class Yard:
         """Give back what was opened, and only that."""
         opened = vars(self)
         if "sandbox" in opened:
+            self._remember_machine()
             getattr(self.sandbox, "close", lambda: None)()
         if "_database" in opened:
             self._database.close()
@@ -57,8 +59,15 @@ class Yard:
         from skillyard.catalog.index import Index
         from skillyard.catalog.roots import list_roots
 
-        roots = list_roots(self.places.project, self.places.user_home, self.places.own_home)
+        more = (*self._trusted_roots(), *self.settings.roots)
+        roots = list_roots(self.places.project, self.places.user_home, self.places.own_home, more)
         return Catalog(roots=roots, index=Index(self.places.index_file), uses=self._uses)
+
+    @cached_property
+    def settings(self) -> "Settings":
+        from skillyard.kernel.settings import read_settings
+
+        return read_settings(self.places.own_home, self.places.user_home)
 
     @cached_property
     def runs(self) -> "Runs":
@@ -80,9 +89,10 @@ class Yard:
 
     @cached_property
     def sandbox(self) -> "Sandbox":
+        from skillyard.kernel.machine import remembered_layers
         from skillyard.sandbox.launch import make_sandbox
 
-        return make_sandbox()
+        return make_sandbox(assumed=remembered_layers(self.places.own_home))
 
     @cached_property
     def runtime(self) -> "Runtime":
@@ -92,12 +102,53 @@ class Yard:
         return Runtime(
             catalog=self.catalog,
             sandbox=self.sandbox,
-            recorder=Recorder(self.runs, self.logs),
+            recorder=Recorder(self.runs, self.logs, self.settings.keep_runs, self.settings.keep_days),
             grants=self.grants,
             root=self.root,
             own_home=self.places.own_home,
             new_id=new_run_id,
         )
+
+    def list_runs(self, limit: int) -> "tuple[Run, ...]":
+        self._close_abandoned(limit)
+        return self.runs.list(limit)
+
+    def find_run(self, run_id: str) -> "Run | None":
+        run = self.runs.find(run_id)
+        return self._closed(run) if run else None
+
+    def _close_abandoned(self, limit: int) -> None:
+        for run in self.runs.list(limit):
+            self._closed(run)
+
+    def _closed(self, run: "Run") -> "Run":
+        """A run that nobody holds any more has lost its runtime: it gets its end now."""
+        from skillyard.store.runs import RUNNING
+
+        if run.state != RUNNING or self.logs.is_held(run.id):
+            return run
+        told = {"state": "error", "summary": "RuntimeFailed: the runtime ended before the run did"}
+        self.runs.close_abandoned(run.id, "error", told)
+        return self.runs.find(run.id) or run
+
+    def _trusted_roots(self) -> "tuple[Path, ...]":
+        """Folders that the project's own file adds, where a person trusted it."""
+        project = self.places.project
+        if project is None or not (project / "skillyard.toml").is_file():
+            return ()
+        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.settings import project_roots
+
+        roots = project_roots(project)
+        return roots if roots and is_trusted(self.grants, project) else ()
+
+    def _remember_machine(self) -> None:
+        """Only what this process looked up itself is new."""
+        layers = getattr(self.sandbox, "layers", None) if getattr(self.sandbox, "probed", False) else None
+        if layers is not None:
+            from skillyard.kernel.machine import remember_layers
+
+            remember_layers(self.places.own_home, layers)
 
     @cached_property
     def _database(self) -> "sqlite3.Connection":

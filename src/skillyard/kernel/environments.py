@@ -1,7 +1,4 @@
-"""Builds the environments of a skill once a person said yes: stores the grant, then installs.
-
-Only a person grants. Inside an agent (where the depth counter is set) nothing is granted at all.
-"""
+"""Builds the environments of a skill once a person said yes: stores the grant, then installs."""
 
 import os
 import time
@@ -9,18 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint
-from skillyard.core.errors import NotGranted, PermissionDenied, ScriptNotFound
+from skillyard.core.errors import NotGranted, ScriptNotFound
 from skillyard.core.request import Request
 from skillyard.core.skill import Skill
 from skillyard.kernel.assembly import Yard
+from skillyard.kernel.consent import refuse_inside_agents
 from skillyard.runners.environments import Environment, build, find, list_built
 from skillyard.runners.requirements import Requirements, find_requirements, list_requirements
 from skillyard.runtime.packages import packages_not_granted
 from skillyard.runtime.permit import PACKAGES
 from skillyard.store.grants import Grant
-
-#: Set in whatever an agent of ours starts; counts how deep we are.
-DEPTH = "SKILLYARD_DEPTH"
 
 
 class Wanted(NamedTuple):
@@ -65,11 +60,6 @@ def wanted_packages(yard: Yard, request: Request, *, every: bool = False) -> Wan
         granted=PACKAGES in yard.grants.of(str(skill.folder), mark),
         built=all(find(each, yard.places.own_home) for each in needs),
     )
-
-
-def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:
-    if env.get(DEPTH):
-        raise PermissionDenied("an agent cannot grant anything: a person must do it, outside")
 
 
 def build_environments(

@@ -1,14 +1,12 @@
 """Command skills: the `command` of SKILL.md, filled in and started without a shell."""
 
-import time
-
 from skillyard.core.errors import InvalidCommand
 from skillyard.core.phrases import RAN, RAN_TO
 from skillyard.core.request import Call, Outcome
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program, interpreter_of
 from skillyard.runners.printed import as_printed
-from skillyard.runners.program import check_exit, environment, written
+from skillyard.runners.program import Snapshot, check_exit, environment, snapshot, written
 from skillyard.runners.template import SLOT, fill, split
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 
@@ -28,16 +26,16 @@ def plan(call: Call) -> Launch:
 
 def run(call: Call, sandbox: Sandbox) -> Outcome:
     launch = plan(call)
-    started_ns = time.time_ns() - 20_000_000  # a file's stamp may be a tick of the clock behind
+    before = snapshot(call)
     ended = sandbox(launch)
     check_exit(call, ended)
-    return outcome(call, ended, started_ns)
+    return outcome(call, ended, before)
 
 
-def outcome(call: Call, ended: Exit, started_ns: int) -> Outcome:
+def outcome(call: Call, ended: Exit, before: Snapshot) -> Outcome:
     """What it printed and wrote, as data."""
     printed, envelope = as_printed(ended.stdout)
-    data: dict[str, Json] = {"skill": call.asked_as, **written(call, started_ns), **printed}
+    data: dict[str, Json] = {"skill": call.asked_as, **written(call, before), **printed}
     label = call.skill.title or call.asked_as
     if envelope is not None:
         return Outcome(data=data, summary=envelope.summary, state=envelope.state)

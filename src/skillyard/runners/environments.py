@@ -40,6 +40,8 @@ _DECORATION = str.maketrans("×╰─▶├│", "      ")
 _SHELL = 'TMPDIR="$1" && export TMPDIR && shift && exec "$@" >&2'
 #: Since 22.3 it can work on another environment than its own.
 _HAS_PIP = "import pip; raise SystemExit(tuple(map(int, pip.__version__.split('.')[:2])) < (22, 3))"
+#: pip tells the index which system asks, and fails where such a file exists and cannot be read.
+_NAMED = ("/etc/debian_version", "/etc/lsb-release")
 
 Progress = Callable[[str], None]
 
@@ -178,7 +180,7 @@ class _Builder:
 
     def _do(self, python: str, argv: tuple[str, ...], *, network: bool = True, strict: bool = True) -> Exit:
         lines = _Lines(self._progress)
-        read = [*interpreter_paths(Path(python)), *self._indexes.files]
+        read = [*interpreter_paths(Path(python)), *self._indexes.files, *(Path(name).resolve() for name in _NAMED)]
         if self._indexes.uv:
             read.append(Path(self._indexes.uv))
         launch = Launch(

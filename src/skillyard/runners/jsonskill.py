@@ -14,11 +14,11 @@ from skillyard.core.errors import (
 )
 from skillyard.core.phrases import RAN
 from skillyard.core.request import Call, Outcome
-from skillyard.core.result import as_size, meaningful
+from skillyard.core.result import as_size
 from skillyard.runners.interpreters import interpreter_of
 from skillyard.runners.program import environment
 from skillyard.runners.responses import Response, read_response
-from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.sandbox.launch import OUTPUT_BYTES, Launch, Sandbox
 
 
 def plan(call: Call) -> Launch:
@@ -40,22 +40,18 @@ def plan(call: Call) -> Launch:
 
 def respond(call: Call, sandbox: Sandbox) -> Response:
     """S3's response itself, for `execute_skill`."""
-    return _read(call, sandbox(plan(call)))
-
-
-def run(call: Call, sandbox: Sandbox) -> Outcome:
     ended = sandbox(plan(call))
-    response = _read(call, ended)
-    if not response.success:
-        raise _failure(call, ended, response)
-    return as_outcome(call, response)
-
-
-def _read(call: Call, ended: Exit) -> Response:
     return read_response(ended, call.action, call.limit_seconds, strict=call.strict)
 
 
+def run(call: Call, sandbox: Sandbox) -> Outcome:
+    return as_outcome(call, respond(call, sandbox))
+
+
 def as_outcome(call: Call, response: Response) -> Outcome:
+    """A success as data; a failure as the error that it stands for."""
+    if not response.success:
+        raise _failure(call, response)
     fields = response.fields
     data, message = fields.get("data"), fields.get("message")
     known = data if isinstance(data, Mapping) else {"content": data}
@@ -73,18 +69,18 @@ def as_outcome(call: Call, response: Response) -> Outcome:
     )
 
 
-def _failure(call: Call, ended: Exit, response: Response) -> SkillError:
+def _failure(call: Call, response: Response) -> SkillError:
     """The nine codes of S3, as our own error types."""
     error = response.fields["error"]
     fields = error if isinstance(error, Mapping) else {"message": str(error)}
     code, message = str(fields.get("code") or "INTERNAL_ERROR"), str(fields.get("message") or "no message")
     details = {"code": code, **{key: value for key, value in fields.items() if key not in {"code", "message"}}}
-    if ended.overflowed:
-        limit = as_size(len(ended.stdout))
-        return OutputTooLarge(message, details=details, limit=limit, log=f"skillyard runs show {call.run_id}")
+    log = f"skillyard runs show {call.run_id}"
+    if response.overflowed:
+        return OutputTooLarge(message, details=details, limit=as_size(OUTPUT_BYTES), log=log)
     match code:
         case "TIMEOUT":
-            return Timeout(call.asked_as, meaningful(ended.seconds), call.limit_seconds)
+            return Timeout(call.asked_as, response.seconds or call.limit_seconds, call.limit_seconds)
         case "MISSING_PARAM":
             return ParamMissing((), told=message, details=details)
         case "INVALID_PARAM" | "UNKNOWN_ACTION":
@@ -92,4 +88,4 @@ def _failure(call: Call, ended: Exit, response: Response) -> SkillError:
         case "PERMISSION_DENIED":
             return PermissionDenied(message, details=details)
         case _:
-            return RuntimeFailed(message, details=details, log=f"skillyard runs show {call.run_id}")
+            return RuntimeFailed(message, details=details, log=log)

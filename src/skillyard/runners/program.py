@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import TypeAlias
 
 from skillyard.core.errors import InvalidArgs, OutputTooLarge, RuntimeFailed, SkillError, Timeout
 from skillyard.core.request import Call
@@ -65,13 +66,22 @@ def quoted(stderr: bytes) -> str:
     return text if len(text) <= QUOTED_CHARACTERS else "…" + text[1 - QUOTED_CHARACTERS :]
 
 
-def written(call: Call, started_ns: int) -> dict[str, Json]:
+Snapshot: TypeAlias = dict[str, tuple[int, int, int]]
+
+
+def snapshot(call: Call) -> Snapshot:
+    """The files below mybox/ as they are, to see afterwards which one is new; nothing where that is not asked."""
+    return _files(call.root / BOX) if call.output.endswith("/") else {}
+
+
+def written(call: Call, before: Snapshot) -> dict[str, Json]:
     """The file that `{output}` named, else the one new file below mybox/."""
-    if call.output and not call.output.endswith("/"):
+    if not call.output.endswith("/"):
         target = call.root / call.output
         return _told(target, call) if target.is_file() else {}
-    fresh = [path for path in _files(call.root / BOX) if _is_fresh(path, started_ns)]
-    return _told(fresh[0], call) if len(fresh) == 1 else {}
+    after = _files(call.root / BOX)
+    fresh = [path for path, stamp in after.items() if before.get(path) != stamp]
+    return _told(Path(fresh[0]), call) if len(fresh) == 1 else {}
 
 
 def _told(path: Path, call: Call) -> dict[str, Json]:
@@ -79,17 +89,18 @@ def _told(path: Path, call: Call) -> dict[str, Json]:
     return {"output_path": shown, "output_size": as_size(path.stat().st_size)}
 
 
-def _files(folder: Path) -> list[Path]:
-    found: list[Path] = []
-    for parent, _, names in os.walk(folder):
-        found += [Path(parent, name) for name in names]
-        if len(found) > _MOST_FILES:
-            return []
-    return found
-
-
-def _is_fresh(path: Path, started_ns: int) -> bool:
-    try:
-        return path.is_file() and not path.is_symlink() and path.stat().st_ctime_ns >= started_ns
-    except OSError:
-        return False
+def _files(folder: Path) -> Snapshot:
+    """Every plain file with its stamp; none at all where there are too many to be worth it."""
+    found: Snapshot = {}
+    queue = [str(folder)]
+    while queue and len(found) <= _MOST_FILES:
+        try:
+            entries = list(os.scandir(queue.pop()))
+        except OSError:
+            continue
+        queue += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                found[entry.path] = (status.st_mtime_ns, status.st_size, status.st_ino)
+    return found if len(found) <= _MOST_FILES else {}

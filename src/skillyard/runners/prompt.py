@@ -1,9 +1,23 @@
-"""Prompt skills: the whole SKILL.md, handed over; nothing is executed."""
+"""Prompt skills: the whole SKILL.md, handed over; nothing is executed.
+
+With arguments there is also `rendered`: the body with Claude Code's placeholders filled. A `!` line that Claude Code
+would run before it reads the text stays as it is.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 
 from skillyard.core.errors import MetadataMissing
 from skillyard.core.phrases import PROMPT_LOADED
 from skillyard.core.request import Call, Outcome
+from skillyard.core.values import Json
 from skillyard.sandbox.launch import Sandbox
+
+_PLACE = re.compile(
+    r"\$ARGUMENTS\[(?P<index>[0-9]{1,3})\]|\$(?P<all>ARGUMENTS)(?![A-Za-z0-9_])"
+    r"|\$(?P<number>[0-9]{1,3})(?![0-9])|\$\{(?P<own>CLAUDE_SKILL_DIR)\}|\$(?P<name>[A-Za-z_][A-Za-z0-9_-]*)"
+)
 
 
 def plan(call: Call) -> None:
@@ -12,20 +26,56 @@ def plan(call: Call) -> None:
 
 
 def run(call: Call, sandbox: Sandbox) -> Outcome:
+    from skillyard.catalog.manifest import read_skill  # noqa: PLC0415  (only a prompt is read again: no YAML elsewhere)
+
     del sandbox  # a prompt never runs
-    try:
-        content = call.skill.path.read_text("utf-8", "replace")
-    except OSError as error:
-        raise MetadataMissing(f"{call.skill.path}: {error.strerror}") from None
-    return Outcome(
-        data={
-            "skill": call.asked_as,
-            "type": "prompt",
-            "name": call.skill.name,
-            "description": call.skill.description,
-            "content": content,
-            "executable": False,
-        },
-        says=PROMPT_LOADED,
-        words={"skill": call.asked_as},
-    )
+    reading = read_skill(call.skill.path)
+    if reading.skill is None:
+        reason = reading.findings[0].message if reading.findings else "it cannot be read"
+        raise MetadataMissing(f"{call.skill.path}: {reason}")
+    data: dict[str, Json] = {
+        "skill": call.asked_as,
+        "type": "prompt",
+        "name": call.skill.name,
+        "description": call.skill.description,
+        "content": reading.text,
+        "executable": False,
+    }
+    if call.args:
+        data["rendered"] = render(reading.body, call.args, _names(call.skill.fields), str(call.skill.folder))
+    return Outcome(data=data, says=PROMPT_LOADED, words={"skill": call.asked_as})
+
+
+def render(body: str, words: Sequence[str], names: Sequence[str], folder: str) -> str:
+    """Claude Code's rules: `$ARGUMENTS` is everything, `$0` the first word, `$name` the word in its place.
+
+    A place without a word stays as it is; a text without any place gets the arguments at its end.
+    """
+    everything = shlex.join(words) if any(word.split() != [word] for word in words) else " ".join(words)
+    named = dict(zip(names, words, strict=False))
+    placed = False
+
+    def fill(found: re.Match[str]) -> str:
+        nonlocal placed
+        if found["own"]:
+            return folder
+        if found["name"]:
+            value = named.get(found["name"])
+        elif found["all"]:
+            value = everything
+        else:
+            index = int(found["index"] or found["number"])
+            value = words[index] if index < len(words) else None
+        placed = placed or value is not None
+        return found[0] if value is None else value
+
+    rendered = _PLACE.sub(fill, body)
+    return rendered if placed else f"{rendered.rstrip()}\n\nARGUMENTS: {everything}\n"
+
+
+def _names(fields: Mapping[str, Json]) -> list[str]:
+    """The frontmatter's `arguments`: names in the order of the words, as a list or with spaces between."""
+    declared = fields.get("arguments")
+    if isinstance(declared, str):
+        return declared.split()
+    return [str(name) for name in declared] if isinstance(declared, list) else []

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from skillyard.core.result import as_size
+from skillyard.core.errors import SkillError
+from skillyard.core.result import as_size, meaningful
 from skillyard.core.values import Json, check_value
 from skillyard.runners.program import quoted
 from skillyard.sandbox.launch import Exit
@@ -17,6 +18,8 @@ class Response(NamedTuple):
 
     fields: Mapping[str, Json]
     normalised: tuple[str, ...] = ()
+    seconds: float = 0.0
+    overflowed: bool = False
 
     @property
     def success(self) -> bool:
@@ -25,6 +28,11 @@ class Response(NamedTuple):
 
 def read_response(ended: Exit, action: str | None, limit_seconds: float, *, strict: bool) -> Response:
     """Always a response: the skill's, or ours that says what went wrong."""
+    response = _read(ended, action, limit_seconds, strict=strict)
+    return response._replace(seconds=meaningful(ended.seconds), overflowed=ended.overflowed)
+
+
+def _read(ended: Exit, action: str | None, limit_seconds: float, *, strict: bool) -> Response:
     if ended.timed_out:
         return failed(action, "TIMEOUT", f"no response within {limit_seconds:g} s")
     if ended.overflowed:
@@ -46,6 +54,23 @@ def failed(action: str | None, code: str, message: str, details: Mapping[str, Js
     if details:
         error["details"] = details
     return Response({"success": False, "action": action, "error": error})
+
+
+_CODES: Mapping[str, str] = {
+    "ParamMissing": "MISSING_PARAM",
+    "InvalidParam": "INVALID_PARAM",
+    "Timeout": "TIMEOUT",
+    "PermissionDenied": "PERMISSION_DENIED",
+    "NotGranted": "PERMISSION_DENIED",
+    "SkillNotFound": "DATA_NOT_FOUND",
+}
+
+
+def as_response(error: SkillError, action: str | None) -> Response:
+    """One of our own errors, for a caller that speaks S3."""
+    details = {key: value for key, value in error.details.items() if key != "code"}
+    code = error.details.get("code") or _CODES.get(error.type, INTERNAL)
+    return failed(action, str(code), error.msg, {"type": error.type, **details})
 
 
 def _parse(stdout: bytes) -> dict[str, Json] | str:

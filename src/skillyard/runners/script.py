@@ -1,12 +1,10 @@
 """Bundled scripts: any program that a skill ships, started by its interpreter with the words as they came."""
 
-import time
-
 from skillyard.core.errors import PermissionDenied, ScriptNotFound
 from skillyard.core.request import Call, Outcome
 from skillyard.runners.command import outcome
 from skillyard.runners.interpreters import interpreter_of
-from skillyard.runners.program import check_exit, environment
+from skillyard.runners.program import check_exit, environment, snapshot
 from skillyard.sandbox.launch import Launch, Sandbox
 
 
@@ -28,10 +26,10 @@ def plan(call: Call) -> Launch:
 
 def run(call: Call, sandbox: Sandbox) -> Outcome:
     launch = plan(call)
-    started_ns = time.time_ns() - 20_000_000  # a file's stamp may be a tick of the clock behind
+    before = snapshot(call)
     ended = sandbox(launch)
     check_exit(call, ended)
-    return outcome(call, ended, started_ns)
+    return outcome(call, ended, before)
 
 
 def _offered(call: Call) -> list[str]:

@@ -63,7 +63,7 @@ def _filled(words: tuple[str, ...], values: Mapping[str, str], options: frozense
     for position, word in enumerate(words):
         names = SLOT.findall(word)
         following = words[position + 1 : position + 2]
-        if _is_flag(word) and following and _is_empty(following[0], values):
+        if _is_flag(word) and following and not following[0].startswith("-") and _is_empty(following[0], values):
             continue
         if names and _is_empty(word, values):
             continue

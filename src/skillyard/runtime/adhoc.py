@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from skillyard.catalog.discover import SKILL_FILE
-from skillyard.catalog.manifest import read_skill
 from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.kinds import Kind
 from skillyard.core.skill import Skill
@@ -20,6 +19,8 @@ def read_adhoc(name: str, where: Path) -> Skill | None:
     if not file.is_file():
         # Scripts can be run from any folder; there is just nothing else to say about it.
         return Skill(name=folder.name, path=file, kind=Kind.PROMPT)
+    from skillyard.catalog.manifest import read_skill  # noqa: PLC0415  (YAML, for this one case)
+
     reading = read_skill(file)
     if reading.skill is None:
         raise MetadataMissing(f"{file}: {reading.findings[0].message if reading.findings else 'unreadable'}")

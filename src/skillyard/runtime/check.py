@@ -1,5 +1,6 @@
 """Request → Call: binds what was asked to what the skill takes, and refuses the rest."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,12 +38,18 @@ def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
         args=args,
         script=request.script,
         action=action,
-        context={**request.context, "request_id": run_id},
+        context=_context(skill, request, run_id),
         output=output,
         named_paths=(*named, *named_args),
         stdin=request.stdin,
         strict=request.strict,
     )
+
+
+def _context(skill: Skill, request: Request, run_id: str) -> dict[str, Json]:
+    """S3: the run is the request, the role's uuid the agent; a user only where one was given."""
+    agent_id = skill.fields.get("agent_id") if skill.role else None
+    return {**({"agent_id": agent_id} if agent_id else {}), **request.context, "request_id": run_id}
 
 
 def limit_of(skill: Skill, request: Request) -> float:
@@ -174,7 +181,7 @@ def _from_root(path: Path, value: str, typed_in: Path | None, root: Path) -> str
     """As it was written, where the run sees the same file under that name; else from the root, else in full."""
     if typed_in is None or typed_in == root or Path(value).is_absolute():
         return value
-    relative = (typed_in / value).absolute()
+    relative = Path(os.path.normpath(typed_in / value))
     return str(relative.relative_to(root)) if relative.is_relative_to(root) else str(path)
 
 

@@ -3,7 +3,6 @@
 A run never installs anything: it takes an environment that was built, or it says which command builds it.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +34,7 @@ class Equipment(NamedTuple):
             return launch
         programs = self.python.parent
         own = {"VIRTUAL_ENV": str(programs.parent), "PATH": f"{programs}:{launch.env.get('PATH', '')}".rstrip(":")}
-        return replace(launch, argv=(str(self.python), *launch.argv[1:]), env={**launch.env, **own})
+        return launch._replace(argv=(str(self.python), *launch.argv[1:]), env={**launch.env, **own})
 
     def around(self, sandbox: Sandbox) -> Sandbox:
         def launch_it(launch: Launch) -> Exit:

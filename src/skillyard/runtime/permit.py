@@ -27,6 +27,8 @@ class Permit(NamedTuple):
     policy: Policy
     variables: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    #: Outputs outside mybox/: a file must be there before it can be opened to the run alone.
+    outputs: tuple[Path, ...] = ()
 
 
 def is_capability(text: str) -> bool:
@@ -40,12 +42,14 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
     read += [Path(argument).resolve() for argument in _arguments(granted, READ)]
     write = [root / BOX]
     missing: list[str] = []
+    made: list[Path] = []
     if READ_PROJECT in granted:
         read.append(root)
     if target := _output_elsewhere(call, root):
         capability = f"{WRITE}:{call.output}"
         if capability in granted:
             write.append(target)
+            made.append(target)
         else:
             missing.append(capability)
     policy = Policy(
@@ -54,13 +58,28 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
         hide=(own_home.resolve(),),
         network=NETWORK in granted,
     )
-    return Permit(policy, tuple(_arguments(granted, ENV)), tuple(missing))
+    return Permit(policy, tuple(_arguments(granted, ENV)), tuple(missing), tuple(made))
 
 
 def make_box(root: Path) -> None:
     """The folders that every run may write."""
     for folder in ("output", "workspace", "temp"):
         (root / BOX / folder).mkdir(parents=True, exist_ok=True)
+
+
+def make_outputs(outputs: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Those that were not there; empty ones are taken away again after the run."""
+    fresh = tuple(path for path in outputs if not path.exists())
+    for path in fresh:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return fresh
+
+
+def remove_empty(outputs: tuple[Path, ...]) -> None:
+    for path in outputs:
+        if path.is_file() and path.stat().st_size == 0:
+            path.unlink()
 
 
 def demand(call: Call, found: Permit) -> None:

@@ -6,28 +6,33 @@ The only place where errors become results. Bugs still raise.
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.fingerprint import fingerprint
-from skillyard.core.errors import ParamMissing, PermissionDenied, RuntimeFailed, SkillError
+from skillyard.core.errors import InvalidArgs, ParamMissing, PermissionDenied, RuntimeFailed, SkillError
 from skillyard.core.phrases import PLANNED
-from skillyard.core.request import Call, Request
+from skillyard.core.request import Call, Outcome, Request
 from skillyard.core.result import Result, error_result, make_meta, pending_result
 from skillyard.core.skill import Kind, Skill
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.runners.runner import plan_of, runner_of
+from skillyard.runners import jsonskill
+from skillyard.runners.responses import Response, as_response
+from skillyard.runners.runner import Runner, plan_of, runner_of
 from skillyard.runtime.adhoc import read_adhoc
 from skillyard.runtime.check import check
+from skillyard.runtime.narrow import HINT, seems_to_need
 from skillyard.runtime.packages import Equipment, demand_packages, equip
-from skillyard.runtime.permit import Permit, demand, make_box, permit
+from skillyard.runtime.permit import Permit, demand, make_box, make_outputs, permit, remove_empty
 from skillyard.runtime.record import Record, Recorder
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.store.grants import Grants
+
+#: Called with each piece of stderr as it comes.
+OnProgress: TypeAlias = Callable[[bytes], None] | None
 
 
 class Runtime(NamedTuple):
@@ -42,7 +47,7 @@ class Runtime(NamedTuple):
     new_id: Callable[[], str]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
-    def run(self, request: Request, on_progress: Callable[[bytes], None] | None = None) -> Result:
+    def run(self, request: Request, on_progress: OnProgress = None) -> Result:
         """Run one skill. Expected failures come back as results; bugs still raise."""
         started, moment = time.monotonic(), self.now()
         run_id = self.new_id()
@@ -53,22 +58,67 @@ class Runtime(NamedTuple):
             if skill.kind is Kind.PROMPT and not call.script:
                 outcome = runner_of(call)(call, self.sandbox)
             else:
-                granted = self.granted(skill)
-                equipment = equip(skill, call.script, granted, self.own_home)
-                found = self.permit(call, equipment, granted)
-                demand(call, found)
-                demand_packages(call, equipment)
-                make_box(self.root)
-                facts["run"] = run_id
-                with self.recorder.recording(request, call, moment) as record:
-                    guarded = _guarded(self.sandbox, found if request.sandboxed else None, record, on_progress)
-                    outcome = record.keep(runner_of(call), call, equipment.around(guarded))
-                facts["sandbox"] = record.sandbox
+                outcome = self._start(request, call, moment, runner_of(call), facts, on_progress)
             seconds = time.monotonic() - started
             return outcome.as_result(request.agent, request.lang, seconds, moment, **facts)
         except SkillError as error:
             meta = make_meta(request.agent, time.monotonic() - started, moment, **facts)
             return _told(error, request, meta)
+
+    def respond(self, request: Request, on_progress: OnProgress = None) -> dict[str, Json]:
+        """Run one JSON skill; the answer is S3's own response, whatever happened."""
+        responses: list[Response] = []
+
+        def runner(call: Call, sandbox: Sandbox) -> Outcome:
+            responses.append(jsonskill.respond(call, sandbox))
+            return jsonskill.as_outcome(call, responses[0])
+
+        try:
+            call = check(self.resolve(request), request, self.root, self.new_id())
+            if call.skill.kind is not Kind.JSON:
+                raise InvalidArgs(f"{request.name} is a {call.skill.kind} skill and speaks no JSON")
+            self._start(request, call, self.now(), runner, {}, on_progress)
+        except SkillError as error:
+            if not responses:
+                responses.append(as_response(error, request.action))
+        return dict(responses[0].fields)
+
+    def _start(
+        self,
+        request: Request,
+        call: Call,
+        moment: datetime,
+        runner: Runner,
+        facts: dict[str, Json],
+        on_progress: OnProgress,
+    ) -> Outcome:
+        """What every run that starts a program goes through: permission, the record, the sandbox."""
+        granted = self.granted(call.skill)
+        equipment = equip(call.skill, call.script, granted, self.own_home)
+        found = self.permit(call, equipment, granted)
+        demand(call, found)
+        demand_packages(call, equipment)
+        make_box(self.root)
+        fresh = make_outputs(found.outputs)
+        facts["run"] = call.run_id
+        with self.recorder.recording(request, call, moment) as record:
+            guarded = _guarded(self.sandbox, found if request.sandboxed else None, record, on_progress)
+            try:
+                return record.keep(runner, call, equipment.around(guarded))
+            except RuntimeFailed as error:
+                raise self._with_advice(error, call, found, record.stderr) from None
+            finally:
+                remove_empty(fresh)
+                facts["sandbox"] = record.sandbox
+
+    def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, stderr: str) -> RuntimeFailed:
+        """The same failure, and what it seems to need, where the policy was narrower than that."""
+        needed = seems_to_need(stderr, found.policy, self.root.resolve(), call.skill.folder.resolve())
+        if needed:
+            error.details = {**error.details, "may_need": needed}
+            error.also_advises = HINT
+            error.words = {**error.words, "capability": needed, "name": call.asked_as}
+        return error
 
     def plan(self, request: Request) -> Result:
         """What a run would do, down to the last argument; nothing is started."""
@@ -108,7 +158,7 @@ def _guarded(
     sandbox: Sandbox,
     found: Permit | None,
     record: Record,
-    on_progress: Callable[[bytes], None] | None,
+    on_progress: OnProgress,
 ) -> Sandbox:
     """The sandbox with this call's policy on it, and everything it does noted down."""
 
@@ -120,7 +170,7 @@ def _guarded(
     def launch_it(launch: Launch) -> Exit:
         passed = {name: os.environ[name] for name in (found.variables if found else ()) if name in os.environ}
         policy = found.policy if found else None
-        bound = replace(launch, env={**launch.env, **passed}, policy=policy, on_stderr=hear)
+        bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear)
         record.starting(bound, tuple(passed.values()))
         try:
             ended = sandbox(bound)

@@ -58,13 +58,14 @@ class Record:
         self._runs, self._run, self._request, self._log = runs, run, request, log
         self._started = time.monotonic()
         self._result: Result | None = None
-        self._redactor = Redactor()
+        self._redactor, self._secrets = Redactor(), Redactor(keys=False)
         self._line = b""
         self.sandbox: str | None = None
+        self.stderr = ""
 
     def starting(self, launch: Launch, secrets: tuple[str, ...]) -> None:
         """What is started, as it stands before it starts."""
-        self._redactor = Redactor(secrets)
+        self._redactor, self._secrets = Redactor(secrets), Redactor(secrets, keys=False)
         self._tell(
             argv=list(launch.argv),
             cwd=str(launch.cwd),
@@ -83,6 +84,7 @@ class Record:
 
     def ended(self, ended: Exit) -> None:
         self.sandbox = ended.sandbox
+        self.stderr = ended.stderr.decode("utf-8", "replace")
         self._tell(
             exit=ended.code,
             seconds=round(ended.seconds, 4),
@@ -108,6 +110,7 @@ class Record:
         except SkillError as error:
             self._result = error_result(error, request.agent, request.lang, self._meta())
             raise
+        outcome = outcome._replace(data=self._secrets.mapping(outcome.data))
         moment = datetime.fromtimestamp(self._run.started).astimezone()
         self._result = outcome.as_result(request.agent, request.lang, self._seconds(), moment, run=call.run_id)
         return outcome

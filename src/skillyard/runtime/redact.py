@@ -26,13 +26,15 @@ _KEYS = re.compile(
 class Redactor:
     """Masks texts and whole values, longest secrets first."""
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, secrets: Iterable[str] = (), *, keys: bool = True) -> None:
+        """`keys`: also what only looks like a secret, which a result must not lose but a log may."""
+        self._keys = keys
         known = sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     def text(self, text: str) -> str:
         masked = self._known.sub(MASK, text) if self._known else text
-        return _KEYS.sub(MASK, masked)
+        return _KEYS.sub(MASK, masked) if self._keys else masked
 
     def value(self, value: Json) -> Json:
         match value:

@@ -4,11 +4,12 @@ Covered: the same as our own namespaces, with our seccomp filter.
 Not covered: Landlock on top; a symlink swapped between our look at a path and bubblewrap's.
 """
 
+import errno
 import os
 import subprocess
 from pathlib import Path
 
-from skillyard.sandbox.namespaces import PRIVATE, Layout
+from skillyard.sandbox.namespaces import PRIVATE, named, system_layout
 from skillyard.sandbox.policy import Policy
 
 _PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
@@ -28,8 +29,9 @@ def find() -> tuple[str, str]:
     return (program, "") if tried.returncode == 0 else ("", tried.stderr.decode(errors="replace").strip())
 
 
-def arguments(view: Layout, policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
+def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
     """Everything before the program itself; `seccomp` is the descriptor that holds the filter."""
+    view = system_layout(network=policy.network)
     words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "skillyard"]
     words += ["--cap-drop", "ALL"]
     words += ["--share-net"] if policy.network else []
@@ -40,12 +42,14 @@ def arguments(view: Layout, policy: Policy, cwd: str, seccomp: int) -> tuple[str
     for name in ("home", "tmp"):
         words += ["--perms", "0700", "--dir", f"{PRIVATE}/{name}"]
     words += [word for link, target in view.links for word in ("--symlink", target, link)]
-    for bind in view.binds:
-        if bind.literal and os.path.lexists(bind.path) and os.path.realpath(bind.path) != bind.path:
-            raise OSError(40, f"{bind.path}: there is a symlink on the way")
-        words += [("--bind" if bind.writable else "--ro-bind-try"), os.path.realpath(bind.path), bind.path]
+    for system in view.system:
+        words += ["--ro-bind-try", "/" + os.fsdecode(system.source), os.fsdecode(system.target)]
+    for bind in named(policy):
+        if os.path.lexists(bind.path) and os.path.realpath(bind.path) != bind.path:
+            raise OSError(errno.ELOOP, "there is a symlink on the way", bind.path)
+        words += [("--bind" if bind.writable else "--ro-bind-try"), bind.path, bind.path]
     for path in policy.hide:
-        words += _cover(path) if any(path.is_relative_to(bind.path) for bind in view.binds) else ()
+        words += _cover(path) if any(path.is_relative_to(bind.path) for bind in named(policy)) else ()
     words += ["--dir", cwd, "--remount-ro", "/", "--chdir", cwd, "--"]
     return tuple(words)
 

@@ -7,23 +7,27 @@ Not covered: machines where no cgroup is writable; there the layers above say `m
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.syscalls import write_file
 
 _V1: Final = ("memory", "pids")
+_PREFIX: Final = "skillyard-"
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchies:
+class Hierarchies(NamedTuple):
     """Folders below which a run's own cgroup can be made; empty where there is none."""
 
     unified: str = ""
     #: Whether `unified` carries these, or a version 1 folder does.
     memory: str = ""
     pids: str = ""
+
+    def without_kill(self) -> "Hierarchies":
+        """Where a pid namespace ends everybody: only what bounds, since each one costs a move."""
+        return self if self.unified in {self.memory, self.pids} else self._replace(unified="")
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -44,6 +48,16 @@ def find() -> Hierarchies:
         if name not in found:
             found[name] = _version_1(mounts, name, mine.get(name, "/"))
     return Hierarchies(unified=unified, memory=found["memory"], pids=found["pids"])
+
+
+def sweep(hierarchies: Hierarchies) -> None:
+    """Remove what starters that were killed could not."""
+    for folder in hierarchies.folders:
+        for left in Path(folder).glob(f"{_PREFIX}*-*"):
+            owner = left.name.removeprefix(_PREFIX).partition("-")[0]
+            if not Path("/proc", owner).exists():
+                with contextlib.suppress(OSError):
+                    left.rmdir()
 
 
 def _mount_points(mounts: Iterable[str], kind: str) -> list[tuple[str, str]]:
@@ -76,7 +90,7 @@ def _version_1(mounts: Iterable[str], name: str, own: str) -> str:
 
 
 def _can_hold(folder: str) -> bool:
-    trial = f"{folder}/skillyard-probe-{os.getpid()}"
+    trial = f"{folder}/{_PREFIX}{os.getpid()}-probe"
     if not os.access(f"{folder}/cgroup.procs", os.W_OK):
         return False
     try:
@@ -95,26 +109,30 @@ def _read(path: str) -> str:
 
 
 class Cgroup:
-    """One run's. Made empty; `take` moves a process in before it starts anything."""
+    """One run's. Made empty; `limit` and `take` a process in before that starts anything."""
 
     def __init__(self, hierarchies: Hierarchies, name: str) -> None:
         self._where = {folder: f"{folder.rstrip('/')}/{name}" for folder in hierarchies.folders}
         self._memory = self._where.get(hierarchies.memory, "")
         self._pids = self._where.get(hierarchies.pids, "")
         self._unified = self._where.get(hierarchies.unified, "")
+        self._counters: dict[int, tuple[str, str]] = {}
 
     @classmethod
-    def make(cls, hierarchies: Hierarchies, name: str, policy: Policy) -> Self:
-        group = cls(hierarchies, name)
+    def make(cls, hierarchies: Hierarchies) -> Self | None:
+        """Its name says which process will remove it, so that others can when that one was killed."""
+        if not hierarchies.folders:
+            return None
+        group = cls(hierarchies, f"{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}")
         for folder in group._where.values():
             os.mkdir(folder)
-        group._limit(policy)
+        group._counters = group._open_counters()
         return group
 
-    def _limit(self, policy: Policy) -> None:
+    def limit(self, policy: Policy) -> None:
         for path, value in self._settings(policy).items():
             with contextlib.suppress(FileNotFoundError):
-                _write(path, value)
+                write_file(path, str(value))
 
     def _settings(self, policy: Policy) -> Mapping[str, int]:
         if not self._memory:
@@ -133,24 +151,41 @@ class Cgroup:
 
     def take(self, pid: int) -> None:
         for folder in self._where.values():
-            _write(f"{folder}/cgroup.procs", pid)
+            write_file(f"{folder}/cgroup.procs", str(pid))
 
     def kill(self) -> bool:
         """End all that is in it, at once. False where this kernel cannot."""
         try:
-            _write(f"{self._unified}/cgroup.kill", 1)
+            write_file(f"{self._unified}/cgroup.kill", "1")
         except OSError:
             return False
         return True
 
+    def _open_counters(self) -> dict[int, tuple[str, str]]:
+        """Held open, because whoever asks later may not see the folder any more: file to (limit, counter)."""
+        memory = "memory.events" if self._memory == self._unified else "memory.oom_control"
+        wanted = {
+            f"{self._memory}/{memory}": ("memory", "oom_kill"),
+            f"{self._pids}/pids.events": ("processes", "max"),
+        }
+        opened: dict[int, tuple[str, str]] = {}
+        for path, what in wanted.items():
+            with contextlib.suppress(OSError):
+                opened[os.open(path, os.O_RDONLY | os.O_CLOEXEC)] = what
+        return opened
+
     def hit(self) -> str:
         """The limit that was reached, if any."""
-        killed = _counter(f"{self._memory}/memory.events", "oom_kill") or _counter(
-            f"{self._memory}/memory.oom_control", "oom_kill"
-        )
-        if killed:
-            return "memory"
-        return "processes" if _counter(f"{self._pids}/pids.events", "max") else ""
+        for file, (limit, counter) in self._counters.items():
+            if _count(os.pread(file, 4096, 0).decode(), counter):
+                return limit
+        return ""
+
+    def let_go(self) -> None:
+        """Close what `make` opened, in the process that does not ask."""
+        for file in self._counters:
+            os.close(file)
+        self._counters = {}
 
     def remove(self) -> None:
         for folder in self._where.values():
@@ -158,17 +193,9 @@ class Cgroup:
                 os.rmdir(folder)
 
 
-def _counter(path: str, name: str) -> int:
-    for line in _read(path).splitlines():
+def _count(text: str, name: str) -> int:
+    for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == name:
             return int(value)
     return 0
-
-
-def _write(path: str, value: int) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(file, str(value).encode())
-    finally:
-        os.close(file)

@@ -9,16 +9,22 @@ from pathlib import Path
 
 from skillyard.sandbox import landlock, limits, namespaces, seccomp
 from skillyard.sandbox.landlock import DEVICE, READ, WRITE, Rule
-from skillyard.sandbox.layers import Layers, Way
-from skillyard.sandbox.namespaces import Layout
+from skillyard.sandbox.layers import APART, Layers, Way
 from skillyard.sandbox.policy import DEVICES, Policy, outside, system_paths
 from skillyard.sandbox.syscalls import MACHINE, PR_SET_NO_NEW_PRIVS, drop_capabilities, prctl
 
 
-def build_root(view: Layout, policy: Policy, layers: Layers, cwd: str, *, uid: int, gid: int) -> None:
-    """First half, only after `namespaces.clone`: the new root. `uid` and `gid` are those outside."""
-    pid_limit = layers.pid_limit and not layers.process_limit
-    namespaces.enter(view, policy, cwd, uid=uid, gid=gid, pid_limit=pid_limit)
+def finish_root(old: int, policy: Policy, layers: Layers, cwd: str) -> None:
+    """First half, only after `namespaces.clone` and `begin`: the new root."""
+    namespaces.finish(old, policy, cwd, pid_limit=layers.pid_limit and not layers.process_limit)
+
+
+def warm_up() -> None:
+    """Work out what is the same for every run, in the process that the others are copied from."""
+    namespaces.system_layout(network=False)
+    for apart in (True, False) if MACHINE in seccomp.AUDIT_ARCH else ():
+        seccomp.as_bytes(seccomp.assemble(MACHINE, sockets(Policy(), apart=apart)))
+    limits.kernel(os.uname().release)
 
 
 def restrict(way: Way, policy: Policy, layers: Layers, temp: str) -> None:
@@ -26,7 +32,7 @@ def restrict(way: Way, policy: Policy, layers: Layers, temp: str) -> None:
 
     `temp` is the private folder outside, where there are no namespaces.
     """
-    apart = way in {Way.FULL, Way.NAMESPACES}
+    apart = way in APART
     limit(policy, apart=apart)
     if way is Way.NONE:
         return

@@ -6,11 +6,11 @@ Not covered: seeing that a file exists (stat), UDP, path sockets. seccomp and th
 """
 
 import os
+import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from skillyard.sandbox.syscalls import (
     PR_SET_NO_NEW_PRIVS,
@@ -56,8 +56,7 @@ ABI_FILES: Final = 3
 ABI_SCOPES: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     path: str
     access: Access
     #: A path that others may have changed is never followed through a symlink.
@@ -88,6 +87,8 @@ def without(path: Path, hidden: Iterable[Path]) -> tuple[Path, ...]:
         return ()
     if not any(path in secret.parents for secret in hidden):
         return (path,)
+    if not path.is_dir():
+        return ()
     return tuple(kept for child in sorted(path.iterdir()) if not child.is_symlink() for kept in without(child, hidden))
 
 
@@ -111,9 +112,11 @@ def _add(ruleset: int, rule: Rule, rights: Access) -> None:
     try:
         place = open_path(_AT_FDCWD, rule.path, RESOLVE_NO_SYMLINKS if rule.literal else 0)
     except FileNotFoundError:
-        return  # what is not there needs no rule
+        if rule.literal and rule.access & Access.MAKE_REG:
+            raise
+        return  # what is not there cannot be read either
     try:
-        is_folder = os.stat(place).st_mode & 0o170000 == 0o040000
+        is_folder = stat.S_ISDIR(os.stat(place).st_mode)
         access = rule.access & rights & (rights if is_folder else _ON_A_FILE)
         call("landlock_add_rule", ruleset, 1, buffer("=Qi", access, place), 0)
     finally:

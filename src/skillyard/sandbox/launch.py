@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 
-def make_sandbox(layers: Layers | None = None) -> "Launcher | LocalSandbox":
+def make_sandbox(layers: Layers | None = None, *, assumed: Layers | None = None) -> "Launcher | LocalSandbox":
     """The best this system has; `close` ends it. `layers` stands in for what a probe would find."""
-    return Launcher(layers) if sys.platform == "linux" else LocalSandbox()
+    return Launcher(layers, assumed=assumed) if sys.platform == "linux" else LocalSandbox()
 
 
 @contextlib.contextmanager

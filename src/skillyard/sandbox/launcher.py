@@ -7,8 +7,9 @@ import time
 from typing import Any, Self
 
 from skillyard.core.errors import SandboxUnavailable
-from skillyard.sandbox.layers import Layers, Plan, plan
-from skillyard.sandbox.order import Order, receive, send
+from skillyard.sandbox.layers import APART, Layers, Plan, plan
+from skillyard.sandbox.letter import INSIDE, OUTSIDE, PROBE, Letter
+from skillyard.sandbox.order import Order, receive
 from skillyard.sandbox.starter import Starter
 from skillyard.sandbox.streams import Streams
 from skillyard.sandbox.terms import Exit, Launch
@@ -25,8 +26,11 @@ class Launcher:
     Not covered: a copy of this process made by fork keeps the control sockets of runs in flight open.
     """
 
-    def __init__(self, layers: Layers | None = None) -> None:
-        self._layers = layers
+    def __init__(self, layers: Layers | None = None, *, assumed: Layers | None = None) -> None:
+        """`layers` are taken as given; `assumed` ones only until they turn out to be wrong."""
+        self._layers = layers or assumed
+        self._assumed = assumed is not None
+        self.probed = False
         self._starter: Starter | None = None
         self._lock = threading.Lock()
 
@@ -47,19 +51,32 @@ class Launcher:
         """What this machine has, looked up once."""
         if self._layers is None:
             self._layers = self._probe()
+            self.probed = True
         return self._layers
 
     def __call__(self, launch: Launch) -> Exit:
+        try:
+            return self._run(launch)
+        except SandboxUnavailable:
+            if not self._assumed:
+                raise
+        self._assumed, self._layers = False, None
+        return self._run(launch)
+
+    def _run(self, launch: Launch) -> Exit:
         chosen = plan(self.layers if launch.policy else Layers(), launch.policy)
         started = time.monotonic()
         control, theirs = socket.socketpair()
         with control, Streams(launch) as streams:
             with theirs:
-                self._begin(theirs, streams.inner)
+                kind = INSIDE if chosen.way in APART else OUTSIDE
+                self._begin(kind, _order(launch, chosen).as_json(), theirs, streams.inner)
             streams.close_inner()
-            report = _exchange(control, _order(launch, chosen), streams)
+            streams.collect(control)
+            report = receive(control) or _SILENCE
+            streams.drain()
         _raise_failure(report["failed"], chosen)
-        streams.spill()
+        streams.out.spill(launch.spill)
         return Exit(
             code=report["code"],
             stdout=streams.out.head,
@@ -73,12 +90,15 @@ class Launcher:
             hit=report["hit"],
         )
 
-    def _begin(self, control: socket.socket, streams: tuple[int, int, int]) -> None:
+    def _begin(self, kind: bytes, order: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]) -> None:
+        letter = Letter.write(kind, order, control, streams)
         try:
-            self._started().begin(control, streams)
-        except (BrokenPipeError, ConnectionError):
+            self._started().begin(letter)
+        except ConnectionError:
             self.close()  # somebody killed the starter; the next one serves as well
-            self._started().begin(control, streams)
+            self._started().begin(letter)
+        finally:
+            os.close(letter.sheet)
 
     def _started(self) -> Starter:
         with self._lock:
@@ -93,26 +113,18 @@ class Launcher:
         control, theirs = socket.socketpair()
         with control:
             with theirs, open(os.devnull, "r+b") as nothing:
-                self._begin(theirs, (nothing.fileno(),) * 3)
-            send(control, {"probe": True})
+                self._begin(PROBE, {}, theirs, (nothing.fileno(), nothing.fileno(), nothing.fileno()))
             answer = receive(control)
         if answer is None:
             raise SandboxUnavailable("The layers could not be probed", missing="probe")
         return Layers.from_json(answer)
 
 
-def _exchange(control: socket.socket, order: Order, streams: Streams) -> dict[str, Any]:
-    try:
-        send(control, order.as_json())
-    except ConnectionError:
-        return _SILENCE
-    streams.collect(control)
-    report = receive(control)
-    streams.drain()
-    return report or _SILENCE
-
-
 def _order(launch: Launch, chosen: Plan) -> Order:
+    """Raises ValueError for words that no program can be given."""
+    words = (*launch.argv, *launch.env, *launch.env.values(), os.fspath(launch.cwd))
+    if not launch.argv or any(b"\0" in os.fsencode(word) for word in words) or any("=" in name for name in launch.env):
+        raise ValueError("a program needs a name, and no word of it may hold a NUL")
     return Order(
         argv=launch.argv,
         cwd=os.path.abspath(launch.cwd),

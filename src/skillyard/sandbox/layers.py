@@ -1,9 +1,8 @@
 """Which layers a machine has, and what follows from them for a policy. Pure: `probe` does the looking."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from skillyard.core.errors import SandboxUnavailable
 from skillyard.sandbox.cgroup import Hierarchies
@@ -22,8 +21,14 @@ class Way(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layers:
+#: The ways that make our own namespaces.
+APART: Final = frozenset({Way.FULL, Way.NAMESPACES})
+
+
+NO_REASONS: Final[Mapping[str, str]] = {}
+
+
+class Layers(NamedTuple):
     """What this machine offers, as this user, now."""
 
     namespaces: bool = False
@@ -32,28 +37,27 @@ class Layers:
     seccomp: bool = False
     #: The program's path; empty is none, or one that cannot work here.
     bubblewrap: str = ""
-    cgroup: Hierarchies = field(default_factory=Hierarchies)
+    cgroup: Hierarchies = Hierarchies()
     #: Whether a pid namespace can be told its highest number (Linux 6.14).
     pid_limit: bool = False
     #: Whether RLIMIT_NPROC means anything: not for root.
     process_limit: bool = False
     #: Why a layer is not there, by its name, for `doctor`.
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = NO_REASONS
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         return cls(**(data | {"cgroup": Hierarchies(**data["cgroup"])}))
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"reasons": dict(self.reasons)}
+        return self._asdict() | {"cgroup": self.cgroup._asdict(), "reasons": dict(self.reasons)}
 
 
 #: A machine with nothing, and the level that a person asks for with --no-sandbox.
 NO_LAYERS: Final = Layers()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(NamedTuple):
     """The way that a run will take, the layers it uses, and what stays unguarded."""
 
     way: Way
@@ -75,6 +79,7 @@ def plan(layers: Layers, policy: Policy | None) -> Plan:
     """Raises SandboxUnavailable where the policy demands what these layers cannot give."""
     if policy is None:
         return Plan(way=Way.NONE, layers=NO_LAYERS)
+    policy.check()
     way = choose(layers)
     lost = [guard for guard in Guard if guard not in _held(way, layers)]
     refused = [guard.value for guard in lost if guard in policy.demand]
@@ -91,7 +96,7 @@ def plan(layers: Layers, policy: Policy | None) -> Plan:
 
 def _held(way: Way, layers: Layers) -> frozenset[Guard]:
     held: set[Guard] = set()
-    apart = way in {Way.FULL, Way.NAMESPACES, Way.BUBBLEWRAP}
+    apart = way in APART or way is Way.BUBBLEWRAP
     if apart or (way is Way.LANDLOCK and layers.landlock >= ABI_FILES):
         held.add(Guard.FILES)
     if way is not Way.NONE:
@@ -100,6 +105,6 @@ def _held(way: Way, layers: Layers) -> frozenset[Guard]:
         held.add(Guard.PROCESSES)
     if layers.cgroup.memory:
         held.add(Guard.MEMORY)
-    if layers.cgroup.pids or layers.process_limit or (layers.pid_limit and way in {Way.FULL, Way.NAMESPACES}):
+    if layers.cgroup.pids or layers.process_limit or (layers.pid_limit and way in APART):
         held.add(Guard.FORKS)
     return frozenset(held)

@@ -4,7 +4,9 @@ Covered: memory of each process, size of a file, open files, processes of an ord
 Not covered: the sum over processes (a cgroup does that), and the number of processes of root.
 """
 
+import re
 import resource
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +16,11 @@ from skillyard.sandbox.policy import Policy
 COUNTED_BY_NAMESPACE: Final = (5, 14)
 
 
+@cache
 def kernel(release: str) -> tuple[int, int]:
     """`6.1.0-13-amd64` as (6, 1)."""
-    major, _, rest = release.partition(".")
-    minor = rest.partition(".")[0]
-    digits = "".join(letter for letter in minor if letter.isdigit())
-    return int(major), int(digits or 0)
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def process_limit(processes: int, *, counted_here: bool) -> int:

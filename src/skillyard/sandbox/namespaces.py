@@ -3,81 +3,90 @@
 Covered: only what the policy names exists; no other process, host, socket or mount can be named at all.
 Not covered: what the named files hold, and the kernel that everybody shares.
 
-Two steps. `clone` makes the process that is the first one in there; `enter`, called by that process, builds
-the root. Whatever that process starts next is inside, and dies with it.
+`clone` makes the process that is the first one in there; that process calls `begin` and `finish` to build its
+root. Whatever it starts next is inside, and dies with it.
 """
 
+import contextlib
+import ctypes
 import os
 import signal
 import stat
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
 from skillyard.sandbox.policy import DEVICES, Policy, outside, system_paths
 from skillyard.sandbox.syscalls import (
+    PR_SET_DUMPABLE,
     RESOLVE_IN_ROOT,
-    RESOLVE_NO_MAGICLINKS,
     RESOLVE_NO_SYMLINKS,
     buffer,
     call,
     open_path,
+    prctl,
+    write_file,
 )
 
 _NEW_MOUNT, _NEW_CGROUP, _NEW_UTS, _NEW_IPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 _NEW_USER, _NEW_PID, _NEW_NET = 0x10000000, 0x20000000, 0x40000000
 _ALWAYS: Final = _NEW_USER | _NEW_PID | _NEW_MOUNT | _NEW_CGROUP | _NEW_UTS | _NEW_IPC
 
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 0x4000, 1 << 18
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_SLAVE, _MS_REMOUNT = 2, 4, 8, 0x4000, 1 << 19, 32
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXEC = 1, 2, 4, 8
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE, _MOVE_FROM_EMPTY_PATH, _MNT_DETACH = 1, 4, 2
 
 #: Where the private temp and home are; /tmp is the same place unless the policy names /tmp itself.
 PRIVATE: Final = "/run/private"
-_OLD: Final = "/.old"
 _NOBODY: Final = 65534
 #: The kernel never reuses the first 300 numbers.
 _RESERVED_PIDS: Final = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class SystemBind(NamedTuple):
+    """A part of the system, which nobody but root changes: what it is was looked up beforehand."""
+
+    source: bytes
+    target: bytes
+    is_folder: bool
+
+
+class Bind(NamedTuple):
+    """A path that a policy names: looked at when it is bound, and never followed through a symlink."""
+
     path: str
     writable: bool = False
-    #: A path that others may have changed is never followed through a symlink.
-    literal: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What the new root shows, decided while the old one can still be seen."""
+class Layout(NamedTuple):
+    """What every new root shows of the system, looked up while the old one can still be seen."""
 
-    links: tuple[tuple[str, str], ...]
-    #: Outer places first, so that inner ones win.
-    binds: tuple[Bind, ...]
+    folders: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    system: tuple[SystemBind, ...] = ()
 
 
 @cache
 def system_layout(*, network: bool) -> Layout:
     """A link into /usr stays a link, everything else is bound."""
+    folders: dict[str, None] = {}
     links, binds = [], []
     for path in system_paths(network=network):
-        if os.path.islink(path) and os.path.realpath(path).startswith("/usr/"):
-            links.append((path, os.path.realpath(path)))
-        else:
-            binds.append(Bind(path, literal=False))
-    return Layout(tuple(links), tuple(binds))
+        real = os.path.realpath(path)
+        folders |= dict.fromkeys(map(str, reversed(PurePosixPath(path).parents)))
+        if real != path and real.startswith("/usr/"):
+            links.append((path, real))
+        elif os.path.exists(real):
+            binds.append(SystemBind(os.fsencode(real[1:]), os.fsencode(path), os.path.isdir(real)))
+    return Layout(tuple(folder for folder in folders if folder != "/"), tuple(links), tuple(binds))
 
 
-def layout(policy: Policy) -> Layout:
-    system = system_layout(network=policy.network)
-    named = {str(path): Bind(str(path)) for path in outside(policy.read, policy.hide)}
-    named |= {str(path): Bind(str(path), writable=True) for path in outside(policy.write, policy.hide)}
-    rest = [bind for bind in system.binds if bind.path not in named]
-    binds = sorted((*rest, *named.values()), key=lambda bind: bind.path.count("/"))
-    return Layout(system.links, tuple(binds))
+def named(policy: Policy) -> tuple[Bind, ...]:
+    """What the policy adds: outer places first, so that inner ones win."""
+    binds = {str(path): Bind(str(path)) for path in outside(policy.read, policy.hide)}
+    binds |= {str(path): Bind(str(path), writable=True) for path in outside(policy.write, policy.hide)}
+    return tuple(sorted(binds.values(), key=lambda bind: bind.path.count("/")))
 
 
 def temp_folder(policy: Policy) -> str:
@@ -93,133 +102,141 @@ def clone(*, network: bool) -> int:
     return call("clone", _ALWAYS | (0 if network else _NEW_NET) | signal.SIGCHLD, 0, 0, 0, 0)
 
 
-def enter(view: Layout, policy: Policy, cwd: str, *, uid: int, gid: int, pid_limit: bool) -> None:
-    """Build this process's new root and move into it. `uid` and `gid` are those outside."""
+def begin(view: Layout, *, uid: int, gid: int) -> int:
+    """Build what every new root has, and move into it. `uid` and `gid` are those outside.
+
+    Gives the old root, still there for `finish`: between the two a process can wait for its order.
+    """
     _map_ids(uid, gid)
-    call("mount", b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
+    # As a slave, so that what the machine mounts while we wait appears here too.
+    call("mount", b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
     # Any folder does to stand the new root on; no policy names /proc.
-    _mount("tmpfs", "/proc", _MS_NOSUID | _MS_NODEV, "size=1m,mode=755")
-    os.mkdir("/proc" + _OLD)
+    _mount(b"tmpfs", b"/proc", _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
     os.chdir("/proc")
-    call("pivot_root", b".", os.fsencode(_OLD[1:]))
+    os.mkdir(".old")
+    call("pivot_root", b".", b".old")
     os.chdir("/")
-    old = os.open(_OLD, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _furnish(old, policy, pid_limit)
-        for link, target in view.links:
-            _make_folder(os.path.dirname(link))
-            os.symlink(target, link)
-        for bind in view.binds:
-            _bind(old, bind)
-        _hide(policy)
-        _make_folder(cwd)
-    finally:
-        os.close(old)
-    call("umount2", os.fsencode(_OLD), _MNT_DETACH)
-    os.rmdir(_OLD)
-    _set_attributes(_AT_FDCWD, "/", 0, _READ_ONLY | _NO_SUID | _NO_DEVICES)
+    old = os.open("/.old", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    _furnish(old)
+    _bind_system(old, view)
     call("sethostname", b"skillyard", 9)
+    return old
+
+
+def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> None:
+    """Add what the policy names, take away what it hides, and let go of the old root."""
+    size = b"size=%d" % policy.temp_bytes
+    call("mount", b"none", PRIVATE.encode(), None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, size)
+    stages = _stages(policy, cwd)
+    for stage in stages:
+        os.mkdir(stage)
+        _mount(b"tmpfs", stage.encode(), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
+    for bind in named(policy):
+        _bind(old, bind)
+    _hide(policy)
+    _make_folder(cwd)
+    for stage in stages:
+        call("mount_setattr", _AT_FDCWD, os.fsencode(stage), 0, _SYSTEM_ATTRIBUTES, _ATTRIBUTES_SIZE)
+    os.close(old)
+    call("umount2", b"/.old", _MNT_DETACH)
+    os.rmdir("/.old")
+    if pid_limit:
+        # Since Linux 6.14 each pid namespace has its own highest number: a bound that holds for root too.
+        write_file("/proc/sys/kernel/pid_max", str(_RESERVED_PIDS + policy.processes))
+    # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
+    call("mount_setattr", _AT_FDCWD, b"/proc", 0, _PROC_ATTRIBUTES, _ATTRIBUTES_SIZE)
+    call("mount_setattr", _AT_FDCWD, b"/", 0, _SYSTEM_ATTRIBUTES, _ATTRIBUTES_SIZE)
+
+
+def _stages(policy: Policy, cwd: str) -> tuple[str, ...]:
+    """Folders of the private temp that lead to something real: read-only, or a write beside it would be lost unseen."""
+    temp = temp_folder(policy)
+    binds = {bind.path for bind in named(policy)}
+    below = [PurePosixPath(path).relative_to(temp) for path in (*binds, cwd) if path.startswith(f"{temp}/")]
+    tops = dict.fromkeys(f"{temp}/{path.parts[0]}" for path in below)
+    return tuple(top for top in tops if top not in binds)
 
 
 def _map_ids(uid: int, gid: int) -> None:
     """The same person inside and outside, so what it writes is theirs; only root is nobody inside."""
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{uid or _NOBODY} {uid} 1")
-    Path("/proc/self/gid_map").write_text(f"{gid or _NOBODY} {gid} 1")
+    prctl(PR_SET_DUMPABLE, 1)  # a runtime that changed its user does not own its own files in /proc
+    write_file("/proc/self/setgroups", "deny")
+    write_file("/proc/self/uid_map", f"{uid or _NOBODY} {uid} 1")
+    write_file("/proc/self/gid_map", f"{gid or _NOBODY} {gid} 1")
 
 
-def _mount(kind: str, target: str, flags: int, options: str = "") -> None:
-    call("mount", kind.encode(), os.fsencode(target), kind.encode(), flags, options.encode() or None)
+def _mount(kind: bytes, target: bytes, flags: int, options: bytes | None = None) -> None:
+    call("mount", kind, target, kind, flags, options)
 
 
-def _set_attributes(folder: int, path: str, flags: int, attributes: int) -> None:
-    call("mount_setattr", folder, os.fsencode(path), flags, buffer("=4Q", attributes, 0, 0, 0), 32)
+_ATTRIBUTES_SIZE: Final = 32
 
 
-def _furnish(old: int, policy: Policy, pid_limit: bool) -> None:
+def _attributes(value: int) -> ctypes.Array[ctypes.c_char]:
+    return buffer("=4Q", value, 0, 0, 0)
+
+
+_SYSTEM_ATTRIBUTES: Final = _attributes(_READ_ONLY | _NO_SUID | _NO_DEVICES)
+_WRITE_ATTRIBUTES: Final = _attributes(_NO_SUID | _NO_DEVICES)
+_DEVICE_ATTRIBUTES: Final = _attributes(_NO_SUID | _NO_EXEC)
+_PROC_ATTRIBUTES: Final = _attributes(_READ_ONLY)
+_CLONE: Final = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE
+
+
+def _graft(root: int, source: bytes, target: bytes, attributes: ctypes.Array[ctypes.c_char]) -> None:
+    """Show `source`, with all that is mounted below it, at `target` too. An empty source is `root` itself."""
+    tree = call("open_tree", root, source, _CLONE | (0 if source else _AT_EMPTY_PATH))
+    call("mount_setattr", tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, attributes, _ATTRIBUTES_SIZE)
+    call("move_mount", tree, b"", _AT_FDCWD, target, _MOVE_FROM_EMPTY_PATH)
+    os.close(tree)
+
+
+def _furnish(old: int) -> None:
     """The private temp and home, /tmp, /dev and /proc."""
-    _make_folder(PRIVATE)
-    _mount("tmpfs", PRIVATE, _MS_NOSUID | _MS_NODEV, f"size={policy.temp_bytes},mode=755")
-    for name in ("tmp", "home", "shm"):
+    for folder in ("/run", PRIVATE, "/tmp", "/dev", "/dev/shm", "/dev/pts", "/proc"):
+        os.mkdir(folder)
+    _mount(b"tmpfs", PRIVATE.encode(), _MS_NOSUID | _MS_NODEV, b"mode=755")
+    for name, target in (("home", ""), ("tmp", "/tmp"), ("shm", "/dev/shm")):
         os.mkdir(f"{PRIVATE}/{name}", 0o700)
-    os.mkdir("/tmp")
-    _graft(_AT_FDCWD, f"{PRIVATE}/tmp", "/tmp", _NO_SUID | _NO_DEVICES)
-    os.mkdir("/dev")
+        if target:
+            _graft(_AT_FDCWD, f"{PRIVATE}/{name}".encode(), target.encode(), _WRITE_ATTRIBUTES)
     for device in DEVICES:
-        _bind_device(old, device)
-    os.mkdir("/dev/shm")
-    _graft(_AT_FDCWD, f"{PRIVATE}/shm", "/dev/shm", _NO_SUID | _NO_DEVICES | _NO_EXEC)
-    os.mkdir("/dev/pts")
-    _mount("devpts", "/dev/pts", _MS_NOSUID | _MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
-    for link, target in (
-        ("ptmx", "pts/ptmx"),
-        ("fd", "/proc/self/fd"),
-        ("stdin", "/proc/self/fd/0"),
-        ("stdout", "/proc/self/fd/1"),
-        ("stderr", "/proc/self/fd/2"),
-    ):
-        os.symlink(target, f"/dev/{link}")
-    os.mkdir("/proc")
-    _mount("proc", "/proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    if pid_limit:
-        limit_pids(policy.processes)
-    # As root outside, its files under /proc/sys are ours to write: read-only is what stops that.
-    _set_attributes(_AT_FDCWD, "/proc", 0, _READ_ONLY)
+        _make_file(device)
+        with contextlib.suppress(FileNotFoundError):  # not every container has all of them
+            _graft(old, device[1:].encode(), device.encode(), _DEVICE_ATTRIBUTES)
+    _mount(b"devpts", b"/dev/pts", _MS_NOSUID | _MS_NOEXEC, b"newinstance,ptmxmode=0666,mode=620")
+    os.symlink("pts/ptmx", "/dev/ptmx")
+    os.symlink("/proc/self/fd", "/dev/fd")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        os.symlink(f"/proc/self/fd/{number}", f"/dev/{name}")
+    _mount(b"proc", b"/proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
-def limit_pids(processes: int) -> None:
-    """Since Linux 6.14 each pid namespace has its own highest number: a bound that holds for root too."""
-    Path("/proc/sys/kernel/pid_max").write_text(str(_RESERVED_PIDS + processes))
-
-
-def _bind_device(old: int, device: str) -> None:
-    try:
-        tree = _clone_tree(old, device, RESOLVE_IN_ROOT)
-    except OSError:
-        return  # /dev/tty and its like are not everywhere
-    try:
-        os.close(os.open(device, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
-        _set_attributes(tree, "", _AT_EMPTY_PATH, _NO_SUID | _NO_EXEC)
-        _attach(tree, device)
-    finally:
-        os.close(tree)
-
-
-def _clone_tree(root: int, path: str, resolve: int) -> int:
-    place = open_path(root, path, resolve | RESOLVE_NO_MAGICLINKS)
-    try:
-        return call("open_tree", place, b"", _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE)
-    finally:
-        os.close(place)
-
-
-def _attach(tree: int, target: str) -> None:
-    call("move_mount", tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_FROM_EMPTY_PATH)
-
-
-def _graft(root: int, source: str, target: str, attributes: int) -> None:
-    tree = _clone_tree(root, source, 0)
-    try:
-        _set_attributes(tree, "", _AT_EMPTY_PATH | _AT_RECURSIVE, attributes)
-        _attach(tree, target)
-    finally:
-        os.close(tree)
+def _bind_system(old: int, view: Layout) -> None:
+    for folder in view.folders:
+        os.mkdir(folder)
+    for link, target in view.links:
+        os.symlink(target, link)
+    for bind in view.system:
+        if bind.is_folder:
+            os.mkdir(bind.target)
+        else:
+            _make_file(bind.target)
+        with contextlib.suppress(FileNotFoundError):  # removed since we looked
+            _graft(old, bind.source, bind.target, _SYSTEM_ATTRIBUTES)
 
 
 def _bind(old: int, bind: Bind) -> None:
     try:
-        tree = _clone_tree(old, bind.path, RESOLVE_IN_ROOT | (RESOLVE_NO_SYMLINKS if bind.literal else 0))
+        place = open_path(old, bind.path, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
     except FileNotFoundError:
         if bind.writable:
             raise
         return  # what is not there cannot be read either
-    try:
-        _make_place(bind.path, is_folder=stat.S_ISDIR(os.stat(tree).st_mode))
-        only = 0 if bind.writable else _READ_ONLY
-        _set_attributes(tree, "", _AT_EMPTY_PATH | _AT_RECURSIVE, only | _NO_SUID | _NO_DEVICES)
-        _attach(tree, bind.path)
-    finally:
-        os.close(tree)
+    _make_place(bind.path, is_folder=stat.S_ISDIR(os.stat(place).st_mode))
+    attributes = _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES
+    _graft(place, b"", os.fsencode(bind.path), attributes)
+    os.close(place)
 
 
 def _hide(policy: Policy) -> None:
@@ -231,7 +248,7 @@ def _hide(policy: Policy) -> None:
             continue
         cover = "/.folder" if stat.S_ISDIR(mode) else "/.file"
         _make_place(cover, is_folder=stat.S_ISDIR(mode))
-        _graft(_AT_FDCWD, cover, str(path), _READ_ONLY | _NO_SUID | _NO_DEVICES)
+        _graft(_AT_FDCWD, cover.encode(), os.fsencode(path), _SYSTEM_ATTRIBUTES)
 
 
 def _make_place(path: str, *, is_folder: bool) -> None:
@@ -242,6 +259,10 @@ def _make_place(path: str, *, is_folder: bool) -> None:
         _make_folder(path)
         return
     _make_folder(os.path.dirname(path))
+    _make_file(path)
+
+
+def _make_file(path: str | bytes) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
 
 

@@ -3,9 +3,8 @@
 import json
 import socket
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from skillyard.sandbox.layers import Layers, Plan, Way
 from skillyard.sandbox.policy import Guard, Policy
@@ -13,8 +12,7 @@ from skillyard.sandbox.policy import Guard, Policy
 _LENGTH = struct.Struct("!Q")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(NamedTuple):
     argv: tuple[str, ...]
     cwd: str
     env: dict[str, str]
@@ -50,7 +48,7 @@ _PATHS = ("read", "write", "hide")
 
 
 def _policy_as_json(policy: Policy) -> dict[str, Any]:
-    data = {name: getattr(policy, name) for name in Policy.__dataclass_fields__}
+    data = policy._asdict()
     data |= {name: [str(path) for path in data[name]] for name in _PATHS}
     return data | {"demand": sorted(policy.demand)}
 

@@ -8,11 +8,10 @@ follow another.
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _GIB: Final = 1 << 30
 
@@ -36,8 +35,7 @@ class Guard(StrEnum):
 DEMAND: Final = frozenset({Guard.FILES, Guard.NETWORK, Guard.PROCESSES})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(NamedTuple):
     """Reads the system and `read`, writes `write` and a private temp. `hide` wins over everything.
 
     A read path inside a write path stays read-only only where there are namespaces: Landlock cannot say it.
@@ -58,7 +56,8 @@ class Policy:
     temp_bytes: int = _GIB
     demand: frozenset[Guard] = DEMAND
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """ValueError for a path that no layer could take at its word."""
         for path in (*self.read, *self.write, *self.hide):
             if not path.is_absolute() or ".." in path.parts or path == Path("/"):
                 raise ValueError(f"a policy names absolute paths below the root, not {path}")
@@ -67,23 +66,21 @@ class Policy:
 #: The system as programs need it: tools, libraries, and of /etc what the libraries themselves read.
 _SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"),
-    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
-    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/hosts", "/etc/os-release"),
-    *("/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/locale.conf", "/etc/terminfo"),
-    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ssl/cert.pem", "/etc/ca-certificates", "/etc/pki"),
-    *("/etc/crypto-policies", "/etc/mime.types", "/etc/magic", "/etc/magic.mime", "/etc/fonts"),
     *(
-        "/etc/services",
-        "/etc/protocols",
-        "/etc/python3",
-        "/etc/perl",
-        "/etc/ImageMagick-6",
-        "/etc/ImageMagick-7",
+        "/etc/ld.so.cache",
+        "/etc/alternatives",
+        "/etc/passwd",
+        "/etc/group",
+        "/etc/nsswitch.conf",
+        "/etc/hosts",
     ),
-    *("/etc/java", "/etc/java-17-openjdk", "/etc/java-21-openjdk", "/etc/papersize", "/etc/debian_version"),
+    *("/etc/os-release", "/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types"),
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ssl/cert.pem", "/etc/ca-certificates", "/etc/pki"),
+    *("/etc/crypto-policies", "/etc/services", "/etc/protocols", "/etc/fonts"),
+    *("/etc/ImageMagick-6", "/etc/ImageMagick-7", "/etc/java-17-openjdk", "/etc/java-21-openjdk"),
 )
-_NETWORK: Final = ("/etc/resolv.conf", "/etc/gai.conf")
-DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_NETWORK: Final = ("/etc/resolv.conf", "/etc/gai.conf", "/etc/host.conf")
+DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 @cache

@@ -54,6 +54,7 @@ class LocalSandbox:
         _stop_group(child)
         for drain in (out, err):
             drain.finish(_GRACE_SECONDS)
+        kept.spill(launch.spill)
         return Exit(
             code=child.returncode,
             stdout=out.capture.head,
@@ -96,9 +97,9 @@ def _stop_if_over(child: subprocess.Popen[bytes], kept: Capture) -> Callable[[by
 
 
 def _feed(stream: IO[bytes], content: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError):  # it ended, or closed its stdin, before it read everything
-        stream.write(content)
-        stream.close()
+    for act in (lambda: stream.write(content), stream.close):
+        with contextlib.suppress(BrokenPipeError):  # it ended, or closed its stdin, before it read everything
+            act()
 
 
 def _signal_group(child: subprocess.Popen[bytes], which: signal.Signals) -> bool:

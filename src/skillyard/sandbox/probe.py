@@ -19,12 +19,14 @@ def probe() -> Layers:
     if not abi:
         reasons["landlock"] = "this kernel has none"
     filtered = _tried(reasons, "seccomp", _try_seccomp)
-    apart = _tried(reasons, "namespaces", _try_namespaces)
+    pid_limit = not _try_namespaces(pid_limit=True)
+    apart = pid_limit or _tried(reasons, "namespaces", lambda: _try_namespaces(pid_limit=False))
     wrapper = ""
     if not apart:
         wrapper, reason = bubblewrap.find()
         reasons |= {"bubblewrap": reason} if reason else {}
     groups = cgroup.find()
+    cgroup.sweep(groups)
     if not groups.memory:
         reasons["cgroup"] = "none is writable for us"
     return Layers(
@@ -33,7 +35,7 @@ def probe() -> Layers:
         seccomp=filtered,
         bubblewrap=wrapper,
         cgroup=groups,
-        pid_limit=apart and _can(_try_pid_limit),
+        pid_limit=pid_limit,
         process_limit=os.getuid() != 0,
         reasons=reasons,
     )
@@ -46,10 +48,6 @@ def _tried(reasons: dict[str, str], name: str, attempt: Callable[[], str]) -> bo
     return not reason
 
 
-def _can(attempt: Callable[[], str]) -> bool:
-    return not attempt()
-
-
 def _try_seccomp() -> str:
     if MACHINE not in seccomp.AUDIT_ARCH:
         return f"not known on {MACHINE or 'this system'}"
@@ -57,18 +55,15 @@ def _try_seccomp() -> str:
     return _in_child(os.fork, lambda: seccomp.load(program))
 
 
-def _try_namespaces() -> str:
-    return _in_child(_clone, _entry(pid_limit=False))
-
-
-def _try_pid_limit() -> str:
-    return _in_child(_clone, _entry(pid_limit=True))
-
-
-def _entry(*, pid_limit: bool) -> Callable[[], None]:
+def _try_namespaces(*, pid_limit: bool) -> str:
     """Who we are is asked before the child is somebody else."""
     uid, gid = os.getuid(), os.getgid()
-    return lambda: namespaces.enter(namespaces.Layout((), ()), Policy(), "/", uid=uid, gid=gid, pid_limit=pid_limit)
+
+    def enter() -> None:
+        old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid)
+        namespaces.finish(old, Policy(), "/", pid_limit=pid_limit)
+
+    return _in_child(_clone, enter)
 
 
 def _clone() -> int:

@@ -9,8 +9,8 @@ import ctypes
 import errno
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from typing import Final, NamedTuple
 
 from skillyard.sandbox.syscalls import PR_SET_NO_NEW_PRIVS, call, numbers, prctl
 
@@ -56,8 +56,7 @@ _NUMBER, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data
 _X32 = 0x40000000
 
 
-@dataclass(frozen=True, slots=True)
-class Sockets:
+class Sockets(NamedTuple):
     """Which families `socket` may open. A socketpair reaches nobody else and is always given."""
 
     internet: bool = False
@@ -67,6 +66,7 @@ class Sockets:
 Instruction = tuple[int, int, int, int]
 
 
+@cache
 def assemble(machine: str, sockets: Sockets) -> tuple[Instruction, ...]:
     """The filter as (code, jump if true, jump if false, value) for each instruction."""
     known = numbers(machine)
@@ -128,6 +128,7 @@ def _socket(sockets: Sockets) -> tuple[Instruction, ...]:
     return (_fail(errno.EACCES),)
 
 
+@cache
 def as_bytes(program: tuple[Instruction, ...]) -> bytes:
     """As the kernel and bubblewrap read it: struct sock_filter after struct sock_filter."""
     return b"".join(struct.pack("=HBBI", *step) for step in program)

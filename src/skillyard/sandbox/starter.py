@@ -2,23 +2,34 @@
 
 Forking a process that has threads is a gamble, and starting a fresh Python for each run takes too long. So
 the runtime starts this one once: by fork while it has a single thread itself, else as a program of its own.
-It ends when the runtime's end of the socket closes. Each order stands alone, so threads may send without a lock.
+It ends when the runtime's end of the socket has closed and the last run is over. Whatever all runs need is
+worked out here, before the fork: each page that a copy touches costs it a copy of that page.
 """
 
-import array
 import contextlib
+import errno
 import gc
 import os
+import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from skillyard.sandbox.namespaces import system_layout
-from skillyard.sandbox.supervisor import supervise
+from skillyard.sandbox import confine, namespaces
+from skillyard.sandbox.cgroup import Cgroup, Hierarchies
+from skillyard.sandbox.letter import INSIDE, PROBE, Letter
+from skillyard.sandbox.order import Order, send
+from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.probe import probe
+from skillyard.sandbox.supervisor import failure, serve_outside, supervise_inside
+from skillyard.sandbox.syscalls import fork
 
 _HERE: Final = 3
+#: Supervisors kept for the next run; more than this many run at once only now and then.
+_MOST_IDLE: Final = 16
 _PROGRAM: Final = "import sys; sys.path.insert(0, sys.argv[1]); from skillyard.sandbox.starter import main; main()"
 
 
@@ -32,12 +43,12 @@ class Starter:
         with theirs:
             self._pid = _fork(theirs) if _has_one_thread() else _spawn(theirs)
 
-    def begin(self, control: socket.socket, streams: tuple[int, int, int]) -> None:
-        """Have a supervisor forked that serves `control`. BrokenPipeError where the starter is gone."""
-        rights = array.array("i", (control.fileno(), *streams))
-        self._channel.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], socket.MSG_NOSIGNAL)
+    def begin(self, letter: Letter) -> None:
+        """Have a supervisor take this. BrokenPipeError where the starter is gone."""
+        letter.send(self._channel)
 
     def close(self) -> None:
+        """Returns when every run is over and cleaned up after."""
         self._channel.close()
         if self.owner == os.getpid():
             with contextlib.suppress(ChildProcessError):
@@ -53,15 +64,10 @@ def _has_one_thread() -> bool:
 
 def _fork(channel: socket.socket) -> int:
     pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
+    if pid == 0:
         os.dup2(channel.fileno(), _HERE)
-        serve()
-        code = 0
-    finally:
-        os._exit(code)
+        main()
+    return pid
 
 
 def _spawn(channel: socket.socket) -> int:
@@ -75,13 +81,22 @@ def _spawn(channel: socket.socket) -> int:
 
 
 def main() -> None:
-    serve()
-    os._exit(0)
+    """Never returns."""
+    code = 1
+    try:
+        _settle()
+        _Service().serve()
+        code = 0
+    finally:
+        os._exit(code)
 
 
-def serve() -> None:
-    """The starter's side. Holds nothing of the runtime: no file, no lock, no terminal."""
-    os.closerange(_HERE + 1, os.sysconf("SC_OPEN_MAX"))
+def _settle() -> None:
+    """Hold nothing of the runtime: no file, no lock, no terminal, no signal handler."""
+    for file in map(int, os.listdir("/proc/self/fd")):
+        if file > _HERE:
+            with contextlib.suppress(OSError):  # the listing's own is closed already
+                os.close(file)
     os.set_inheritable(_HERE, False)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
@@ -90,50 +105,204 @@ def serve() -> None:
     with contextlib.suppress(PermissionError):  # already the leader of a session
         os.setsid()
     os.chdir("/")
-    _calm_signals()
-    system_layout(network=False)  # looked up once, for all
-    gc.collect()
-    gc.freeze()
-    channel = socket.socket(fileno=_HERE)
-    while True:
-        message, rights = _receive(channel)
-        if not message:
-            return
-        _begin(channel, rights)
-
-
-def _calm_signals() -> None:
-    """Ours to die is when the socket closes; children are forgotten as they end."""
+    if os.getuid() == 0:
+        os.setgroups([])
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.set_wakeup_fd(-1)
-    for which in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCHLD):
+    for which in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(which, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    size = array.array("i").itemsize
-    message, extra, _, _ = channel.recvmsg(16, socket.CMSG_SPACE(4 * size), socket.MSG_CMSG_CLOEXEC)
-    rights = array.array("i")
-    for level, kind, data in extra:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            rights.frombytes(data[: len(data) - len(data) % size])
-    return message, list(rights)
+class _Service:
+    """The starter's side."""
 
+    def __init__(self) -> None:
+        self._channel = socket.socket(fileno=_HERE)
+        self._groups: dict[int, Cgroup | None] = {}
+        #: The supervisors that stand outside, by their descriptor here, and those that have nothing to do.
+        self._crew: dict[int, socket.socket] = {}
+        self._idle: list[socket.socket] = []
+        self._spare: _Spare | None = None
+        self._orders_inside = 0
+        self._poll = select.poll()
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        gc.disable()
+        gc.freeze()
 
-def _begin(channel: socket.socket, rights: list[int]) -> None:
-    try:
-        pid = os.fork()
-    except OSError:
-        pid = -1  # the runtime sees its control socket close without a report
-    if pid == 0:
+    def serve(self) -> None:
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        for file in (_HERE, self._woken):
+            self._poll.register(file, select.POLLIN)
+        while self._channel.fileno() >= 0 or self._groups:
+            for file, _ in self._poll.poll():
+                if file == self._woken:
+                    self._reap()
+                elif file == _HERE:
+                    self._take_letter()
+                elif file in self._crew:
+                    self._hear(self._crew[file])
+
+    def _reap(self) -> None:
+        os.read(self._woken, 4096)
+        with contextlib.suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                group = self._groups.pop(pid, None)
+                if group:
+                    group.remove()
+
+    def _take_letter(self) -> None:
+        letter = Letter.receive(self._channel)
+        if letter is None:  # the runtime is gone
+            self._poll.unregister(_HERE)
+            self._channel.close()
+            while self._idle:
+                self._dismiss(self._idle.pop())
+            if self._spare:
+                self._spare.close()
+            return
+        try:
+            self._pass_on(letter)
+        except OSError as error:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(letter.control)) as control:
+                send(control, {"failed": failure("layers", error)})
+        letter.close()
+
+    def _pass_on(self, letter: Letter) -> None:
+        if letter.kind == INSIDE:
+            self._start_inside(letter)
+        elif letter.kind == PROBE:
+            self._start(fork, lambda: _answer_probe(letter), None)
+        else:
+            self._hand_over(letter)
+
+    def _start_inside(self, letter: Letter) -> None:
+        """By the one that waits, if there is one; from the second order on there will be one for the next."""
+        order = Order.from_json(letter.read())
+        policy = order.policy or Policy()
+        groups = order.plan.layers.cgroup.without_kill()
+        waiting, self._spare = self._spare, None
+        if waiting and not waiting.fits(groups, network=policy.network):
+            waiting.close()
+            waiting = None
+        if not (waiting and waiting.hand(letter, policy)):
+            fresh = self._prepare(groups, network=policy.network)
+            if not fresh.hand(letter, policy):
+                raise ConnectionResetError(errno.ECONNRESET, "the supervisor ended before it had its order")
+        self._orders_inside += 1
+        if self._orders_inside > 1:
+            with contextlib.suppress(OSError):  # the next order will tell why
+                self._spare = self._prepare(groups, network=policy.network)
+
+    def _prepare(self, groups: Hierarchies, *, network: bool) -> "_Spare":
+        confine.warm_up()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        group = Cgroup.make(groups)
+        view = namespaces.system_layout(network=network)
+        uid, gid = os.getuid(), os.getgid()
+
+        def work() -> None:
+            ours.close()
+            supervise_inside(theirs, view, group, uid, gid)
+
+        with theirs:
+            pid = self._start(lambda: namespaces.clone(network=network), work, group)
+        try:
+            if group:
+                group.take(pid)
+        except OSError:
+            ours.close()  # it ends without an order
+            raise
+        return _Spare(ours, group, groups, network)
+
+    def _start(self, begin: Callable[[], int], work: Callable[[], None], group: Cgroup | None) -> int:
+        try:
+            pid = begin()
+        except OSError:
+            if group:
+                group.remove()
+            raise
+        if pid == 0:
+            self._work(work)
+        self._groups[pid] = group
+        return pid
+
+    def _work(self, work: Callable[[], None]) -> None:
+        """In the child. Never returns."""
         code = 1
         try:
-            channel.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            supervise(socket.socket(fileno=rights[0]), (rights[1], rights[2], rights[3]))
+            signal.set_wakeup_fd(-1)
+            for channel in (self._channel, self._spare, *self._crew.values()):
+                if channel:
+                    channel.close()
+            work()
             code = 0
         finally:
             os._exit(code)
-    for right in rights:
-        os.close(right)
+
+    # -- the crew outside: a supervisor there is as good as new after a run, and a new one costs
+
+    def _hand_over(self, letter: Letter) -> None:
+        while self._idle:
+            channel = self._idle.pop()
+            try:
+                letter.send(channel)
+            except ConnectionError:  # somebody killed it
+                self._dismiss(channel)
+            else:
+                return
+        letter.send(self._hire())
+
+    def _hire(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._crew[ours.fileno()] = ours
+            self._start(fork, lambda: serve_outside(theirs), None)
+        self._poll.register(ours, select.POLLIN)
+        return ours
+
+    def _hear(self, channel: socket.socket) -> None:
+        """It says that it is free, or is gone."""
+        wanted = self._channel.fileno() >= 0 and len(self._idle) < _MOST_IDLE
+        if channel.recv(1) and wanted:
+            self._idle.append(channel)
+        else:
+            self._dismiss(channel)
+
+    def _dismiss(self, channel: socket.socket) -> None:
+        self._poll.unregister(channel)
+        del self._crew[channel.fileno()]
+        channel.close()
+
+
+def _answer_probe(letter: Letter) -> None:
+    send(socket.socket(fileno=letter.control), probe().as_json())
+
+
+class _Spare:
+    """A supervisor in its namespaces and its cgroup, ready for an order."""
+
+    def __init__(self, channel: socket.socket, group: Cgroup | None, groups: Hierarchies, network: bool) -> None:
+        self._channel, self._group, self._groups, self._network = channel, group, groups, network
+
+    def fits(self, groups: Hierarchies, *, network: bool) -> bool:
+        return (self._groups, self._network) == (groups, network)
+
+    def hand(self, letter: Letter, policy: Policy) -> bool:
+        """Give it its order, once its cgroup has the limits. False where somebody killed it."""
+        try:
+            if self._group:
+                self._group.limit(policy)
+            letter.send(self._channel)
+        except ConnectionError:
+            return False
+        finally:
+            self.close()
+        return True
+
+    def close(self) -> None:
+        """From here on it is on its own; without an order it ends."""
+        self._channel.close()
+        if self._group:
+            self._group.let_go()

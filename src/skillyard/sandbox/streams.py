@@ -106,9 +106,3 @@ class Streams:
                 for _ in range(_LAST_PIECES):
                     if not self._take(file):
                         break
-
-    def spill(self) -> None:
-        """Leave head and tail of an overflow where the caller wants them."""
-        if self._launch.spill and self.out.overflowed:
-            with self._launch.spill.open("wb") as file:
-                file.writelines(self.out.pieces())

@@ -1,324 +1,245 @@
 """The process that stands beside one run: starts it, watches the clock, ends all of it, says how it went.
 
+With namespaces it stands inside, as their first process, confined like the program itself: when it ends, for
+whatever reason, the kernel ends everybody in there. Without, it stands outside as a child subreaper.
+
 Covered: whoever the program leaves behind dies when it ends, at the limit, and when the runtime goes away
-however suddenly, because then the control socket closes. If this process itself is killed, the program's
-first process dies with it (and all of it where there are namespaces).
-Not covered: a process that the kernel cannot end, stuck in a device; we stop waiting for it after a while.
+however suddenly, because then the control socket closes.
+Not covered: without namespaces, somebody who kills this process itself: then only the program's first process
+dies with it. A process that the kernel cannot end, stuck in a device: we stop waiting after a while.
 """
 
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
 import socket
-import time
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from skillyard.sandbox import bubblewrap, confine, namespaces, seccomp, tree
+from skillyard.sandbox import bubblewrap, confine, namespaces, program, seccomp, tree
 from skillyard.sandbox.cgroup import Cgroup
 from skillyard.sandbox.layers import Way
-from skillyard.sandbox.order import Order, receive, send
+from skillyard.sandbox.letter import Letter
+from skillyard.sandbox.namespaces import Layout
+from skillyard.sandbox.order import Order, send
 from skillyard.sandbox.policy import Policy
-from skillyard.sandbox.probe import probe
+from skillyard.sandbox.program import Streams
 from skillyard.sandbox.syscalls import (
     MACHINE,
     PR_SET_CHILD_SUBREAPER,
     PR_SET_DUMPABLE,
     PR_SET_PDEATHSIG,
+    fork,
     prctl,
 )
-
-#: The contract's Stop: SIGTERM, this long, SIGKILL.
-GRACE_SECONDS: Final = 0.2
-#: How long we wait for killed processes to be gone before we say so anyway.
-_STUCK_SECONDS: Final = 5.0
-_RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT)
-
-Streams = tuple[int, int, int]
+from skillyard.sandbox.watch import Watch
 
 
-def supervise(control: socket.socket, streams: Streams) -> None:
-    """Serve one order and return when nothing is left of it."""
-    message = receive(control)
-    if message is None:
-        return
-    if message.get("probe"):
-        send(control, probe().as_json())
-        return
-    run = _Run(Order.from_json(message), control)
+def failure(stage: str, error: OSError) -> dict[str, Any]:
+    """An error about a path is the caller's, whichever stage meets it."""
+    why = error.strerror or str(error)
+    if error.filename:
+        return {"stage": "path", "errno": error.errno or 0, "text": f"{os.fsdecode(error.filename)}: {why}"}
+    return {"stage": stage, "errno": error.errno or 0, "text": why}
+
+
+def supervise_inside(channel: socket.socket, view: Layout, group: Cgroup | None, uid: int, gid: int) -> None:
+    """Serve one order, as the first process of new namespaces; nothing of it outlives this process.
+
+    Everything that does not depend on the order is done before it comes. `uid` and `gid` are those outside.
+    """
+    trouble: OSError | None = None
+    old = -1
     try:
-        run.start(streams)
-        run.watch()
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        old = namespaces.begin(view, uid=uid, gid=gid)
     except OSError as error:
-        run.failed = {"stage": "start", "errno": error.errno or 0, "text": str(error)}
-    run.end()
-    with contextlib.suppress(ConnectionError):
-        send(control, run.report())
-    run.clean()
+        trouble = error
+    letter = Letter.receive(channel)
+    if letter is None:
+        return
+    with socket.socket(fileno=letter.control) as control, contextlib.suppress(ConnectionError):
+        if trouble:
+            send(control, {"failed": failure("layers", trouble)})
+        else:
+            send(control, _inside(Order.from_json(letter.read()), letter.streams, old, group, control))
 
 
-class _Run:
-    def __init__(self, order: Order, control: socket.socket) -> None:
-        self.order = order
-        self.failed: dict[str, Any] = {}
-        self._control = control
+def serve_outside(channel: socket.socket) -> None:
+    """Serve one order after the other, until the starter lets us go or something of a run cannot be ended."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    watch = Watch()
+    while letter := Letter.receive(channel):
+        order = Order.from_json(letter.read())
+        os.close(letter.sheet)
+        with socket.socket(fileno=letter.control) as control:
+            run = _Outside(order, letter.streams, watch)
+            report = run.serve(control)
+            run.clean()
+            with contextlib.suppress(ConnectionError):
+                send(control, report)
+        if watch.reap():
+            return
+        channel.send(b".")
+
+
+def _report(watch: Watch, group: Cgroup | None) -> dict[str, Any]:
+    status = signal.SIGKILL if watch.status is None else watch.status
+    return {
+        "failed": None,
+        "code": os.waitstatus_to_exitcode(status),
+        "timed_out": watch.timed_out,
+        "hit": group.hit() if group else "",
+    }
+
+
+def _close(streams: Streams) -> None:
+    for stream in streams:
+        os.close(stream)
+
+
+# -- inside
+
+
+def _inside(order: Order, streams: Streams, old: int, group: Cgroup | None, control: socket.socket) -> dict[str, Any]:
+    stage = "layers"
+    policy = order.policy or Policy()
+    try:
+        confine.finish_root(old, policy, order.plan.layers, order.cwd)
+        confine.restrict(order.plan.way, policy, order.plan.layers, "")
+        prctl(PR_SET_DUMPABLE, 0)
+        watch = Watch()
+        stage = "program"
+        os.chdir(order.cwd)
+        home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
+        main = program.spawn(order.argv, order.env | home, streams)
+    except OSError as error:
+        return {"failed": failure(stage, error)}
+    _close(streams)
+    watch.wait(main, control, order.limit_seconds)
+    watch.end(lambda: _signal_everybody(signal.SIGTERM), lambda: _signal_everybody(signal.SIGKILL))
+    return _report(watch, group)
+
+
+def _signal_everybody(which: signal.Signals) -> None:
+    """All in this pid namespace but us."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, which)
+
+
+# -- outside
+
+
+class _Outside:
+    """One run beside us: with the other layers, with bubblewrap, or with none."""
+
+    def __init__(self, order: Order, streams: Streams, watch: Watch) -> None:
+        self._order, self._streams, self._watch = order, streams, watch
         self._group: Cgroup | None = None
         self._temp = ""
-        self._main = 0
-        self._status: int | None = None
-        self._timed_out = False
-        self._stopped = False
         self._told = -1
-        self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
-    # -- start
+    def serve(self, control: socket.socket) -> dict[str, Any]:
+        try:
+            policy = self._order.policy
+            main = self._start_confined(policy) if policy else self._start_free()
+        except OSError as error:
+            return {"failed": failure("program", error)}
+        finally:
+            _close(self._streams)
+        self._watch.wait(main, control, self._order.limit_seconds)
+        self._watch.end(self._ask, self._kill)
+        said = self._said()
+        return {"failed": said} if said else _report(self._watch, self._group)
 
-    def start(self, streams: Streams) -> None:
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
-        if self.order.policy is None:
-            os.chdir(self.order.cwd)
-            self._main = spawn(self.order.argv, self.order.env, streams)
-        else:
-            self._start_confined(self.order.policy, streams)
-        for stream in streams:
-            os.close(stream)
+    def _start_free(self) -> int:
+        os.chdir(self._order.cwd)
+        return program.spawn(self._order.argv, self._order.env, self._streams)
 
-    def _start_confined(self, policy: Policy, streams: Streams) -> None:
-        plan = self.order.plan
-        apart = plan.way in {Way.FULL, Way.NAMESPACES}
-        if plan.layers.cgroup.folders:
-            self._group = Cgroup.make(plan.layers.cgroup, _unique(), policy)
-        if not apart:
-            self._temp = f"{os.environ.get('TMPDIR') or '/tmp'}/{_unique()}"
-            os.mkdir(self._temp, 0o700)
-        if os.getuid() == 0:
-            os.setgroups([])
+    def _start_confined(self, policy: Policy) -> int:
+        self._group = Cgroup.make(self._order.plan.layers.cgroup)
+        if self._group:
+            self._group.limit(policy)
+        self._temp = f"{os.environ.get('TMPDIR') or '/tmp'}/skillyard-{os.urandom(8).hex()}"
+        for folder in ("", "/tmp", "/home"):
+            os.mkdir(self._temp + folder, 0o700)
         self._told, tell = os.pipe()
         gate, opened = os.pipe()
-        cell = _Cell(self.order, policy, streams, tell, gate, self._temp)
-        self._main = namespaces.clone(network=policy.network) if apart else os.fork()
-        if self._main == 0:
-            cell.run()
+        main = fork()
+        if main == 0:
+            _become_confined(self._order, policy, self._streams, gate, tell, self._temp)
         os.close(tell)
         os.close(gate)
-        if self._group:
-            self._group.take(self._main)
-        os.write(opened, b"!")
-        os.close(opened)
+        try:
+            if self._group:
+                self._group.take(main)
+            os.write(opened, b"!")
+        except OSError:
+            os.kill(main, signal.SIGKILL)
+            self._watch.end(self._ask, self._kill)
+            raise
+        finally:
+            os.close(opened)
+        return main
 
-    # -- watch
-
-    def watch(self) -> None:
-        """Until the program ended, the limit passed, or the runtime asked to stop or went away."""
-        deadline = time.monotonic() + self.order.limit_seconds
-        poll = select.poll()
-        poll.register(self._control, select.POLLIN)
-        poll.register(self._woken, select.POLLIN)
-        while self._status is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                self._timed_out = True
-                break
-            ready = {file for file, _ in poll.poll(min(left, 86400) * 1000)}
-            if self._woken in ready:
-                self._reap()
-            if self._control.fileno() in ready:
-                self._stopped = True
-                break
-
-    def _reap(self) -> bool:
-        """Take in whoever ended; False when there is nobody left to wait for."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._woken, 4096)
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if pid == 0:
-                return True
-            if pid == self._main:
-                self._status = status
-
-    # -- end
-
-    def end(self) -> None:
-        """After this nothing of the tree is left."""
-        if self._main and self._status is None:
-            self._ask()
-        if self._main:
-            self._until(_STUCK_SECONDS, lambda: not self._reap(), self._kill)
+    def _said(self) -> dict[str, Any] | None:
+        """Why the program could not start. It is gone by now, and so is everybody who could still write."""
+        if self._told < 0:
+            return None
+        os.set_blocking(self._told, False)
+        try:
+            text = os.read(self._told, 65536)
+        except BlockingIOError:
+            return None
+        said: dict[str, Any] | None = json.loads(text) if text else None
+        return said
 
     def _ask(self) -> None:
-        """SIGTERM to everybody, and the moment it takes the well-behaved to end."""
         tree.signal_all(tree.descendants(os.getpid()), signal.SIGTERM)
-        self._until(GRACE_SECONDS, lambda: not self._reap() or self._status is not None, lambda: None)
-
-    def _until(self, seconds: float, done: Callable[[], bool], act: Callable[[], None]) -> None:
-        deadline = time.monotonic() + seconds
-        while not done():
-            act()
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return
-            select.select([self._woken], [], [], min(left, 0.05))
 
     def _kill(self) -> None:
-        if self.order.plan.way in {Way.FULL, Way.NAMESPACES}:
-            tree.signal_all((self._main,), signal.SIGKILL)
-        elif not (self._group and self._group.kill()):
+        if not (self._group and self._group.kill()):
             tree.kill_descendants()
 
-    # -- report
-
-    def report(self) -> dict[str, Any]:
-        said = self._said()
-        status = said.get("status", self._status)
-        return {
-            "failed": self.failed or said.get("failed"),
-            "code": os.waitstatus_to_exitcode(status) if status is not None else -signal.SIGKILL,
-            "timed_out": self._timed_out,
-            "stopped": self._stopped,
-            "hit": self._group.hit() if self._group else "",
-        }
-
-    def _said(self) -> dict[str, Any]:
-        """What the confined side told us: why it failed, or how the program inside ended."""
-        if self._told < 0:
-            return {}
-        with contextlib.suppress(OSError):
-            os.set_blocking(self._told, False)
-            text = os.read(self._told, 65536)
-            if text:
-                said: dict[str, Any] = json.loads(text)
-                return said
-        return {}
-
     def clean(self) -> None:
+        os.chdir("/")
+        if self._told >= 0:
+            os.close(self._told)
         if self._group:
+            self._group.let_go()
             self._group.remove()
         if self._temp:
             shutil.rmtree(self._temp, ignore_errors=True)
 
 
-class _Cell:
-    """The confined side: the process between the supervisor and the program."""
-
-    def __init__(self, order: Order, policy: Policy, streams: Streams, tell: int, gate: int, temp: str) -> None:
-        self.order, self.policy, self.streams = order, policy, streams
-        self._tell, self._gate, self._temp = tell, gate, temp
-        self._ids = (os.getuid(), os.getgid())
-        self._view = namespaces.layout(policy)
-
-    def run(self) -> None:
-        """Never returns."""
-        code = 1
-        stage = "layers"
-        try:
-            signal.set_wakeup_fd(-1)
-            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            way = self.order.plan.way
-            if way in {Way.FULL, Way.NAMESPACES}:
-                self._enter()
-                stage = "program"
-                code = self._first()
-            elif way is Way.BUBBLEWRAP:
-                self._wrap()
-            else:
-                self._pass_gate()
-                confine.restrict(way, self.policy, self.order.plan.layers, self._temp)
-                stage = "program"
-                os.chdir(self.order.cwd)
-                become(self.order.argv, self._env(f"{self._temp}/tmp", f"{self._temp}/home"), self.streams)
-        except OSError as error:
-            self._say({"failed": {"stage": stage, "errno": error.errno or 0, "text": str(error)}})
-        finally:
-            os._exit(code)
-
-    def _say(self, message: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._tell, json.dumps(message).encode())
-
-    def _env(self, temp: str, home: str) -> dict[str, str]:
-        return self.order.env | {"TMPDIR": temp, "HOME": home}
-
-    def _pass_gate(self) -> None:
-        """Wait until the supervisor has put us into the cgroup; nothing is started before."""
-        os.read(self._gate, 1)
-        for folder in ("tmp", "home") if self._temp else ():
-            os.mkdir(f"{self._temp}/{folder}", 0o700)
-
-    def _enter(self) -> None:
-        uid, gid = self._ids
-        plan = self.order.plan
-        confine.build_root(self._view, self.policy, plan.layers, self.order.cwd, uid=uid, gid=gid)
-        self._pass_gate()
-        confine.restrict(plan.way, self.policy, plan.layers, "")
-        prctl(PR_SET_DUMPABLE, 0)
-
-    def _first(self) -> int:
-        """Be the first process of the namespace: start the program, reap orphans, end with the program."""
-        os.chdir(self.order.cwd)
-        env = self._env(namespaces.temp_folder(self.policy), f"{namespaces.PRIVATE}/home")
-        program = spawn(self.order.argv, env, self.streams)
-        for stream in self.streams:
-            os.close(stream)
-        while True:
-            pid, status = os.waitpid(-1, 0)
-            if pid == program:
-                self._say({"status": status})
-                return 0
-
-    def _wrap(self) -> None:
-        program = seccomp.assemble(MACHINE, confine.sockets(self.policy, apart=True))
-        filtered = os.memfd_create("seccomp", 0)
-        os.write(filtered, seccomp.as_bytes(program))
-        os.lseek(filtered, 0, os.SEEK_SET)
-        wrapper = self.order.plan.layers.bubblewrap
-        words = bubblewrap.arguments(self._view, self.policy, self.order.cwd, filtered)
-        env = self._env(namespaces.temp_folder(self.policy), f"{namespaces.PRIVATE}/home")
-        self._pass_gate()
-        confine.limit(self.policy, apart=False)
-        become((wrapper, *words, *self.order.argv), env, self.streams)
+def _become_confined(order: Order, policy: Policy, streams: Streams, gate: int, tell: int, temp: str) -> None:
+    """In the child: put the layers on and turn into the program. Never returns."""
+    stage = "layers"
+    try:
+        signal.set_wakeup_fd(-1)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if not os.read(gate, 1):
+            return
+        if order.plan.way is Way.BUBBLEWRAP:
+            _become_wrapped(order, policy, streams)
+        confine.restrict(order.plan.way, policy, order.plan.layers, temp)
+        stage = "program"
+        os.chdir(order.cwd)
+        home = {"TMPDIR": f"{temp}/tmp", "HOME": f"{temp}/home"}
+        program.become(order.argv, order.env | home, streams)
+    except OSError as error:
+        os.write(tell, json.dumps(failure(stage, error)).encode())
+    finally:
+        os._exit(1)
 
 
-def _unique() -> str:
-    return f"skillyard-{os.urandom(8).hex()}"
-
-
-def find_program(name: str, path: str) -> str:
-    """As a shell finds it; a name with a slash is a path."""
-    if "/" in name:
-        return name
-    for folder in path.split(":"):
-        candidate = os.path.join(folder or ".", name)
-        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
-            return candidate
-    raise FileNotFoundError(2, f"no such program: {name}")
-
-
-def spawn(argv: tuple[str, ...], env: dict[str, str], streams: Streams) -> int:
-    """Start the program in a session of its own, without copying ourselves."""
-    return os.posix_spawn(
-        find_program(argv[0], env.get("PATH", os.defpath)),
-        argv,
-        env,
-        file_actions=[(os.POSIX_SPAWN_DUP2, stream, at) for at, stream in enumerate(streams)],
-        setsid=True,
-        setsigdef=_RESTORED,
-    )
-
-
-def become(argv: tuple[str, ...], env: dict[str, str], streams: Streams) -> None:
-    """Turn this process into the program."""
-    os.setsid()
-    for which in _RESTORED:
-        signal.signal(which, signal.SIG_DFL)
-    for at, stream in enumerate(streams):
-        os.dup2(stream, at)
-    os.execve(find_program(argv[0], env.get("PATH", os.defpath)), argv, env)  # noqa: S606
+def _become_wrapped(order: Order, policy: Policy, streams: Streams) -> None:
+    filtered = os.memfd_create("seccomp", 0)
+    sockets = confine.sockets(policy, apart=True)
+    os.write(filtered, seccomp.as_bytes(seccomp.assemble(MACHINE, sockets)))
+    os.lseek(filtered, 0, os.SEEK_SET)
+    words = bubblewrap.arguments(policy, order.cwd, filtered)
+    home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
+    confine.limit(policy, apart=False)
+    program.become((order.plan.layers.bubblewrap, *words, *order.argv), order.env | home, streams)

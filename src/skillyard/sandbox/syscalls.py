@@ -5,7 +5,9 @@ Everything here is a thin call that raises OSError; what the calls mean is said 
 
 import contextlib
 import ctypes
+import errno
 import os
+import signal
 import struct
 from typing import Final
 
@@ -105,20 +107,38 @@ def numbers(machine: str) -> dict[str, int]:
 
 NUMBERS: Final = numbers(MACHINE)
 
+Argument = int | bytes | ctypes.Array[ctypes.c_char] | None
+
+_WORDS: Final = 6
 # PyDLL keeps the interpreter's lock, so a raw clone returns in the child as it left in the parent.
-_LIBC: Final = ctypes.PyDLL(None, use_errno=True) if MACHINE else None
+_SYSCALL: Final = ctypes.PyDLL(None, use_errno=True).syscall if NUMBERS else None
+if _SYSCALL is not None:
+    _SYSCALL.argtypes = (ctypes.c_long,) * (_WORDS + 1)
+    _SYSCALL.restype = ctypes.c_long
 
 
-def call(name: str, *args: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+def call(name: str, *args: Argument) -> int:
     """Make one system call. ENOSYS where this machine's numbers are not known."""
-    if _LIBC is None or name not in NUMBERS:
+    if _SYSCALL is None or name not in NUMBERS:
         raise OSError(38, f"{name}: not known on {MACHINE or 'this system'}")
-    words = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
-    answer: int = _LIBC.syscall(ctypes.c_long(NUMBERS[name]), *words)
+    words = [arg if type(arg) is int else _address(arg) for arg in args]
+    answer: int = _SYSCALL(NUMBERS[name], *words, *_PADDING[len(words) :])
     if answer == -1:
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
     return answer
+
+
+_PADDING: Final = (0,) * _WORDS
+
+
+def _address(arg: Argument) -> int:
+    """Where the bytes are; whoever passes them keeps them alive during the call."""
+    if isinstance(arg, bytes):
+        return ctypes.cast(ctypes.c_char_p(arg), ctypes.c_void_p).value or 0
+    if isinstance(arg, ctypes.Array):
+        return ctypes.addressof(arg)
+    return int(arg or 0)
 
 
 def buffer(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
@@ -130,36 +150,27 @@ def buffer(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
 # prctl options
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
-PR_CAPBSET_DROP = 24
 PR_SET_SECUREBITS = 28
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
-PR_CAP_AMBIENT = 47
 
 
 def prctl(option: int, value: int = 0, third: int = 0) -> None:
     call("prctl", option, value, third, 0, 0)
 
 
-_CAPABILITY_VERSION_3 = 0x20080522
-_LAST_CAPABILITY = 63
-_SECURE_NOROOT_LOCKED = 0b0010_1111  # NOROOT, NO_SETUID_FIXUP and their locks; KEEP_CAPS locked off
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_SECURE_NOROOT_LOCKED: Final = 0b0010_1111  # NOROOT, NO_SETUID_FIXUP and their locks; KEEP_CAPS locked off
 
 
 def drop_capabilities() -> None:
-    """Give up every capability for good: bounding set, root's special treatment, then the sets themselves."""
-    for capability in range(_LAST_CAPABILITY + 1):
-        try:
-            prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # beyond the last one this kernel has, or we never had the right to
-            break
-    with contextlib.suppress(PermissionError):  # we had nothing to lose; no_new_privs covers the rest
+    """Give up every capability for good: root's special treatment, then the sets. After no_new_privs."""
+    with contextlib.suppress(PermissionError):  # without CAP_SETPCAP there was nothing to lose
         prctl(PR_SET_SECUREBITS, _SECURE_NOROOT_LOCKED)
     call("capset", buffer("=Ii", _CAPABILITY_VERSION_3, 0), buffer("=6I", 0, 0, 0, 0, 0, 0))
 
 
 # openat2 resolve flags
-RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_IN_ROOT = 0x10
 _O_PATH = 0o10000000
@@ -168,4 +179,25 @@ _O_PATH = 0o10000000
 def open_path(root: int, path: str, resolve: int) -> int:
     """A handle on a place, not on its content, found below `root` under the rules of `resolve`."""
     how = buffer("=QQQ", _O_PATH | os.O_CLOEXEC, 0, resolve)
-    return call("openat2", root, os.fsencode(path), how, 24)
+    try:
+        return call("openat2", root, os.fsencode(path), how, 24)
+    except OSError as error:
+        why = "there is a symlink on the way" if error.errno == errno.ELOOP else os.strerror(error.errno or 0)
+        raise OSError(error.errno, why, path) from None
+
+
+def fork() -> int:
+    """A copy of this process, without the hooks that Python and its modules run around a fork.
+
+    Only for a process with a single thread: what the hooks repair cannot be broken there.
+    """
+    return call("clone", signal.SIGCHLD, 0, 0, 0, 0)
+
+
+def write_file(path: str, content: str) -> None:
+    """One write to one of the kernel's files, which take all or nothing."""
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, content.encode())
+    finally:
+        os.close(file)

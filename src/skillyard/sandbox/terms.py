@@ -4,9 +4,8 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from skillyard.sandbox.policy import Policy
 
@@ -16,11 +15,13 @@ OUTPUT_BYTES: Final = 10_485_760
 STDERR_BYTES: Final = 131_072
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+NO_VARIABLES: Final[Mapping[str, str]] = {}
+
+
+class Launch(NamedTuple):
     argv: tuple[str, ...]
     cwd: Path
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = NO_VARIABLES
     stdin: bytes = b""
     limit_seconds: float = 60.0
     output_bytes: int = OUTPUT_BYTES
@@ -32,8 +33,7 @@ class Launch:
     spill: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class Exit(NamedTuple):
     """`code` is the exit code, or minus the signal that ended it."""
 
     code: int

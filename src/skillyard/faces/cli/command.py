@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -78,7 +78,7 @@ def style_of(options: Options) -> present.Style:
         json=options.json,
         block=options.format == "block",
         ascii=options.ascii,
-        lang=present.choose_lang(options.lang),
+        lang=Lang.choose(options.lang, os.environ),
     )
 
 

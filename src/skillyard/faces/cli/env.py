@@ -11,7 +11,6 @@ examples:
 """
 
 import os
-import sys
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,13 +20,14 @@ from skillyard.core.phrases import Text
 from skillyard.core.request import Request
 from skillyard.core.result import as_size
 from skillyard.core.values import Json
+from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.faces.present import Lines, Steps, Table
-from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.environments import DEPTH, Wanted, build_environments, refuse_inside_agents, wanted_packages
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.consent import DEPTH, refuse_inside_agents
+from skillyard.kernel.environments import Wanted, build_environments, wanted_packages
+from skillyard.kernel.prompt import split_name
 from skillyard.runners.environments import Environment, home_of, list_built, remove
-
-_PATHS = ("./", "../", "/", "~/")
 
 
 def arguments(parser: Parser) -> None:
@@ -66,21 +66,23 @@ def _build(options: Options) -> Answer:
     )
 
 
+def build_on_yes(yard: Yard, request: Request) -> bool:
+    """For a run on a terminal: shows what the program needs, asks once, builds."""
+    wanted = wanted_packages(yard, request)
+    if not _confirms(wanted):
+        return False
+    with Steps(f"@{wanted.skill.name}") as steps:
+        build_environments(yard, wanted, steps)
+    return True
+
+
 def _request(target: str) -> Request:
-    """The same names that `run` takes."""
-    start = next((len(prefix) for prefix in _PATHS if target.startswith(prefix)), 0)
-    name, _, script = target[start:].partition(":")
-    typed_in = None if os.environ.get(DEPTH) else Path.cwd()
-    return Request(name=target[:start] + name.removeprefix("@"), script=script, typed_in=typed_in)
+    name, script = split_name(target)
+    return Request(name=name, script=script, typed_in=None if os.environ.get(DEPTH) else Path.cwd())
 
 
 def _confirms(wanted: Wanted) -> bool:
-    """Nothing but a clear yes is one; off a terminal nobody says it."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    sys.stderr.write(f"@{wanted.skill.name} needs {wanted.told}.\nBuild an environment for it? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes", "是", "好"}
+    return on_terminal() and confirm(f"@{wanted.skill.name} needs {wanted.told}. Build an environment for it?")
 
 
 def _list() -> Answer:

@@ -1,14 +1,16 @@
 """The commands, each imported only when it runs."""
 
 import importlib
+import os
 import sqlite3
 import sys
 from typing import NamedTuple
 
 from skillyard import __version__
 from skillyard.core.errors import SkillError
+from skillyard.core.phrases import Lang
 from skillyard.faces.cli.command import USAGE, Parser, as_skill_error, make_parser, show_failure
-from skillyard.faces.present import Style, choose_lang
+from skillyard.faces.present import Style
 
 _ROOM = "skillyard.faces.cli."
 
@@ -27,9 +29,15 @@ COMMANDS = {
     "explain": Listed("explain", "Explain a name: who answers to it here and in each agent, and why."),
     "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
     "sync": Listed("sync", "Read the skill folders and say what changed."),
+    "doctor": Listed("doctor", "Tell what this machine can guard, and what is missing."),
     "run": Listed("run", "Run a skill and print one result."),
     "runs": Listed("runs", "Show what ran."),
     "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
+    "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
+    "grant": Listed("grant", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."),
+    "grants": Listed("grants", "Show what was granted in this project, and whether it still counts."),
+    "revoke": Listed("revoke", "Take back what was granted to a skill, or the trust in this project."),
+    "trust": Listed("trust", "Trust what this project's own files ask for, after seeing the list."),
 }
 
 _HELP = """\
@@ -69,7 +77,7 @@ def main() -> None:
         raise SystemExit(130) from None
     except (SkillError, OSError, sqlite3.Error) as error:
         expected = error if isinstance(error, SkillError) else as_skill_error(error)
-        show_failure(expected, Style(json="--json" in sys.argv, lang=choose_lang(None)))
+        show_failure(expected, Style(json="--json" in sys.argv, lang=Lang.choose(None, os.environ)))
         raise SystemExit(1) from None
 
 

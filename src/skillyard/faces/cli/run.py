@@ -1,39 +1,165 @@
 """Run a skill and print one result.
 
-Options of ours stand before the skill's name; everything after it is for the skill.
+Options of ours may stand anywhere before or after the name, unless the skill has a param of that name; after
+`@name:script` every word is the script's. Piped input goes to the program.
 
 examples:
   skillyard run @markdown-converter README.md
-  skillyard run --json @csv-summary sales.csv
+  skillyard run @word-count --json notes.txt
+  skillyard run @changelog-writer:scripts/commits.py v1.0..HEAD
+  skillyard run ./some/folder:scripts/tool.py input.csv
+  skillyard run --dry-run @csv-summary sales.csv
 """
 
 import argparse
+import os
+import select
+import stat
+import sys
+from pathlib import Path
 from typing import NoReturn
 
+from skillyard.core.errors import SkillError
 from skillyard.core.request import Request
+from skillyard.core.result import Result
+from skillyard.core.states import State
+from skillyard.faces.ask import ask, confirm, on_terminal
 from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, style_of
-from skillyard.faces.present import pass_through
-from skillyard.kernel.assembly import open_yard
+from skillyard.faces.passthrough import pass_through
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.consent import DEPTH, grant, refuse_inside_agents
+from skillyard.kernel.prompt import split_name
+
+#: As long as we wait to see whether a pipe brings anything.
+_PIPE_SECONDS = 0.2
+_MOST_QUESTIONS = 20
+_FLAGS = frozenset({"--json", "--ascii", "--dry-run", "--non-interactive", "--no-sandbox", "--strict", "--stdin"})
+_WITH_VALUE = frozenset({"--format", "--lang", "--timeout"})
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("name", help="@name of a skill")
+    parser.add_argument("name", help="@name, @name:script, or ./folder[:script]")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
     parser.add_argument("--timeout", type=float, metavar="S", help="seconds that the run may take")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be started, and start nothing")
     parser.add_argument("--non-interactive", action="store_true", help="a missing param is an error, not a question")
+    parser.add_argument("--no-sandbox", action="store_true", help="run it with everything that you may do yourself")
+    parser.add_argument("--strict", action="store_true", help="JSON skills: refuse responses that are not quite S3")
+    parser.add_argument("--stdin", action="store_true", help="wait for piped input, however long it takes")
     add_output_options(parser)
-    parser.set_defaults(answer=_answer)
+    parser.set_defaults(answer=lambda options: _answer(options, parser))
 
 
-def _answer(options: Options) -> NoReturn:
-    style = style_of(options)
-    yard = open_yard()
-    request = Request(
-        name=options.name.removeprefix("@"),
-        args=tuple(options.args),
-        timeout_seconds=options.timeout,
-        interactive=not options.non_interactive,
-        lang=style.lang,
-    )
-    result = yard.runtime.run(request)
-    show_and_exit(result if style.json else pass_through(result, yard.root), style)
+def _answer(options: Options, parser: Parser) -> NoReturn:
+    with open_yard() as yard:
+        name, script = split_name(options.name)
+        words = options.args if script else _take_ours(yard, name, options, parser)
+        style = style_of(options)
+        if options.no_sandbox:
+            refuse_inside_agents()
+        request = Request(
+            name=name,
+            script=script,
+            args=tuple(words),
+            timeout_seconds=options.timeout,
+            interactive=not options.non_interactive,
+            typed_in=None if os.environ.get(DEPTH) else Path.cwd(),
+            strict=options.strict,
+            sandboxed=not options.no_sandbox,
+            stdin=_piped(wait=options.stdin),
+            lang=style.lang,
+        )
+        result = yard.runtime.plan(request) if options.dry_run else _converse(yard, request)
+        show_and_exit(result if style.json else pass_through(result, yard.root), style)
+
+
+def _take_ours(yard: Yard, name: str, options: Options, parser: Parser) -> list[str]:
+    """Our own options among the words after the name, unless the skill declares a param of that name."""
+    if not any(word in _FLAGS or word in _WITH_VALUE for word in options.args):
+        return list(options.args)
+    try:
+        skill = yard.runtime.resolve(Request(name=name, typed_in=Path.cwd()))
+        declared = {f"--{param.name.replace('_', '-')}" for param in skill.params}
+    except SkillError:
+        declared = set()
+    ours: list[str] = []
+    theirs: list[str] = []
+    words = list(options.args)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            theirs += [word, *words]
+            break
+        if word in declared or word not in _FLAGS | _WITH_VALUE:
+            theirs.append(word)
+        else:
+            ours += [word, *([words.pop(0)] if word in _WITH_VALUE and words else [])]
+    parser.parse_args([*ours, options.name], namespace=options)
+    return theirs
+
+
+def _converse(yard: Yard, request: Request) -> Result:
+    """Run it; on a terminal ask for what is missing and go on with the answers."""
+    result = yard.runtime.run(request, _show_progress)
+    for _ in range(_MOST_QUESTIONS):
+        if not (request.interactive and on_terminal()):
+            break
+        answered = _answered(yard, request, result)
+        if answered is None:
+            break
+        request = answered
+        result = yard.runtime.run(request, _show_progress)
+    return result
+
+
+def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
+    """The request with the person's answers in it; None where there is nothing to ask or they say no."""
+    if result.state is State.PENDING:
+        return _with_params(request, result)
+    if result.data.get("capability") == "packages":
+        from skillyard.faces.cli.env import build_on_yes
+
+        return request if build_on_yes(yard, request) else None
+    if result.data.get("type") == "NotGranted":
+        capabilities = str(result.data["msg"]).removeprefix("Not granted: ")
+        if confirm(f"@{request.name} asks for: {capabilities}. Allow it, for this version of the skill?"):
+            grant(yard.grants, yard.runtime.resolve(request), tuple(capabilities.split()))
+            return request
+    return None
+
+
+def _with_params(request: Request, result: Result) -> Request | None:
+    prompts = result.data.get("prompts")
+    required = result.data.get("required")
+    answers = dict(request.params)
+    for name in required if isinstance(required, list) else ():
+        said = prompts.get(name, "") if isinstance(prompts, dict) else ""
+        answer = ask(f"{name}{f' ({said})' if said else ''}: ")
+        if not answer:
+            return None
+        answers[str(name)] = answer
+    if "action" in answers and request.action is None:
+        return request._replace(
+            params={k: v for k, v in answers.items() if k != "action"}, action=str(answers["action"])
+        )
+    return request._replace(params=answers)
+
+
+def _show_progress(piece: bytes) -> None:
+    """What the program says while it runs; nothing of it can move the cursor."""
+    text = piece.decode("utf-8", "replace")
+    sys.stderr.write("".join(c if c.isprintable() or c in "\n\t" else "" for c in text))
+    sys.stderr.flush()
+
+
+def _piped(*, wait: bool) -> bytes:
+    """What was piped in. A pipe that brings nothing is one that somebody left open, unless they say --stdin."""
+    if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
+        return b""
+    mode = os.fstat(sys.stdin.fileno()).st_mode
+    if stat.S_ISREG(mode) or wait:
+        return sys.stdin.buffer.read()
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return b""
+    ready, _, _ = select.select([sys.stdin], [], [], _PIPE_SECONDS)
+    return sys.stdin.buffer.read() if ready else b""

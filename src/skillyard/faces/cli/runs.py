@@ -2,9 +2,13 @@
 
 examples:
   skillyard runs
-  skillyard runs show 4cf6f635
+  skillyard runs show 1a1e10
+  skillyard runs tail 1a1e10
 """
 
+import sys
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 
@@ -12,43 +16,87 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive
-from skillyard.faces.present import Table
-from skillyard.kernel.assembly import open_yard
-from skillyard.store.runs import Run
+from skillyard.faces.present import Lines, Table
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.store.runs import RUNNING, Run
+
+_LOOK_SECONDS = 0.2
 
 
 def arguments(parser: Parser) -> None:
     parser.set_defaults(answer=partial(answer_with, _list), limit=20)
-    commands = parser.add_subparsers(metavar="list | show")
+    commands = parser.add_subparsers(metavar="list | show | tail")
     listing = commands.add_parser("list", help="the latest runs")
     listing.add_argument("--limit", type=positive, default=20, help="how many, the latest first (20)")
     listing.set_defaults(answer=partial(answer_with, _list))
-    showing = commands.add_parser("show", help="everything that is known of a run")
-    showing.add_argument("run_id", metavar="ID", help="the id, or how it starts")
+    showing = commands.add_parser("show", help="everything that is known of a run, with its log")
     showing.set_defaults(answer=partial(answer_with, _show))
-    for each in (parser, listing, showing):
+    tailing = commands.add_parser("tail", help="what a run says, until it ends")
+    tailing.set_defaults(answer=partial(answer_with, _tail))
+    for each in (showing, tailing):
+        each.add_argument("run_id", metavar="ID", help="the id, or how it starts")
+    for each in (parser, listing, showing, tailing):
         add_output_options(each)
 
 
 def _list(options: Options) -> Answer:
-    runs = open_yard().runs.list(options.limit)
+    with open_yard() as yard:
+        runs = yard.list_runs(options.limit)
     return Answer(
         summary=Text("共 {count} 次运行", "{count} runs"),
         words={"count": len(runs)},
         data={"runs": [as_run_data(run) for run in runs]},
         page=Table(
             columns=("id", "started", "state", "time", "skill"),
-            rows=[(run.id[:12], _when(run), run.state, f"{run.seconds or 0:.3f}s", run.skill) for run in runs],
+            rows=[(run.id[:14], _when(run), run.state, _seconds(run), run.skill) for run in runs],
             empty="Nothing has run here yet.",
         ),
     )
 
 
 def _show(options: Options) -> Answer:
-    run = open_yard().runs.find(options.run_id)
+    with open_yard() as yard:
+        run = _found(yard, options.run_id)
+        log = yard.logs.read(run.id)
+    data = {**as_run_data(run), "log": log}
+    return Answer(
+        summary=Text("运行记录: {id}", "run {id}"),
+        words={"id": run.id},
+        data={"runs": [data]},
+        page=Lines(list(_lines(data))),
+    )
+
+
+def _tail(options: Options) -> Answer:
+    """Follow the log: to stdout for people, nothing before the envelope for programs."""
+    with open_yard() as yard:
+        run = _found(yard, options.run_id)
+        shown = 0
+        while True:
+            held = run.state == RUNNING and yard.logs.is_held(run.id)
+            log = yard.logs.read(run.id)
+            if not options.json:
+                sys.stdout.write(log[shown:])
+                sys.stdout.flush()
+            shown = len(log)
+            if not held:
+                break
+            time.sleep(_LOOK_SECONDS)
+            run = yard.find_run(run.id) or run
+        run = yard.find_run(run.id) or run
+    return Answer(
+        summary=Text("运行记录: {id}", "run {id}"),
+        words={"id": run.id},
+        data={"runs": [{**as_run_data(run), "log": log}]},
+        page=Lines([] if run.state == "success" else [f"-- {run.state}"]),
+    )
+
+
+def _found(yard: Yard, run_id: str) -> Run:
+    run = yard.find_run(run_id)
     if run is None:
-        raise InvalidArgs(f"no run {options.run_id!r} here; `skillyard runs` lists them")
-    return Answer(summary=Text("运行记录: {id}", "run {id}"), words={"id": run.id}, data={"runs": [as_run_data(run)]})
+        raise InvalidArgs(f"no run {run_id!r} here, or more than one starts so; `skillyard runs` lists them")
+    return run
 
 
 def as_run_data(run: Run) -> dict[str, Json]:
@@ -66,5 +114,21 @@ def as_run_data(run: Run) -> dict[str, Json]:
     }
 
 
+def _lines(data: dict[str, Json]) -> Iterator[str]:
+    for key, value in data.items():
+        if key in {"request", "launch", "result"} and isinstance(value, dict):
+            yield f"{key}:"
+            yield from (f"  {name}: {item}" for name, item in value.items() if item not in (None, "", [], {}))
+        elif key == "log":
+            yield "log:" if value else "log: empty"
+            yield from (f"  {line}" for line in str(value).splitlines())
+        else:
+            yield f"{key}: {value}"
+
+
 def _when(run: Run) -> str:
     return datetime.fromtimestamp(run.started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _seconds(run: Run) -> str:
+    return f"{run.seconds:.3f}s" if run.seconds is not None else "…"

@@ -1,0 +1,41 @@
+"""Allow a skill more than the rules give it: for this project, and for exactly its bytes.
+
+Capabilities: read-project, network, packages, read:PATH, write:PATH, env:NAME. A changed skill has none of them.
+
+examples:
+  skillyard grant @report network
+  skillyard grant @deploy env:DEPLOY_TOKEN write:result.html --accept
+"""
+
+from functools import partial
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.faces.ask import confirm, on_terminal
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.consent import grant, refuse_inside_agents
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("name", help="@name of a skill")
+    parser.add_argument("capabilities", nargs="+", metavar="CAPABILITY")
+    parser.add_argument("--accept", action="store_true", help="say yes without being asked")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    refuse_inside_agents()
+    with open_yard() as yard:
+        yard.catalog.sync()
+        skill = yard.catalog.resolve(options.name.removeprefix("@"))
+        asked = f"Allow @{skill.name} ({skill.folder}): {' '.join(options.capabilities)}?"
+        if not options.accept and not (on_terminal() and confirm(asked)):
+            raise InvalidArgs("nothing was granted: say yes on a terminal, or give --accept")
+        grant(yard.grants, skill, tuple(options.capabilities))
+    return Answer(
+        summary=Text("已授权: @{name} {what}", "granted: @{name} {what}"),
+        words={"name": skill.name, "what": " ".join(options.capabilities)},
+        data={"skill": skill.name, "capabilities": list(options.capabilities)},
+    )

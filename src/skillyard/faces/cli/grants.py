@@ -1,0 +1,51 @@
+"""Show what was granted in this project, and whether it still counts.
+
+A grant is for exactly the bytes that a skill had; after a change it is void until it is given again.
+"""
+
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from skillyard.catalog.fingerprint import fingerprint
+from skillyard.core.phrases import Text
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.present import Table
+from skillyard.kernel.assembly import open_yard
+from skillyard.store.grants import Grant
+
+
+def arguments(parser: Parser) -> None:
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    del options
+    with open_yard() as yard:
+        grants = yard.grants.list()
+    rows = [(grant, _counts(grant)) for grant in grants]
+    data: list[Json] = [
+        {"skill": grant.skill, "capability": grant.capability, "granted": _when(grant), "counts": counts}
+        for grant, counts in rows
+    ]
+    return Answer(
+        summary=Text("共 {count} 项授权", "{count} grants"),
+        words={"count": len(grants)},
+        data={"grants": data},
+        page=Table(
+            columns=("capability", "granted", "counts", "skill"),
+            rows=[(grant.capability, _when(grant), "yes" if counts else "void", grant.skill) for grant, counts in rows],
+            empty="Nothing was granted here.",
+        ),
+    )
+
+
+def _counts(grant: Grant) -> bool:
+    folder = Path(grant.skill)
+    return folder.is_dir() and fingerprint(folder) == grant.fingerprint
+
+
+def _when(grant: Grant) -> str:
+    return datetime.fromtimestamp(grant.granted, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,41 @@
+"""Take back what was granted to a skill, or the trust in this project.
+
+examples:
+  skillyard revoke @report
+  skillyard revoke @report network
+  skillyard revoke --trust
+"""
+
+from functools import partial
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.kernel.assembly import open_yard
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("name", nargs="?", help="@name of a skill, or its folder")
+    parser.add_argument("capability", nargs="?")
+    parser.add_argument("--trust", action="store_true", help="the trust in this project's files")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    if not options.name and not options.trust:
+        raise InvalidArgs("name a skill, or give --trust")
+    count = 0
+    with open_yard() as yard:
+        if options.trust:
+            yard.grants.distrust()
+        if options.name:
+            yard.catalog.sync()
+            name = options.name.removeprefix("@")
+            known = [str(entry.folder) for entry in yard.catalog.candidates(name)] or [name]
+            count = sum(yard.grants.revoke(folder, options.capability) for folder in known)
+    return Answer(
+        summary=Text("已撤销 {count} 项授权", "{count} grants taken back"),
+        words={"count": count},
+        data={"revoked": count},
+    )

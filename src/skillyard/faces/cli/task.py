@@ -1,0 +1,38 @@
+"""Dispatch a Task to an agent, as a Kernel does, and print one result.
+
+examples:
+  skillyard task skills "convert the readme" "执行 @markdown-converter README.md"
+  skillyard task skills "count words" "run @word-count notes.txt" --json
+"""
+
+from typing import NoReturn
+
+from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, style_of
+from skillyard.faces.passthrough import pass_through
+from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.task import Kernel
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("agent", help="skills or worker_agent")
+    parser.add_argument("description", help="what it is about, in a few words")
+    parser.add_argument("prompt", help="执行 @name [args], or run @name [args]")
+    parser.add_argument("--key", help="idempotency key: the same within 5 seconds runs once")
+    parser.add_argument("--model", help="told in the result")
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds that the run may take")
+    add_output_options(parser)
+    parser.set_defaults(answer=_answer)
+
+
+def _answer(options: Options) -> NoReturn:
+    style = style_of(options)
+    with open_yard() as yard:
+        result = Kernel(yard, style.lang).task(
+            options.agent,
+            options.description,
+            options.prompt,
+            idempotency_key=options.key,
+            model=options.model,
+            timeout_seconds=options.timeout,
+        )
+        show_and_exit(result if style.json else pass_through(result, yard.root), style)

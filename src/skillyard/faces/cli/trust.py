@@ -1,0 +1,42 @@
+"""Trust what this project's own files ask for, after seeing the list.
+
+What comes with a clone is not you: until you trust it, a project's files can only narrow what is allowed.
+"""
+
+from functools import partial
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.core.values import Json
+from skillyard.faces.ask import confirm, on_terminal
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.consent import is_trusted, refuse_inside_agents, trust, wants
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("--accept", action="store_true", help="say yes without being asked")
+    parser.add_argument("--check", action="store_true", help="only tell what is asked for, and whether it is trusted")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    with open_yard() as yard:
+        found = wants(yard.root)
+        asked: list[Json] = [{"what": want.what, "where": want.where} for want in found]
+        if not options.check:
+            refuse_inside_agents()
+            listed = "\n".join(f"  - {want.what} ({want.where})" for want in found) or "  nothing beyond the rules"
+            question = f"{yard.root} asks for:\n{listed}\nTrust it?"
+            if not options.accept and not (on_terminal() and confirm(question)):
+                raise InvalidArgs(
+                    "nothing was trusted: say yes on a terminal, or give --accept", details={"wants": asked}
+                )
+            trust(yard.grants, yard.root)
+        trusted = is_trusted(yard.grants, yard.root)
+    return Answer(
+        summary=Text("信任: {trusted}", "trusted: {trusted}"),
+        words={"trusted": "yes" if trusted else "no"},
+        data={"trusted": trusted, "wants": asked},
+    )

@@ -1,0 +1,79 @@
+"""What the sandbox found out about this machine, remembered between processes: looking takes longer than a run."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skillyard.sandbox.layers import Layers
+
+_FILE = "cache/layers.json"
+
+
+def remembered_layers(own_home: Path) -> "Layers | None":
+    """The layers of this boot, this user and this place in the cgroup tree; None where we must look.
+
+    A layer that was taken away since makes the run fail, not run unguarded: whoever applies it finds out.
+    """
+    if sys.platform != "linux":
+        return None
+    from skillyard.sandbox.layers import Layers
+
+    try:
+        known = json.loads((own_home / _FILE).read_bytes())
+        return Layers.from_json(known["layers"]) if known["key"] == _key() else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def find_layers() -> "Layers | None":
+    """Look now, whatever was remembered; None where this system has no layers at all."""
+    if sys.platform != "linux":
+        return None
+    from skillyard.sandbox.launcher import Launcher
+
+    with Launcher() as launcher:
+        return launcher.layers
+
+
+def holds(layers: "Layers") -> bool:
+    """Whether an ordinary run can be guarded with these."""
+    from skillyard.core.errors import SandboxUnavailable
+    from skillyard.sandbox.layers import plan
+    from skillyard.sandbox.policy import Policy
+
+    try:
+        plan(layers, Policy())
+    except SandboxUnavailable:
+        return False
+    return True
+
+
+def remember_layers(own_home: Path, layers: "Layers") -> None:
+    """Where it cannot be kept, the next process looks again."""
+    file = own_home / _FILE
+    text = json.dumps({"key": _key(), "layers": layers.as_json()})
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_name(f"{file.name}.{os.getpid()}")
+        fresh.write_text(text)
+        fresh.replace(file)
+    except OSError:
+        return
+
+
+def _key() -> list[str]:
+    """Whatever a different answer could depend on."""
+    files = ("/proc/sys/kernel/random/boot_id", "/proc/self/cgroup", "/proc/self/status")
+    boot, group, status = (_read(file) for file in files)
+    facts = [line for line in status.splitlines() if line.startswith(("Uid", "Gid", "Seccomp", "CapEff", "NoNewPrivs"))]
+    return [boot, group, *facts, os.environ.get("PATH", "")]
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text()
+    except OSError:
+        return ""

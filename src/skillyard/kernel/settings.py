@@ -1,0 +1,74 @@
+"""Settings: the user's, and what a project's file may add once it is trusted."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from skillyard.core.errors import InvalidArgs
+
+USER_FILE = "config.toml"
+PROJECT_FILE = "skillyard.toml"
+
+
+class Settings(NamedTuple):
+    #: Folders of skills beside the usual ones.
+    roots: tuple[Path, ...] = ()
+    #: How many runs are kept, and for how long.
+    keep_runs: int = 1000
+    keep_days: float = 30.0
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """An empty table where there is no file; InvalidArgs says where it is not TOML."""
+    try:
+        content = file.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    except UnicodeDecodeError as error:
+        raise InvalidArgs(f"{file}: {error}") from None
+    import tomllib  # most people have no such file
+
+    try:
+        return tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgs(f"{file}: {error}") from None
+
+
+def read_settings(own_home: Path, user_home: Path) -> Settings:
+    """The user's own file: everything in it counts."""
+    file = own_home / USER_FILE
+    fields = read_toml(file)
+    runs, catalog = _table(fields, "runs", file), _table(fields, "catalog", file)
+    default = Settings()
+    return Settings(
+        roots=tuple(_folders(catalog, own_home, user_home, file)),
+        keep_runs=int(_number(runs, "keep", default.keep_runs, file)),
+        keep_days=_number(runs, "keep_days", default.keep_days, file),
+    )
+
+
+def project_roots(root: Path) -> tuple[Path, ...]:
+    """Folders that the project's own file adds; to be used only where the project is trusted."""
+    file = root / PROJECT_FILE
+    return tuple(_folders(_table(read_toml(file), "catalog", file), root, root, file))
+
+
+def _table(fields: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
+    table = fields.get(name, {})
+    if not isinstance(table, Mapping):
+        raise InvalidArgs(f"{file}: [{name}] must be a table")
+    return table
+
+
+def _folders(catalog: Mapping[str, Any], base: Path, home: Path, file: Path) -> list[Path]:
+    roots = catalog.get("roots", [])
+    if not isinstance(roots, list) or not all(isinstance(root, str) for root in roots):
+        raise InvalidArgs(f"{file}: [catalog] roots must be a list of folders")
+    return [home / root[2:] if root.startswith("~/") else base / root for root in roots]
+
+
+def _number(table: Mapping[str, Any], key: str, default: float, file: Path) -> float:
+    value = table.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise InvalidArgs(f"{file}: {key} must be a number that is not negative")
+    return float(value)

@@ -1,0 +1,67 @@
+"""A runtime of its own: becomes the user, on the machine, that a test asks for, and launches what it says.
+
+Reads one JSON object on stdin, prints one. It is a program because one cannot stop being root, or get rid of
+a seccomp filter, without ending.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from skillyard.core.errors import SandboxUnavailable
+from skillyard.sandbox import seccomp
+from skillyard.sandbox.launch import Launch, Policy
+from skillyard.sandbox.launcher import Launcher
+from skillyard.sandbox.syscalls import MACHINE
+
+#: What a machine lacks at each level.
+LACKS: dict[str, tuple[str, ...]] = {
+    "full": (),
+    "landlock+seccomp": ("unshare", "setns"),
+    "none": ("unshare", "setns", "landlock_create_ruleset", "seccomp"),
+}
+
+
+def main() -> None:
+    given: dict[str, Any] = json.load(sys.stdin)
+    if lacking := LACKS[given["level"]]:
+        seccomp.load(seccomp.refuse(MACHINE, lacking, namespaces=False))
+    if given["uid"] != os.getuid():
+        os.setgroups([])
+        os.setgid(given["uid"])
+        os.setuid(given["uid"])
+    print(json.dumps(launch(given)))
+
+
+def launch(given: dict[str, Any]) -> dict[str, Any]:
+    paths = {name: tuple(map(Path, given["policy"].get(name, ()))) for name in ("read", "write", "hide")}
+    argv = [word.replace("{runtime}", str(os.getpid())) for word in given["argv"]]
+    with Launcher() as launcher:
+        try:
+            done = launcher(
+                Launch(
+                    argv=tuple(argv),
+                    cwd=Path(given["cwd"]),
+                    env={"PATH": "/usr/bin:/bin"},
+                    limit_seconds=given.get("limit_seconds", 60),
+                    policy=Policy(**(given["policy"] | paths)),
+                )
+            )
+        except SandboxUnavailable as error:
+            return {"unavailable": error.details["missing"], "reasons": dict(launcher.layers.reasons)}
+    return {
+        "code": done.code,
+        "stdout": done.stdout.decode(),
+        "stderr": done.stderr.decode(errors="replace"),
+        "sandbox": done.sandbox,
+        "missing": done.missing,
+        "timed_out": done.timed_out,
+        "hit": done.hit,
+        "seconds": done.seconds,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""What a policy says, and what follows from it on a machine with these or those layers. All pure."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from skillyard.core.errors import SandboxUnavailable
+from skillyard.sandbox import confine, landlock, namespaces
+from skillyard.sandbox.cgroup import Hierarchies
+from skillyard.sandbox.layers import NO_LAYERS, Layers, Way, plan
+from skillyard.sandbox.limits import kernel, process_limit
+from skillyard.sandbox.order import Order
+from skillyard.sandbox.policy import Guard, Policy, interpreter_paths, python_paths, system_paths
+
+EVERYTHING = Layers(
+    namespaces=True,
+    landlock=7,
+    seccomp=True,
+    bubblewrap="/usr/bin/bwrap",
+    cgroup=Hierarchies(unified="/u", memory="/u", pids="/u"),
+    pid_limit=True,
+    process_limit=True,
+)
+
+
+@pytest.mark.parametrize("path", ["relative", "/", "/a/../b"])
+def test_a_policy_names_absolute_paths_below_the_root(path: str) -> None:
+    with pytest.raises(ValueError, match="absolute"):
+        Policy(read=(Path(path),)).check()
+
+
+@pytest.mark.parametrize(
+    ("layers", "way", "missing"),
+    [
+        (EVERYTHING, Way.FULL, ()),
+        (EVERYTHING._replace(landlock=0), Way.NAMESPACES, ()),
+        (EVERYTHING._replace(namespaces=False), Way.BUBBLEWRAP, ()),
+        (EVERYTHING._replace(namespaces=False, bubblewrap=""), Way.LANDLOCK, ()),
+        (EVERYTHING._replace(cgroup=Hierarchies()), Way.FULL, ("memory",)),
+        (
+            EVERYTHING._replace(cgroup=Hierarchies(), process_limit=False, pid_limit=False),
+            Way.FULL,
+            ("memory", "forks"),
+        ),
+    ],
+)
+def test_the_best_way_is_taken_and_what_it_lacks_is_named(layers: Layers, way: Way, missing: tuple[str, ...]) -> None:
+    chosen = plan(layers, Policy())
+
+    assert (chosen.way, chosen.missing) == (way, missing)
+
+
+@pytest.mark.parametrize(
+    ("layers", "missing"),
+    [
+        (NO_LAYERS, ["files", "network", "processes"]),
+        (Layers(seccomp=True), ["files", "processes"]),
+        (Layers(seccomp=True, landlock=2), ["files", "processes"]),
+        (Layers(seccomp=True, landlock=5), ["processes"]),
+        (Layers(namespaces=True, landlock=7), ["files", "network", "processes"]),
+    ],
+)
+def test_a_demand_that_a_machine_cannot_meet_is_refused(layers: Layers, missing: list[str]) -> None:
+    with pytest.raises(SandboxUnavailable) as refused:
+        plan(layers, Policy())
+
+    assert refused.value.details["missing"] == missing
+
+
+def test_a_policy_may_go_on_without_a_guard_that_it_does_not_demand() -> None:
+    chosen = plan(NO_LAYERS, Policy(demand=frozenset()))
+
+    assert (chosen.way, set(chosen.missing)) == (Way.NONE, {guard.value for guard in Guard})
+
+
+def test_no_policy_is_no_sandbox_on_any_machine() -> None:
+    assert plan(EVERYTHING, None).way is Way.NONE
+
+
+def test_an_order_survives_its_journey() -> None:
+    policy = Policy(read=(Path("/a"),), write=(Path("/b/中文"),), hide=(Path("/c"),), demand=frozenset({Guard.FILES}))
+    order = Order(
+        argv=("x", "\udcff"),
+        cwd="/",
+        env={"A": "1"},
+        limit_seconds=1.5,
+        plan=plan(EVERYTHING, policy),
+        policy=policy,
+    )
+
+    assert Order.from_json(order.as_json()) == order
+
+
+def test_what_is_hidden_wins_over_what_is_named() -> None:
+    policy = Policy(read=(Path("/x/secret/skill"), Path("/x")), write=(Path("/x/secret"),), hide=(Path("/x/secret"),))
+
+    assert [bind.path for bind in namespaces.named(policy)] == ["/x"]
+
+
+def test_inner_paths_are_bound_after_outer_ones() -> None:
+    policy = Policy(read=(Path("/a/b/c"), Path("/a")), write=(Path("/a/b"),))
+
+    assert [bind.path for bind in namespaces.named(policy)] == ["/a", "/a/b", "/a/b/c"]
+
+
+def test_landlock_gives_the_siblings_of_what_is_hidden(tmp_path: Path) -> None:
+    for name in ("kept", "hidden", "deep/hidden", "deep/kept"):
+        (tmp_path / name).mkdir(parents=True)
+
+    visible = landlock.without(tmp_path, (tmp_path / "hidden", tmp_path / "deep/hidden"))
+
+    assert set(visible) == {tmp_path / "kept", tmp_path / "deep/kept"}
+
+
+def test_without_namespaces_only_named_paths_have_rules(tmp_path: Path) -> None:
+    rules = confine.rules_outside(Policy(write=(tmp_path,)), "/private")
+
+    writable = {rule.path for rule in rules if rule.access & landlock.Access.MAKE_REG}
+    assert writable == {str(tmp_path), "/private"}
+
+
+@pytest.mark.parametrize(("abi", "unknown"), [(1, "REFER"), (2, "TRUNCATE"), (4, "IOCTL_DEV")])
+def test_an_older_landlock_is_not_asked_for_what_it_does_not_know(abi: int, unknown: str) -> None:
+    assert not landlock.handled(abi) & landlock.Access[unknown]
+    assert landlock.handled(7) & landlock.Access[unknown]
+
+
+def test_the_system_is_readable_but_not_all_of_etc() -> None:
+    assert "/usr" in system_paths()
+    assert not {"/etc", "/etc/shadow", "/etc/ssl", "/etc/ssh", "/root", "/home", "/var", "/run"} & set(system_paths())
+
+
+def test_an_interpreter_brings_its_environment_and_what_is_behind_it(tmp_path: Path) -> None:
+    real = tmp_path / "versions/3.11/bin/python3.11"
+    real.parent.mkdir(parents=True)
+    real.touch()
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin/python").symlink_to("python3")
+    (venv / "bin/python3").symlink_to(real)
+    (venv / "pyvenv.cfg").write_text(f"home = {tmp_path}/base/bin\n")
+
+    found = interpreter_paths(venv / "bin/python")
+
+    assert set(found) == {venv, tmp_path / "versions/3.11", tmp_path / "base"}
+
+
+def test_a_system_interpreter_needs_nothing_more() -> None:
+    assert interpreter_paths(Path("/usr/bin/python3")) == ()
+
+
+def test_a_tool_in_the_home_folder_does_not_open_the_home_folder() -> None:
+    home = Path.home()
+
+    assert home not in interpreter_paths(home / "bin/tool")
+    assert home / ".local" not in interpreter_paths(home / ".local/bin/tool")
+
+
+def test_our_own_interpreter_is_among_the_paths_we_give() -> None:
+    places = (*python_paths(), Path("/usr"))
+
+    assert any(Path(os.__file__).is_relative_to(place) for place in places), sys.prefix
+
+
+@pytest.mark.parametrize(
+    ("release", "version"), [("6.18.44-fc-v445", (6, 18)), ("5.4.0-42-generic", (5, 4)), ("6.1-rc3", (6, 1))]
+)
+def test_a_kernel_release_is_read(release: str, version: tuple[int, int]) -> None:
+    assert kernel(release) == version
+
+
+def test_where_others_count_too_there_is_room_for_them() -> None:
+    assert process_limit(10, counted_here=True) < process_limit(10, counted_here=False)
