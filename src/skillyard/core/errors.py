@@ -7,12 +7,15 @@ SkillError
   ParamMissing        a required param was not given; pending where someone can answer
   InvalidParam        a param has a value that the skill does not take
   InvalidCommand      the command template cannot be run without a shell
+  InvalidRequirements the packages it names cannot be read (InvalidCommand on the wire)
   InvalidArgs         the call itself cannot be read
   MultiStep           one call asks for several steps
   NotGranted          the person has not allowed it
   PermissionDenied    nobody can allow it here
   ScriptNotFound      no such script in bin/
   RuntimeFailed       the skill ran and failed
+  EnvironmentFailed   its packages could not be installed (RuntimeFailed on the wire)
+  PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
   OutputTooLarge      more output than the limit
@@ -152,6 +155,17 @@ class InvalidCommand(SkillError):
         super().__init__(msg, reason=msg)
 
 
+class InvalidRequirements(InvalidCommand):
+    """What a skill says of its packages is not plain names and versions."""
+
+    type = "InvalidCommand"
+    says = Text("依赖声明无效: {reason}", "invalid requirements: {reason}")
+    advises = Text(
+        "请技能作者改写依赖: 每行一个包名加版本, 不含地址、路径或选项",
+        "the skill must name its packages plainly: name and versions, without addresses, paths or options",
+    )
+
+
 class InvalidArgs(SkillError):
     recoverable = True
     says = Text("参数错误: {reason}", "invalid arguments: {reason}")
@@ -175,8 +189,9 @@ class NotGranted(SkillError):
     says = Text("未授权: {what}", "not granted: {what}")
     advises = Text("由用户本人执行: {command}", "the person must run: {command}")
 
-    def __init__(self, what: str, command: str) -> None:
-        super().__init__(f"Not granted: {what}", details={"grant": command}, what=what, command=command)
+    def __init__(self, what: str, command: str, *, details: Mapping[str, Json] | None = None) -> None:
+        told = {"grant": command, **(details or {})}
+        super().__init__(f"Not granted: {what}", details=told, what=what, command=command)
 
 
 class PermissionDenied(SkillError):
@@ -200,6 +215,27 @@ class RuntimeFailed(SkillError):
 
     def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None, log: str = "stderr") -> None:
         super().__init__(msg, details=details, reason=msg, log=log)
+
+
+class EnvironmentFailed(RuntimeFailed):
+    """The packages of a skill could not be installed."""
+
+    type = "RuntimeFailed"
+    says = Text("环境构建失败: {reason}", "the environment could not be built: {reason}")
+    advises = Text(
+        "视具体错误判断: 只安装二进制 wheel, 没有适合此平台的 wheel 的包无法安装; 完整输出见 {log}",
+        "only binary wheels are installed, so each package needs one for this Python and platform; see {log}",
+    )
+
+
+class PythonMissing(EnvironmentFailed):
+    """No Python of this machine is one that the skill takes."""
+
+    type = "RuntimeFailed"
+    advises = Text(
+        "视具体错误判断: 安装该版本的 Python (在 PATH 中, 或用 uv python install)",
+        "install that Python, on the PATH or with `uv python install`",
+    )
 
 
 class ScriptFailed(RuntimeFailed):

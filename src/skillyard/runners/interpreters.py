@@ -4,6 +4,7 @@ A shim (pyenv, asdf) costs more than the interpreter it starts, so it is asked o
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,8 @@ _BY_ENDING = {
     ".mts": "node",
 }
 _PYTHONS = frozenset({"python", "python3", f"python3.{sys.version_info.minor}"})
+_PYTHON_NAME = re.compile(r"python(?:3|(?P<version>3\.\d+t?))?")
+_NEWEST_MINOR = 19
 _SHEBANG_BYTES = 256
 #: From this version on, node runs TypeScript as it is.
 _NODE_WITH_TYPES = 22
@@ -37,6 +40,40 @@ def interpreter_of(script: Path) -> tuple[str, ...]:
     if script.suffix in {".ts", ".mts"} and _node_version(program) < _NODE_WITH_TYPES:
         raise InvalidCommand(f"{script.name}: TypeScript needs node {_NODE_WITH_TYPES} or newer")
     return (program, *words[1:])
+
+
+def is_python(script: Path) -> bool:
+    """Whether Python runs it, by its first line or its ending."""
+    words = _shebang(script) or _by_ending(script)
+    return bool(words) and runs_python(words[0])
+
+
+def runs_python(program: str) -> bool:
+    return _PYTHON_NAME.fullmatch(Path(program).name) is not None
+
+
+@cache
+def version_of(python: str) -> str:
+    """`3.12`, as its real name says it, else as it says itself."""
+    named = _PYTHON_NAME.fullmatch(Path(os.path.realpath(python)).name)
+    if named and named["version"]:
+        return named["version"]
+    return _ask(python, "import sys; print('%d.%d' % sys.version_info[:2])")
+
+
+@cache
+def full_version_of(python: str) -> tuple[int, ...]:
+    """Down to the last number; empty where it does not start."""
+    answer = _ask(python, "import sys; print('%d.%d.%d' % sys.version_info[:3])")
+    return tuple(int(number) for number in answer.split(".")) if answer else ()
+
+
+def list_pythons() -> tuple[str, ...]:
+    """Every Python 3 on the PATH by its own name, the newest first."""
+    names = (f"python3.{minor}" for minor in range(_NEWEST_MINOR, 7, -1))
+    found = (path for name in names if (path := shutil.which(name)))
+    reals = (_executable(path) if "/shims/" in path else os.path.realpath(path) for path in found)
+    return tuple(dict.fromkeys(real for real in reals if real))
 
 
 def find_program(name: str) -> str:
@@ -62,9 +99,13 @@ def _shebang(script: Path) -> tuple[str, ...]:
         words = [word for word in words[1:] if word != "-S" and "=" not in word]
     if not words:
         return ()
+    if words[0] in {"uv", "pipx"} and words[1:2] == ["run"]:
+        return ("python3",)  # they would install what the script asks for; that is not for a script to start
     name = Path(words[0]).name
-    is_known = name in _PYTHONS or name in _BY_ENDING.values() or shutil.which(words[0]) is not None
-    return (name if name in _PYTHONS else words[0], *words[1:]) if is_known else ()
+    if runs_python(name) or name in _BY_ENDING.values():
+        words[0] = name  # of the machine, never of the skill: some are asked for their version, outside the sandbox
+    is_known = name in _PYTHONS or shutil.which(words[0]) is not None
+    return tuple(words) if is_known else ()
 
 
 def _by_ending(script: Path) -> tuple[str, ...]:
@@ -79,7 +120,7 @@ def _python(name: str) -> str:
         found = shutil.which(candidate)
         if found and "/shims/" not in found:
             return os.path.realpath(found) if not _in_environment(found) else found
-        if found and (real := _ask(found)):
+        if found and (real := _executable(found)):
             return real
     return sys.executable
 
@@ -89,14 +130,18 @@ def _in_environment(program: str) -> bool:
     return (Path(program).parent.parent / "pyvenv.cfg").is_file()
 
 
-def _ask(shim: str) -> str:
-    asked = [shim, "-c", "import sys; print(sys.executable)"]
+def _executable(shim: str) -> str:
+    answer = _ask(shim, "import sys; print(sys.executable)")
+    return answer if Path(answer).is_file() else ""
+
+
+def _ask(python: str, code: str) -> str:
+    asked = [python, "-c", code]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    answer = done.stdout.strip()
-    return answer if done.returncode == 0 and Path(answer).is_file() else ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 @cache

@@ -13,7 +13,7 @@ from skillyard.sandbox.launch import Exit
 
 #: What every program may see of our environment; the rest is ours alone.
 _PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SKILL_DEBUG")
-_QUOTED_CHARACTERS = 200
+QUOTED_CHARACTERS = 200
 #: What a program ends with to say that it was called wrongly.
 _USAGE_CODES = frozenset({2, 64})
 _MOST_FILES = 10_000
@@ -71,7 +71,7 @@ def _without_words(code: int) -> str:
 def quoted(stderr: bytes) -> str:
     """The end of what it said, where the reason usually stands."""
     text = " ".join(stderr.decode("utf-8", "replace").split())
-    return text if len(text) <= _QUOTED_CHARACTERS else "…" + text[1 - _QUOTED_CHARACTERS :]
+    return text if len(text) <= QUOTED_CHARACTERS else "…" + text[1 - QUOTED_CHARACTERS :]
 
 
 Snapshot: TypeAlias = dict[str, tuple[int, int, int]]

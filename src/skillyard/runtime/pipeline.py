@@ -25,6 +25,7 @@ from skillyard.runtime.adhoc import read_adhoc
 from skillyard.runtime.check import check
 from skillyard.runtime.guard import OnProgress, guard
 from skillyard.runtime.narrow import HINT, seems_to_need
+from skillyard.runtime.packages import Equipment, demand_packages, equip
 from skillyard.runtime.permit import Permit, demand, make_box, make_outputs, permit, remove_empty
 from skillyard.runtime.record import Recorder, as_run
 from skillyard.sandbox.launch import Launch, Sandbox
@@ -89,15 +90,19 @@ class Runtime(NamedTuple):
         on_progress: OnProgress,
     ) -> Outcome:
         """What every run that starts a program goes through: permission, the record, the sandbox."""
-        found = self.permit(call)
+        granted = self.granted(call.skill)
+        equipment = equip(call.skill, call.script, granted, self.own_home)
+        found = self.permit(call, equipment, granted)
         demand(call, found)
+        demand_packages(call, equipment)
         make_box(self.root)
         fresh = make_outputs(found.outputs)
         facts["run"] = call.run_id
         with self.recorder.recording(as_run(request, call, moment), request.lang) as record:
             guarded = guard(self.sandbox, found if request.sandboxed else None, record, on_progress)
             try:
-                return record.keep(lambda: runner(call, guarded))
+                equipped = equipment.around(guarded)
+                return record.keep(lambda: runner(call, equipped))
             except RuntimeFailed as error:
                 raise self._with_advice(error, call, found, record.stderr) from None
             finally:
@@ -119,12 +124,14 @@ class Runtime(NamedTuple):
         try:
             call = check(self.resolve(request), request, self.root, self.new_id())
             launch = plan_of(call)(call)
-            found = self.permit(call) if launch else None
+            granted = self.granted(call.skill) if launch else frozenset[str]()
+            equipment = equip(call.skill, call.script, granted, self.own_home)
+            found = self.permit(call, equipment, granted) if launch else None
         except SkillError as error:
             return _told(error, request, make_meta(request.agent, time.monotonic() - started, moment))
         meta = make_meta(request.agent, time.monotonic() - started, moment)
         summary = PLANNED.fill(request.lang, label=call.skill.title or call.asked_as)
-        data = {"skill": call.asked_as, **_as_plan(launch, found, request)}
+        data = {"skill": call.asked_as, **_as_plan(launch, found, equipment, request)}
         return Result(agent=request.agent, state=State.SUCCESS, summary=summary, data=data, meta=meta)
 
     def resolve(self, request: Request) -> Skill:
@@ -134,10 +141,10 @@ class Runtime(NamedTuple):
         self.catalog.sync()
         return self.catalog.resolve(request.name)
 
-    def permit(self, call: Call) -> Permit:
+    def permit(self, call: Call, equipment: Equipment, granted: frozenset[str]) -> Permit:
         launch = plan_of(call)(call)
-        program = launch.argv[0] if launch else ""
-        return permit(call, program, self.granted(call.skill), self.own_home)
+        program = equipment.dress(launch).argv[0] if launch else ""
+        return permit(call, program, granted, self.own_home)
 
     def granted(self, skill: Skill) -> frozenset[str]:
         """What a person allowed this skill, as it is now."""
@@ -151,10 +158,10 @@ def _told(error: SkillError, request: Request, meta: Mapping[str, Json]) -> Resu
     return error_result(error, request.agent, request.lang, meta)
 
 
-def _as_plan(launch: Launch | None, found: Permit | None, request: Request) -> dict[str, Json]:
+def _as_plan(launch: Launch | None, found: Permit | None, equipment: Equipment, request: Request) -> dict[str, Json]:
     if launch is None or found is None:
         return {"starts": False}
-    policy = found.policy
+    policy, launch = found.policy, equipment.dress(launch)
     return {
         "starts": True,
         "argv": list(launch.argv),
@@ -170,5 +177,6 @@ def _as_plan(launch: Launch | None, found: Permit | None, request: Request) -> d
         "reads": [str(path) for path in policy.read],
         "writes": [str(path) for path in policy.write],
         "network": policy.network,
-        "missing_grants": list(found.missing),
+        **equipment.as_plan(),
+        "missing_grants": [*found.missing, *equipment.missing],
     }

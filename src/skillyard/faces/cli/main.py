@@ -34,6 +34,7 @@ COMMANDS = {
     "doctor": Listed("doctor", "Tell what this machine can guard, and what is missing."),
     "run": Listed("run", "Run a skill and print one result."),
     "runs": Listed("runs", "Show what ran."),
+    "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
     "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
     "grant": Listed("grant", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."),
     "grants": Listed("grants", "Show what was granted in this project, and whether it still counts."),

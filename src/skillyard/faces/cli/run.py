@@ -116,6 +116,10 @@ def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
     """The request with the person's answers in it; None where there is nothing to ask or they say no."""
     if result.state is State.PENDING:
         return _with_params(request, result)
+    if result.data.get("capability") == "packages":
+        from skillyard.faces.cli.env import build_on_yes
+
+        return request if build_on_yes(yard, request) else None
     if result.data.get("type") == "NotGranted":
         capabilities = str(result.data["msg"]).removeprefix("Not granted: ")
         if confirm(f"@{request.name} asks for: {capabilities}. Allow it, for this version of the skill?"):
