@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from skillyard.catalog.catalog import Catalog
+    from skillyard.core.phrases import Lang
     from skillyard.core.request import Request
     from skillyard.core.result import Result
     from skillyard.kernel.settings import Settings
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from skillyard.store.grants import Grants
     from skillyard.store.logs import Logs
     from skillyard.store.runs import Run, Runs
+    from skillyard.work.decide import Decider
+    from skillyard.work.once import Once
+    from skillyard.work.scripts import Worker
 
 
 class Yard:
@@ -149,6 +153,38 @@ class Yard:
             from skillyard.kernel.machine import remember_layers
 
             remember_layers(self.places.own_home, layers)
+
+    @cached_property
+    def once(self) -> "Once":
+        from skillyard.store.database import open_database
+        from skillyard.store.keys import Keys
+        from skillyard.work.once import LocalOnce
+
+        folder = self.places.own_home / "once"
+        return LocalOnce(lambda: Keys(open_database(self.places.database)), folder, self.settings.key_seconds)
+
+    def worker(self, lang: "Lang", decide: "Decider | None" = None) -> "Worker":
+        import sys
+
+        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.layout import is_ours
+        from skillyard.runners.interpreters import find_program
+        from skillyard.runtime.record import Recorder
+        from skillyard.work.scripts import Standing, Worker
+
+        root = self.root
+        return Worker(
+            sandbox=self.sandbox,
+            recorder=Recorder(self.runs, self.logs, self.settings.keep_runs, self.settings.keep_days),
+            root=root,
+            own_home=self.places.own_home,
+            new_id=new_run_id,
+            python=lambda: find_program("python3"),
+            own_python=sys.executable,
+            standing=lambda path: Standing(ours=is_ours(path), trusted=is_trusted(self.grants, root)),
+            decide=decide,
+            lang=lang,
+        )
 
     @cached_property
     def _database(self) -> "sqlite3.Connection":

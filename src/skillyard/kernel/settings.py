@@ -16,6 +16,8 @@ class Settings(NamedTuple):
     #: How many runs are kept, and for how long.
     keep_runs: int = 1000
     keep_days: float = 30.0
+    #: How long a key's success answers for it.
+    key_seconds: float = 5.0
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -38,12 +40,13 @@ def read_settings(own_home: Path, user_home: Path) -> Settings:
     """The user's own file: everything in it counts."""
     file = own_home / USER_FILE
     fields = read_toml(file)
-    runs, catalog = _table(fields, "runs", file), _table(fields, "catalog", file)
+    runs, catalog, worker = (_table(fields, name, file) for name in ("runs", "catalog", "worker"))
     default = Settings()
     return Settings(
         roots=tuple(_folders(catalog, own_home, user_home, file)),
         keep_runs=int(_number(runs, "keep", default.keep_runs, file)),
         keep_days=_number(runs, "keep_days", default.keep_days, file),
+        key_seconds=_number(worker, "key_seconds", default.key_seconds, file),
     )
 
 

@@ -132,9 +132,9 @@ class Worker(NamedTuple):
         env = base_environment()
         if standing.ours:
             env |= {"SKILLYARD_HOME": str(self.own_home), "SKILLYARD_LANG": str(self.lang)}
-        return Launch(
-            argv=(python, order.script, *order.args), cwd=self.root, env=env, limit_seconds=self.limit_seconds
-        )
+        # -I: nothing that lies beside a script of ours can be imported in place of what it means.
+        argv = (python, *(("-I",) if standing.ours else ()), order.script, *order.args)
+        return Launch(argv=argv, cwd=self.root, env=env, limit_seconds=self.limit_seconds)
 
     def _permit(self, launch: Launch, standing: Standing) -> Permit:
         """The project's scripts read the project and write mybox/; ours may also change skills and our state."""
@@ -157,7 +157,7 @@ class Worker(NamedTuple):
                 words={"count": len(interrupt.skills)},
                 state=State.INTERRUPTED,
             )
-        _check_exit(order, ended, stdout, stderr)
+        _check_exit(order, ended, stdout, stderr, self.limit_seconds)
         printed, envelope = as_printed(stdout + stderr if order.join_stderr else stdout)
         if analysis := find_analysis(text):
             printed["analysis_prompt"] = analysis
@@ -189,9 +189,9 @@ class Worker(NamedTuple):
         )
 
 
-def _check_exit(order: Order, ended: Exit, stdout: bytes, stderr: bytes) -> None:
+def _check_exit(order: Order, ended: Exit, stdout: bytes, stderr: bytes, limit: float) -> None:
     if ended.timed_out:
-        raise Timeout(order.script, meaningful(ended.seconds), LIMIT_SECONDS, noun="script")
+        raise Timeout(order.script, meaningful(ended.seconds), limit, noun="script")
     if ended.overflowed:
         raise OutputTooLarge(
             f"more than {as_size(len(ended.stdout))} on stdout", limit=as_size(len(ended.stdout)), log="runs"

@@ -143,3 +143,10 @@ def seconds(text: str) -> float:
 
 def words_of(values: Sequence[str]) -> str:
     return " ".join(values)
+
+
+def show_progress(piece: bytes) -> None:
+    """What the program says while it runs; nothing of it can move the cursor."""
+    text = piece.decode("utf-8", "replace")
+    sys.stderr.write("".join(c if c.isprintable() or c in "\n\t" else "" for c in text))
+    sys.stderr.flush()

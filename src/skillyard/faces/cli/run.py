@@ -24,7 +24,7 @@ from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.faces.ask import ask, confirm, on_terminal
-from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, style_of
+from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, show_progress, style_of
 from skillyard.faces.passthrough import pass_through
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import DEPTH, grant, refuse_inside_agents
@@ -100,7 +100,7 @@ def _take_ours(yard: Yard, name: str, options: Options, parser: Parser) -> list[
 
 def _converse(yard: Yard, request: Request) -> Result:
     """Run it; on a terminal ask for what is missing and go on with the answers."""
-    result = yard.runtime.run(request, _show_progress)
+    result = yard.runtime.run(request, show_progress)
     for _ in range(_MOST_QUESTIONS):
         if not (request.interactive and on_terminal()):
             break
@@ -108,7 +108,7 @@ def _converse(yard: Yard, request: Request) -> Result:
         if answered is None:
             break
         request = answered
-        result = yard.runtime.run(request, _show_progress)
+        result = yard.runtime.run(request, show_progress)
     return result
 
 
@@ -143,13 +143,6 @@ def _with_params(request: Request, result: Result) -> Request | None:
             params={k: v for k, v in answers.items() if k != "action"}, action=str(answers["action"])
         )
     return request._replace(params=answers)
-
-
-def _show_progress(piece: bytes) -> None:
-    """What the program says while it runs; nothing of it can move the cursor."""
-    text = piece.decode("utf-8", "replace")
-    sys.stderr.write("".join(c if c.isprintable() or c in "\n\t" else "" for c in text))
-    sys.stderr.flush()
 
 
 def _piped(*, wait: bool) -> bytes:
