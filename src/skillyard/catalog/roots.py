@@ -53,6 +53,11 @@ def find_project(start: Path, user_home: Path) -> Path | None:
     return candidates[0] if candidates else None
 
 
+def can_be_project(folder: Path, user_home: Path) -> bool:
+    """Whether a project laid out here would be found: not in the home folder, above it, or inside a role."""
+    return not _is_out_of_bounds(folder, user_home) and folder in _upwards(folder)
+
+
 def _upwards(start: Path) -> Iterator[Path]:
     """`start` and its parents, without the insides of agents/<role>: a role is part of its project."""
     folders = [start, *start.parents]

@@ -23,6 +23,10 @@ class Listed(NamedTuple):
 
 
 COMMANDS = {
+    "init": Listed(
+        "init",
+        "Lay out a project: the folders, the scripts in bin/, and the agents that Claude Code's Task tool reaches.",
+    ),
     "list": Listed("list", "List the skills that can be used here."),
     "search": Listed("search", "Search the skills by name, description and tags."),
     "show": Listed("show", "Show everything that is known of a skill."),
@@ -36,6 +40,11 @@ COMMANDS = {
     "runs": Listed("runs", "Show what ran."),
     "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
     "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
+    "bin": Listed(
+        "bin",
+        "Run a script that `init` writes into bin/, without the file: what those files call where their Python has no "
+        "library.",
+    ),
     "grant": Listed("grant", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."),
     "grants": Listed("grants", "Show what was granted in this project, and whether it still counts."),
     "revoke": Listed("revoke", "Take back what was granted to a skill, or the trust in this project."),

@@ -34,23 +34,23 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    files = [(given, file) for given in options.paths for file in _files(Path(given))]
+    files = [(given, file) for given in options.paths for file in find_files(Path(given))]
     readings: list[tuple[str, Reading]] = []
     with Progress("checking") as progress:
         for position, (given, file) in enumerate(files, 1):
             readings.append((_shown(given, file), lint(read_skill(file))))
             progress(position, len(files))
-    passed = [_passes(reading, strict=options.strict) for _, reading in readings]
+    passed = [passes(reading, strict=options.strict) for _, reading in readings]
     return Answer(
         summary=Text("检查 {total} 个技能: {bad} 个有问题", "{total} skills checked: {bad} with problems"),
         words={"total": len(readings), "bad": passed.count(False)},
-        data={"skills": [_as_data(path, reading) for path, reading in readings]},
+        data={"skills": [as_data(path, reading) for path, reading in readings]},
         page=Lines([*_lines(readings, passed, notes=options.notes), _verdict(passed)]),
         state=State.SUCCESS if all(passed) else State.ERROR,
     )
 
 
-def _files(path: Path) -> Iterator[Path]:
+def find_files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
     elif (path / SKILL_FILE).is_file():
@@ -69,12 +69,12 @@ def _shown(given: str, file: Path) -> str:
     return given if file in {Path(given), Path(given) / SKILL_FILE} else str(file)
 
 
-def _passes(reading: Reading, *, strict: bool) -> bool:
+def passes(reading: Reading, *, strict: bool) -> bool:
     worst = Severity.WARNING if strict else Severity.ERROR
     return reading.skill is not None and all(finding.severity.rank < worst.rank for finding in reading.findings)
 
 
-def _as_data(path: str, reading: Reading) -> dict[str, Json]:
+def as_data(path: str, reading: Reading) -> dict[str, Json]:
     skill = reading.skill
     return {
         "path": path,

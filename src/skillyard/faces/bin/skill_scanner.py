@@ -1,0 +1,44 @@
+"""Read the skill folders of this project and say what changed."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from skillyard.core.phrases import Text
+from skillyard.core.values import Json
+from skillyard.faces.bin import script
+from skillyard.faces.cli.command import Answer, Options
+from skillyard.faces.cli.entries import display_name
+from skillyard.kernel.assembly import open_yard
+
+SCANNED = Text("扫描完成: 新增 {added} 个, 更新 {updated} 个", "scanned: {added} added, {updated} updated")
+
+
+def main(words: Sequence[str]) -> NoReturn:
+    script.run(sys.modules[__name__], words)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="scan")
+    commands.add_parser("scan", help="what is new and what changed since the last scan").set_defaults(answer=_scan)
+
+
+def _scan(_options: Options) -> Answer:
+    with open_yard() as yard:
+        changes = yard.catalog.sync()
+        entries = yard.catalog.list()
+    names: dict[str, list[str]] = {}
+    for entry in entries:
+        names.setdefault(entry.file, []).append(display_name(entry))
+    added, updated = _named(changes.added, names), _named(changes.updated, names)
+    data: dict[str, Json] = {"added": list(added), "updated": list(updated), "total": len(entries)}
+    if changes.removed:
+        data["removed"] = [Path(file).parent.name for file in changes.removed]
+    return Answer(summary=SCANNED, words={"added": len(added), "updated": len(updated)}, data=data)
+
+
+def _named(files: Sequence[str], names: dict[str, list[str]]) -> list[str]:
+    """As people call them; a skill that a stronger one hides goes by its folder."""
+    return [name for file in files for name in names.get(file, [Path(file).parent.name])]

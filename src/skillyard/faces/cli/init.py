@@ -1,0 +1,62 @@
+"""Lay out a project: the folders, the scripts in bin/, and the agents that Claude Code's Task tool reaches.
+
+Never overwrites anything. --check writes nothing: it tells what is missing, outdated or different, and exits with 1
+where something is.
+
+examples:
+  skillyard init
+  skillyard init my-project
+  skillyard init --check
+"""
+
+from functools import partial
+from pathlib import Path
+
+from skillyard.catalog.roots import can_be_project
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.present import Table
+from skillyard.kernel.layout import Found, Standing, lay_out, look
+from skillyard.kernel.places import find_places
+
+_CHECKED = Text("检查完成: {bad} 处不一致", "checked: {bad} differ from what this version writes")
+_LAID_OUT = Text("项目就绪: 新建 {made} 项, 保留 {kept} 项", "project ready: {made} made, {kept} kept")
+_NOTES = {
+    Standing.OUTDATED: "an earlier version wrote it; delete it and run `skillyard init` for the new one",
+    Standing.DIFFERS: "not what this version writes; left as it is",
+}
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("folder", nargs="?", default=".", metavar="DIR", help="the project's folder (here)")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 on drift")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    root = Path(options.folder).resolve()
+    if not can_be_project(root, find_places().user_home.resolve()):
+        raise InvalidArgs(f"{root} cannot be a project: it is the home folder, above it, or inside a role's folder")
+    found = look(root) if options.check else lay_out(root)
+    bad = [each for each in found if each.is_drift]
+    made = sum(each.standing is Standing.MADE for each in found)
+    lists: dict[str, Json] = {
+        str(standing): [each.path for each in found if each.standing is standing] for standing in Standing
+    }
+    return Answer(
+        summary=_CHECKED if options.check else _LAID_OUT,
+        words={"bad": len(bad), "made": made, "kept": len(found) - made},
+        data={"root": str(root), **lists},
+        page=Table(columns=("what", "path", "note"), rows=[_row(each) for each in found]),
+        state=State.ERROR if options.check and bad else State.SUCCESS,
+    )
+
+
+def _row(found: Found) -> tuple[str, str, str]:
+    absent = found.folder and found.standing is Standing.MISSING
+    note = "made when it is needed" if absent else _NOTES.get(found.standing, "")
+    return (str(found.standing), found.path + ("/" if found.folder else ""), note)

@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""Change a file below mybox/ without a preview.
+
+usage: python bin/file_editor.py replace FILE OLD NEW | append FILE TEXT | insert-after FILE MARKER TEXT
+                                 | regex FILE PATTERN REPLACEMENT | update-json FILE FIELD VALUE | …
+
+Laid out by `skillyard init`. The library does the work; where this Python has none, the command `skillyard` does.
+"""
+
+import sys
+
+if not getattr(sys.flags, "safe_path", sys.flags.isolated):
+    del sys.path[0]  # first of all: what stands beside this script is not for it to import
+
+try:
+    from skillyard.faces.bin.file_editor import main
+except ModuleNotFoundError:
+    import os
+    import shutil
+
+    command = shutil.which("skillyard")
+    if command is None:
+        sys.exit("skillyard is neither in this Python nor on the PATH; install it: pipx install skillyard")
+    os.execv(command, [command, "bin", "file_editor", *sys.argv[1:]])
+
+main(sys.argv[1:])
