@@ -24,7 +24,7 @@ from skillyard.core.result import Result, as_size, error_result, make_meta, mean
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.printed import as_printed
-from skillyard.runners.program import base_environment, quoted, usage_of
+from skillyard.runners.program import PACKAGE, base_environment, quoted, usage_of
 from skillyard.runtime.guard import OnProgress, guard
 from skillyard.runtime.permit import BOX, Permit, make_box
 from skillyard.runtime.record import Recorder
@@ -145,7 +145,7 @@ class Worker(NamedTuple):
         skills, home = root / ".claude" / "skills", self.own_home.resolve()
         for folder in (skills, home):
             folder.mkdir(parents=True, exist_ok=True)
-        return Permit(Policy(read=read, write=(root / BOX, skills, home)))
+        return Permit(Policy(read=(*read, PACKAGE), write=(root / BOX, skills, home)))
 
     def _outcome(self, order: Order, ended: Exit, before: tuple[int, int, int] | None) -> Outcome:
         stdout, stderr = (b"" if order.drop_stdout else ended.stdout), (b"" if order.drop_stderr else ended.stderr)
