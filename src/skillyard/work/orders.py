@@ -15,7 +15,7 @@ USAGE = "执行 python bin/<script> [args…] · run python bin/<script> [args�
 VERBS = frozenset({"执行", "运行", "run"})
 _PYTHONS = frozenset({"python", "python3"})
 _REDIRECTION = re.compile(r"([0-9&]?)(>>?)(.*)", re.DOTALL)
-_SHELL = frozenset({"|", "||", "&&", ";", "&", "<", "<<", "<<<"})
+_SHELL = re.compile(r"[|;<>]|&&|&\Z")
 
 
 class Order(NamedTuple):
@@ -45,6 +45,7 @@ def _parse(line: str) -> Order:
     if len(words) < 2 or words[0].text not in _PYTHONS:
         raise _not_an_order(line)
     script = words[1].text
+    _refuse_shell(words[1])
     if script.startswith("-"):
         raise InvalidArgs(f"python {script} runs code, not a script of bin/: {USAGE}", details={"usage": USAGE})
     if not script.startswith(("bin/", "./bin/")):
@@ -60,15 +61,19 @@ def _with_redirections(order: Order, words: Sequence[Word]) -> Order:
         if word.quoted:
             args.append(word.text)
             continue
-        if word.text in _SHELL or word.text.startswith("<<") or word.text.endswith(";"):
-            raise InvalidArgs(f"{word.text!r} needs a shell, and there is none: one script on each line")
         found = _REDIRECTION.fullmatch(word.text)
         if not found:
+            _refuse_shell(word)
             args.append(word.text)
             continue
         target = found[3] or (rest.pop(0).text if rest else "")
         order = _redirected(order, found[1], target)
     return order._replace(args=tuple(args))
+
+
+def _refuse_shell(word: Word) -> None:
+    if not word.quoted and _SHELL.search(word.text):
+        raise InvalidArgs(f"{word.text!r} needs a shell, and there is none: one script on each line, quote the rest")
 
 
 def _redirected(order: Order, stream: str, target: str) -> Order:
