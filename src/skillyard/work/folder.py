@@ -75,10 +75,11 @@ class Folder:
             if error.errno == errno.ELOOP:
                 raise PermissionDenied(f"{self.path / name} is a link") from None
             raise OSError(error.errno, error.strerror, str(self.path / name)) from None
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(handle)
+            raise PermissionDenied(f"{self.path / name} is not a regular file")
         with os.fdopen(handle, "rb") as file:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise PermissionDenied(f"{self.path / name} is not a regular file")
             if status.st_size > MAX_BYTES:
                 raise RuntimeFailed(f"{self.path / name} is larger than {MAX_BYTES} bytes")
             return Found(file.read(), stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid))
