@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -414,20 +414,25 @@ def test_a_batch_that_is_none_is_a_usage_error(content: str) -> None:
         read_batch(content)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")
-def test_a_swap_that_fails_puts_back_what_was_swapped(yard: Yard, mybox: Path, places: Places) -> None:
+@contextmanager
+def unswappable(file: Path) -> Iterator[None]:
     """A file that something is mounted on cannot be renamed over."""
+    other = file.with_name("other")
+    other.write_text(file.read_text())
+    if subprocess.run(["mount", "--bind", other, file], capture_output=True).returncode != 0:
+        pytest.skip("only root may mount")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", file], check=True)
+
+
+def test_a_swap_that_fails_puts_back_what_was_swapped(yard: Yard, mybox: Path, places: Places) -> None:
     for name in "abc":
         (mybox / name).write_text("old")
-    (mybox / "other").write_text("old")
-    if subprocess.run(["mount", "--bind", mybox / "other", mybox / "b"], capture_output=True).returncode != 0:
-        pytest.skip("no mounts here")
-    try:
-        edits = [Edit("replace", str(mybox / name), Replace(old="old", new="new")) for name in "abc"]
-        with pytest.raises(OSError, match="nothing was changed"):
-            yard.editor.edit([*edits, Edit("append", str(mybox / "d"), Append(content="new"))])
-    finally:
-        subprocess.run(["umount", mybox / "b"], check=True)
+    edits = [Edit("replace", str(mybox / name), Replace(old="old", new="new")) for name in "abc"]
+    with unswappable(mybox / "b"), pytest.raises(OSError, match="nothing was changed"):
+        yard.editor.edit([*edits, Edit("append", str(mybox / "d"), Append(content="new"))])
 
     assert [(mybox / name).read_text() for name in "abc"] == ["old"] * 3
     assert not (mybox / "d").exists()
@@ -467,6 +472,28 @@ def test_a_kill_at_any_moment_leaves_all_old_or_the_next_edit_makes_all_new(
     with Yard(places) as yard:
         yard.editor.edit([Edit("append", str(mybox / name), Append(content="x")) for name in ("log", "made/log")])
     assert leftovers(mybox) == []
+
+
+@pytest.mark.slow
+def test_a_kill_while_a_failed_batch_is_put_back_is_settled_by_the_next_edit(
+    places: Places, project: Path, mybox: Path
+) -> None:
+    plan = project / "plan.json"
+    plan.write_text(batch("a", "b"))
+    nth, ended = 0, -9
+    while ended == -9:
+        nth += 1
+        for name in ("a", "b"):
+            (mybox / name).write_text("old")
+        (mybox / "made" / "c").unlink(missing_ok=True)
+        with unswappable(mybox / "b"):
+            ended = doomed(places, nth, "batch", str(plan))
+        with Yard(places) as yard:
+            yard.editor.edit([Edit("append", str(mybox / "log"), Append(content="x"))])
+        assert len(set(state(project))) == 1
+
+    assert ended == 1
+    assert state(project) == ["old"] * 3
 
 
 @pytest.mark.slow

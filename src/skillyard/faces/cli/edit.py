@@ -82,10 +82,7 @@ def arguments(parser: Parser) -> None:
     )
     batch.add_argument("file", metavar="FILE.json", help="the list of edits")
     for each in commands.choices.values():
-        if each is not batch:
-            each.add_argument("--dry-run", action="store_true", help="show the difference, write nothing")
-    batch.add_argument("--dry-run", action="store_true", help="show the differences, write nothing")
-    for each in commands.choices.values():
+        each.add_argument("--dry-run", action="store_true", help="show the difference, write nothing")
         _add_output(each)
         each.set_defaults(answer=partial(answer_with, _answer, exit_code_of=_exit_code))
     add_output_options(parser)
