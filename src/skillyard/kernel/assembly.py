@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from skillyard.store.logs import Logs
     from skillyard.store.runs import Run, Runs
     from skillyard.work.decide import Decider
+    from skillyard.work.edits import Editor
     from skillyard.work.once import Once
     from skillyard.work.scripts import Worker
 
@@ -118,6 +119,17 @@ class Yard:
             new_id=new_run_id,
         )
 
+    @cached_property
+    def editor(self) -> "Editor":
+        """Reaches `mybox/`, the user's own roots, and the project's where a person trusted it."""
+        from skillyard.work.confine import project_root, user_root
+        from skillyard.work.edits import Editor
+
+        trusted, asked = self._project_roots("editor")
+        mine = (project_root(self.root, folder) for folder in (self.root / "mybox", *trusted))
+        users = map(user_root, self.settings.editor_roots)
+        return Editor((*mine, *users), [project_root(self.root, folder) for folder in asked], self.places.own_home)
+
     def list_runs(self, limit: int) -> "tuple[Run, ...]":
         self._close_abandoned(limit)
         return self.runs.list(limit)
@@ -142,14 +154,18 @@ class Yard:
 
     def _trusted_roots(self) -> "tuple[Path, ...]":
         """Folders that the project's own file adds, where a person trusted it."""
+        return self._project_roots("catalog")[0]
+
+    def _project_roots(self, table: str) -> "tuple[tuple[Path, ...], tuple[Path, ...]]":
+        """What the project's own file adds: what counts, and what waits for trust."""
         project = self.places.project
         if project is None or not (project / "skillyard.toml").is_file():
-            return ()
+            return (), ()
         from skillyard.kernel.consent import is_trusted
         from skillyard.kernel.settings import project_roots
 
-        roots = project_roots(project)
-        return roots if roots and is_trusted(self.grants, project) else ()
+        roots = project_roots(project, table)
+        return (roots, ()) if roots and is_trusted(self.grants, project) else ((), roots)
 
     def _remember_machine(self) -> None:
         """Only what this process looked up itself is new."""
