@@ -165,7 +165,9 @@ def test_eight_records_at_once_count_eight_uses(
     command = [sys.executable, "bin/skill_manager.py", "record", "word-counter"]
     started = [subprocess.Popen(command, cwd=project, env=env, stdout=subprocess.PIPE) for _ in range(8)]
 
-    assert [process.wait(timeout=120) for process in started if process.communicate()] == [0] * 8
+    for process in started:
+        process.communicate(timeout=120)
+    assert [process.returncode for process in started] == [0] * 8
     assert told(script("skill_manager", "info", "word-counter")).data["uses"] == 8
     assert told(script("skill_manager", "record", "counter-v1")).data == {"skill": "word-counter", "uses": 9}
 
