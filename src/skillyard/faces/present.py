@@ -10,6 +10,8 @@ from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
 
 _TELL_SECONDS = 0.2
+#: A longer cell folds, so that the last column keeps some room.
+_WIDEST_CELL = 36
 
 
 class Style(NamedTuple):
@@ -93,9 +95,10 @@ def _show_rich(table: Table) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     shown = RichTable(box=None, header_style="bold", pad_edge=False)
-    for position, column in enumerate(table.columns):
-        last = position == len(table.columns) - 1
-        shown.add_column(column, overflow="ellipsis" if last else "fold", no_wrap=last, ratio=1 if last else None)
+    for position, column in enumerate(table.columns[:-1]):
+        widest = max(cell_width(cell) for cell in (column, *(row[position] for row in table.rows)))
+        shown.add_column(column, overflow="fold", min_width=min(widest, _WIDEST_CELL))
+    shown.add_column(table.columns[-1], overflow="ellipsis", no_wrap=True, ratio=1)
     for row in table.rows:
         shown.add_row(*(Text(_one_line(cell)) for cell in row))
     Console(highlight=False).print(shown)
