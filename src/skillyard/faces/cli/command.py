@@ -125,6 +125,10 @@ def as_skill_error(error: OSError | sqlite3.Error) -> SkillError:
     """A disk that is full, a folder that is not ours: said plainly, with where."""
     if isinstance(error, PermissionError):
         return PermissionDenied(f"{error.filename or 'a file'}: {error.strerror}")
+    if isinstance(error, sqlite3.OperationalError) and ("unable to open" in str(error) or "readonly" in str(error)):
+        return PermissionDenied(
+            "the database in SKILLYARD_HOME cannot be written; set SKILLYARD_HOME to a folder of yours"
+        )
     if isinstance(error, OSError) and error.filename:
         return RuntimeFailed(f"{error.filename}: {error.strerror}")
     return RuntimeFailed(str(error))

@@ -41,12 +41,16 @@ def _answer(options: Options) -> Answer:
             readings.append((_shown(given, file), lint(read_skill(file))))
             progress(position, len(files))
     passed = [passes(reading, strict=options.strict) for _, reading in readings]
+    failed = None if all(passed) else RuntimeFailed(f"{passed.count(False)} of {len(passed)} skills have problems")
     return Answer(
-        summary=Text("检查 {total} 个技能: {bad} 个有问题", "{total} skills checked: {bad} with problems"),
-        words={"total": len(readings), "bad": passed.count(False)},
-        data={"skills": [as_data(path, reading) for path, reading in readings]},
+        summary=Text("{type}检查 {total} 个技能: {bad} 个有问题", "{type}{total} skills checked: {bad} with problems"),
+        words={"type": "RuntimeFailed: " if failed else "", "total": len(readings), "bad": passed.count(False)},
+        data={
+            **(failed.data() if failed else {}),
+            "skills": [as_data(path, reading) for path, reading in readings],
+        },
         page=Lines([*_lines(readings, passed, notes=options.notes), _verdict(passed)]),
-        state=State.SUCCESS if all(passed) else State.ERROR,
+        state=State.ERROR if failed else State.SUCCESS,
     )
 
 
