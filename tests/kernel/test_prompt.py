@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidArgs, MultiStep, SkillError
-from skillyard.kernel.prompt import SkillPrompt, parse_prompt, split
+from skillyard.core.split import split
+from skillyard.kernel.prompt import SkillPrompt, parse_prompt
 
 
 def known(name: str) -> bool:

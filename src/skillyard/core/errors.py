@@ -7,12 +7,17 @@ SkillError
   ParamMissing        a required param was not given; pending where someone can answer
   InvalidParam        a param has a value that the skill does not take
   InvalidCommand      the command template cannot be run without a shell
+  InvalidRequirements the packages it names cannot be read (InvalidCommand on the wire)
   InvalidArgs         the call itself cannot be read
   MultiStep           one call asks for several steps
   NotGranted          the person has not allowed it
   PermissionDenied    nobody can allow it here
   ScriptNotFound      no such script in bin/
+  TextNotFound        the file has no such text, marker or field
+  AmbiguousText       the text stands in several places of the file, and nobody said which
   RuntimeFailed       the skill ran and failed
+  EnvironmentFailed   its packages could not be installed (RuntimeFailed on the wire)
+  PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
   OutputTooLarge      more output than the limit
@@ -22,7 +27,7 @@ SkillError
 Type, whether a caller can recover, summary and hint are class data: whoever raises says only what happened.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from skillyard.core.phrases import Lang, Text
@@ -152,6 +157,17 @@ class InvalidCommand(SkillError):
         super().__init__(msg, reason=msg)
 
 
+class InvalidRequirements(InvalidCommand):
+    """What a skill says of its packages is not plain names and versions."""
+
+    type = "InvalidCommand"
+    says = Text("依赖声明无效: {reason}", "invalid requirements: {reason}")
+    advises = Text(
+        "请技能作者改写依赖: 每行一个包名加版本, 不含地址、路径或选项",
+        "the skill must name its packages plainly: name and versions, without addresses, paths or options",
+    )
+
+
 class InvalidArgs(SkillError):
     recoverable = True
     says = Text("参数错误: {reason}", "invalid arguments: {reason}")
@@ -175,8 +191,9 @@ class NotGranted(SkillError):
     says = Text("未授权: {what}", "not granted: {what}")
     advises = Text("由用户本人执行: {command}", "the person must run: {command}")
 
-    def __init__(self, what: str, command: str) -> None:
-        super().__init__(f"Not granted: {what}", details={"grant": command}, what=what, command=command)
+    def __init__(self, what: str, command: str, *, details: Mapping[str, Json] | None = None) -> None:
+        told = {"grant": command, **(details or {})}
+        super().__init__(f"Not granted: {what}", details=told, what=what, command=command)
 
 
 class PermissionDenied(SkillError):
@@ -194,12 +211,57 @@ class ScriptNotFound(SkillError):
         super().__init__(f"{script} not found", details=details, script=script)
 
 
+class TextNotFound(SkillError):
+    recoverable = True
+    says = Text("未找到: {reason}", "not found: {reason}")
+    advises = Text("读取文件, 用其中的原文重试", "read the file and try again with text that stands in it")
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(msg, reason=msg)
+
+
+class AmbiguousText(SkillError):
+    recoverable = True
+    says = Text("文本不唯一: {text} 出现 {count} 次", "ambiguous text: {text} stands in {count} places")
+    advises = Text("用更长的原文, 或 --nth N, 或 --all", "give more of the text around it, or --nth N, or --all")
+
+    def __init__(self, text: str, count: int, lines: Sequence[int]) -> None:
+        shown = ", ".join(map(str, lines))
+        super().__init__(
+            f"{text} stands in {count} places: lines {shown}",
+            details={"count": count, "lines": list(lines)},
+            text=text,
+            count=count,
+        )
+
+
 class RuntimeFailed(SkillError):
     says = Text("执行失败: {reason}", "failed: {reason}")
     advises = Text("视具体错误判断: 查看 {log}", "it depends on the error: see {log}")
 
     def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None, log: str = "stderr") -> None:
         super().__init__(msg, details=details, reason=msg, log=log)
+
+
+class EnvironmentFailed(RuntimeFailed):
+    """The packages of a skill could not be installed."""
+
+    type = "RuntimeFailed"
+    says = Text("环境构建失败: {reason}", "the environment could not be built: {reason}")
+    advises = Text(
+        "视具体错误判断: 只安装二进制 wheel, 没有适合此平台的 wheel 的包无法安装; 完整输出见 {log}",
+        "only binary wheels are installed, so each package needs one for this Python and platform; see {log}",
+    )
+
+
+class PythonMissing(EnvironmentFailed):
+    """No Python of this machine is one that the skill takes."""
+
+    type = "RuntimeFailed"
+    advises = Text(
+        "视具体错误判断: 安装该版本的 Python (在 PATH 中, 或用 uv python install)",
+        "install that Python, on the PATH or with `uv python install`",
+    )
 
 
 class ScriptFailed(RuntimeFailed):

@@ -93,4 +93,4 @@ def _object(**properties: Json) -> dict[str, Json]:
 def _types() -> Sequence[str]:
     """The types on the wire that we ourselves give."""
     classes = (value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, SkillError))
-    return sorted(cls.type for cls in classes if cls is not SkillError)
+    return sorted({cls.type for cls in classes if cls is not SkillError})

@@ -147,3 +147,32 @@ class Progress:
         if self._width:
             self._err.write("\r" + " " * self._width + "\r")
             self._err.flush()
+
+
+class Steps:
+    """The same for work whose end nobody knows: the latest step, on a terminal only."""
+
+    def __init__(self, doing: str, err: TextIO | None = None) -> None:
+        self._doing = doing
+        self._err = err or sys.stderr
+        self._width = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __call__(self, step: str) -> None:
+        if not self._err.isatty():
+            return
+        text = _one_line(f"{self._doing}: {step}")[:78]
+        self._clear()
+        self._width = cell_width(text)
+        _write(self._err, text)
+        self._err.flush()
+
+    def _clear(self) -> None:
+        if self._width:
+            self._err.write("\r" + " " * self._width + "\r")
+
+    def __exit__(self, *_: object) -> None:
+        self._clear()
+        self._err.flush()

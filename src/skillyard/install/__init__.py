@@ -1,1 +1,1 @@
-"""How skills come from outside: source, stage, swap."""
+"""How skills come to be here: new ones from templates; from outside by source, stage, swap."""

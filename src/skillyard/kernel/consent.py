@@ -77,7 +77,8 @@ def _settings(root: Path) -> Iterator[Want]:
     from skillyard.kernel.settings import read_toml
 
     fields = read_toml(file)
-    catalog = fields.get("catalog")
-    roots = catalog.get("roots") if isinstance(catalog, Mapping) else None
-    for folder in roots if isinstance(roots, list) else ():
-        yield Want(f"look for skills in {folder}", "skillyard.toml [catalog] roots")
+    for table, what in (("catalog", "look for skills in"), ("editor", "edit files in")):
+        asked = fields.get(table)
+        roots = asked.get("roots") if isinstance(asked, Mapping) else None
+        for folder in roots if isinstance(roots, list) else ():
+            yield Want(f"{what} {folder}", f"skillyard.toml [{table}] roots")

@@ -4,20 +4,15 @@ Words are split like a shell splits them, and nothing more: no variables, no glo
 the grammar is InvalidArgs with the usage; it is never guessed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, MultiStep
+from skillyard.core.split import Word, split
 
 USAGE = "执行 @<name> [args…] · run @<name> [args…] · @<name> [args…]"
 VERBS = frozenset({"执行", "运行", "run"})
 _SEPARATORS = ("&&", "||", ";", "；", "|", "然后", "then")
-
-
-class Word(NamedTuple):
-    text: str
-    #: Some of it stood in quotes or behind a backslash.
-    quoted: bool = False
 
 
 class SkillPrompt(NamedTuple):
@@ -67,49 +62,3 @@ def _multi_step(second: str) -> MultiStep:
     workflow = "steps: [{skill: first}, {skill: second, needs: first}]"
     msg = f"one call, one skill: {second!r} is a second step"
     return MultiStep(msg, details={"workflow": workflow})
-
-
-def split(text: str) -> list[Word]:
-    """Words like a shell's, each with whether it was quoted."""
-    if "\0" in text:
-        raise InvalidArgs("a prompt holds no NUL characters")
-    return list(_words(text))
-
-
-def _words(text: str) -> Iterator[Word]:
-    characters = iter(text)
-    current: list[str] = []
-    started = quoted = False
-    for character in characters:
-        if character.isspace():
-            if started:
-                yield Word("".join(current), quoted)
-            current, started, quoted = [], False, False
-            continue
-        started = True
-        if character == "\\":
-            quoted = True
-            current.append(_next(characters))
-        elif character in {"'", '"'}:
-            quoted = True
-            current.extend(_quoted(characters, character))
-        else:
-            current.append(character)
-    if started:
-        yield Word("".join(current), quoted)
-
-
-def _quoted(characters: Iterator[str], end: str) -> Iterator[str]:
-    while (character := _next(characters)) != end:
-        if character == "\\" and end == '"':
-            following = _next(characters)
-            yield following if following in {'"', "\\"} else f"\\{following}"
-        else:
-            yield character
-
-
-def _next(characters: Iterator[str]) -> str:
-    character = next(characters, None)
-    if character is None:
-        raise InvalidArgs("a quote is opened and never closed")
-    return character

@@ -2,16 +2,22 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.phrases import CACHE_HIT, Lang
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.prompt import parse_prompt
+
+if TYPE_CHECKING:
+    from skillyard.runtime.guard import OnProgress
+    from skillyard.work.decide import Decider
 
 #: S0: a Task to the skills agent may take this long, over everything.
 DEADLINE_SECONDS = 90.0
@@ -20,11 +26,12 @@ _AGENTS: Mapping[str, str] = {"skills": SKILLS, "skills_agent": SKILLS, "worker"
 
 
 class Kernel:
-    """Dispatches a Task to the skills agent. Synchronous: the result is the return value."""
+    """Dispatches a Task to the skills agent or the worker. Synchronous: the result is the return value."""
 
-    def __init__(self, yard: Yard | None = None, lang: Lang | None = None) -> None:
+    def __init__(self, yard: Yard | None = None, lang: Lang | None = None, decide: "Decider | None" = None) -> None:
         self._yard = yard or open_yard()
         self._lang = lang or Lang.choose(None, os.environ)
+        self._decide = decide
 
     def task(
         self,
@@ -35,22 +42,51 @@ class Kernel:
         idempotency_key: str | None = None,
         model: str | None = None,
         timeout_seconds: float | None = None,
+        on_progress: "OnProgress" = None,
     ) -> Result:
         """S0 §1.1 and S1 §1.2. Bad calls come back as results too; the description is for people and logs."""
         del description
         started, moment = time.monotonic(), datetime.now(UTC)
         named = _AGENTS.get(agent, SKILLS)
+
+        def execute() -> Result:
+            if named == WORKER:
+                return self._run_scripts(prompt, timeout_seconds, on_progress)
+            return self._run_skill(prompt, timeout_seconds, on_progress)
+
         try:
             if agent not in _AGENTS:
                 raise InvalidArgs(f"no agent {agent!r}; there are {', '.join(_AGENTS)}")
-            if named == WORKER or idempotency_key is not None:
-                raise InvalidArgs("the worker agent is not built yet")
-            result = self._run_skill(prompt, timeout_seconds)
+            result = execute() if idempotency_key is None else self._once(named, idempotency_key, prompt, execute)
         except SkillError as error:
             result = error_result(error, named, self._lang, make_meta(named, time.monotonic() - started, moment))
         return result._replace(meta={**result.meta, "model": model}) if model else result
 
-    def _run_skill(self, prompt: str, timeout_seconds: float | None) -> Result:
+    def _once(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
+        """S1 §1.3: the same key within five seconds gives the same result, told as what it is."""
+        if not key.strip():
+            raise InvalidArgs("an idempotency key is a text that is not empty")
+        from skillyard.work.once import Key
+
+        started, moment = time.monotonic(), datetime.now(UTC)
+        answer = self._yard.once(Key(f"{self._yard.root}\0{agent}", key, prompt), execute)
+        if not answer.shared or not answer.result.ok:
+            return answer.result
+        return Result(
+            agent=agent,
+            state=State.SUCCESS,
+            summary=CACHE_HIT.fill(self._lang, seconds=self._yard.settings.key_seconds),
+            data={"cached": True, "original_result": answer.result.data},
+            meta=make_meta(agent, time.monotonic() - started, moment, run=answer.result.meta.get("run")),
+        )
+
+    def _run_scripts(self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress") -> Result:
+        worker = self._yard.worker(self._lang, self._decide)
+        if timeout_seconds is not None:
+            worker = worker._replace(limit_seconds=timeout_seconds)
+        return worker.run(prompt, on_progress)
+
+    def _run_skill(self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress") -> Result:
         catalog = self._yard.catalog
         catalog.sync()
         asked = parse_prompt(prompt, catalog.knows)
@@ -62,7 +98,7 @@ class Kernel:
             deadline_seconds=DEADLINE_SECONDS,
             lang=self._lang,
         )
-        return self._yard.runtime.run(request)
+        return self._yard.runtime.run(request, on_progress)
 
 
 def execute_skill(

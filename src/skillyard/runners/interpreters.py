@@ -4,8 +4,7 @@ A shim (pyenv, asdf) costs more than the interpreter it starts, so it is asked o
 """
 
 import os
-import shutil
-import subprocess
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -23,6 +22,8 @@ _BY_ENDING = {
     ".mts": "node",
 }
 _PYTHONS = frozenset({"python", "python3", f"python3.{sys.version_info.minor}"})
+_PYTHON_NAME = re.compile(r"python(?:3|(?P<version>3\.\d+t?))?")
+_NEWEST_MINOR = 19
 _SHEBANG_BYTES = 256
 #: From this version on, node runs TypeScript as it is.
 _NODE_WITH_TYPES = 22
@@ -39,11 +40,52 @@ def interpreter_of(script: Path) -> tuple[str, ...]:
     return (program, *words[1:])
 
 
+def is_python(script: Path) -> bool:
+    """Whether Python runs it, by its first line or its ending."""
+    words = _shebang(script) or _by_ending(script)
+    return bool(words) and runs_python(words[0])
+
+
+def runs_python(program: str) -> bool:
+    return _PYTHON_NAME.fullmatch(Path(program).name) is not None
+
+
+@cache
+def version_of(python: str) -> str:
+    """`3.12`, as its real name says it, else as it says itself."""
+    named = _PYTHON_NAME.fullmatch(Path(os.path.realpath(python)).name)
+    if named and named["version"]:
+        return named["version"]
+    return _ask(python, "import sys; print('%d.%d' % sys.version_info[:2])")
+
+
+@cache
+def full_version_of(python: str) -> tuple[int, ...]:
+    """Down to the last number; empty where it does not start."""
+    answer = _ask(python, "import sys; print('%d.%d.%d' % sys.version_info[:3])")
+    return tuple(int(number) for number in answer.split(".")) if answer else ()
+
+
+def list_pythons() -> tuple[str, ...]:
+    """Every Python 3 on the PATH by its own name, the newest first."""
+    names = (f"python3.{minor}" for minor in range(_NEWEST_MINOR, 7, -1))
+    found = (path for name in names if (path := find_on_path(name)))
+    reals = (_executable(path) if "/shims/" in path else os.path.realpath(path) for path in found)
+    return tuple(dict.fromkeys(real for real in reals if real))
+
+
+def find_on_path(name: str) -> str | None:
+    """What `shutil.which` gives, without the archive modules that it brings."""
+    folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    candidates = (os.path.join(folder or ".", name) if "/" not in name else name for folder in folders)  # noqa: PTH118
+    return next((path for path in candidates if os.path.isfile(path) and os.access(path, os.X_OK)), None)  # noqa: PTH113
+
+
 def find_program(name: str) -> str:
     """The real path of a program on the PATH; `python` is there even where only `python3` is."""
     if name in _PYTHONS:
         return _python(name)
-    found = shutil.which(name)
+    found = find_on_path(name)
     if found is None:
         raise InvalidCommand(f"no program named {name!r} on this machine")
     return found
@@ -62,9 +104,13 @@ def _shebang(script: Path) -> tuple[str, ...]:
         words = [word for word in words[1:] if word != "-S" and "=" not in word]
     if not words:
         return ()
+    if words[0] in {"uv", "pipx"} and words[1:2] == ["run"]:
+        return ("python3",)  # they would install what the script asks for; that is not for a script to start
     name = Path(words[0]).name
-    is_known = name in _PYTHONS or name in _BY_ENDING.values() or shutil.which(words[0]) is not None
-    return (name if name in _PYTHONS else words[0], *words[1:]) if is_known else ()
+    if runs_python(name) or name in _BY_ENDING.values():
+        words[0] = name  # of the machine, never of the skill: some are asked for their version, outside the sandbox
+    is_known = name in _PYTHONS or find_on_path(words[0]) is not None
+    return tuple(words) if is_known else ()
 
 
 def _by_ending(script: Path) -> tuple[str, ...]:
@@ -76,10 +122,10 @@ def _by_ending(script: Path) -> tuple[str, ...]:
 def _python(name: str) -> str:
     """The user's python3, past any shim; ours where there is none."""
     for candidate in (name, "python3", "python"):
-        found = shutil.which(candidate)
+        found = find_on_path(candidate)
         if found and "/shims/" not in found:
             return os.path.realpath(found) if not _in_environment(found) else found
-        if found and (real := _ask(found)):
+        if found and (real := _executable(found)):
             return real
     return sys.executable
 
@@ -89,18 +135,26 @@ def _in_environment(program: str) -> bool:
     return (Path(program).parent.parent / "pyvenv.cfg").is_file()
 
 
-def _ask(shim: str) -> str:
-    asked = [shim, "-c", "import sys; print(sys.executable)"]
+def _executable(shim: str) -> str:
+    answer = _ask(shim, "import sys; print(sys.executable)")
+    return answer if Path(answer).is_file() else ""
+
+
+def _ask(python: str, code: str) -> str:
+    asked = [python, "-c", code]
+    import subprocess  # noqa: PLC0415  (only a shim has to be asked)
+
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    answer = done.stdout.strip()
-    return answer if done.returncode == 0 and Path(answer).is_file() else ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 @cache
 def _node_version(program: str) -> int:
+    import subprocess  # noqa: PLC0415
+
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

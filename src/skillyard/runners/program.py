@@ -7,30 +7,34 @@ from typing import TypeAlias
 from skillyard.core.errors import InvalidArgs, OutputTooLarge, RuntimeFailed, SkillError, Timeout
 from skillyard.core.request import Call
 from skillyard.core.result import as_size, meaningful
+from skillyard.core.skill import Kind
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import Exit
 
 #: What every program may see of our environment; the rest is ours alone.
 _PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SKILL_DEBUG")
-_QUOTED_CHARACTERS = 200
+QUOTED_CHARACTERS = 200
 #: What a program ends with to say that it was called wrongly.
 _USAGE_CODES = frozenset({2, 64})
 _MOST_FILES = 10_000
 BOX = "mybox"
+#: Our own code, which JSON skills may read; of it only `skillyard.skill` stands on their path.
+PACKAGE = Path(__file__).parent.parent
+_FOR_SKILLS = PACKAGE / "for_skills"
+
+
+def base_environment() -> dict[str, str]:
+    """Only what every program needs."""
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    ours = {"PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", **passed, **ours}
 
 
 def environment(call: Call) -> dict[str, str]:
-    """Only what every program needs, and where its skill is."""
-    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    return {
-        "PATH": os.defpath,
-        "LANG": "C.UTF-8",
-        **passed,
-        "PYTHONIOENCODING": "utf-8",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "CLAUDE_SKILL_DIR": str(call.skill.folder),
-        "SKILLYARD_RUN": call.run_id,
-    }
+    """The same, and where the program's skill is; JSON skills find our helper."""
+    helper = {"PYTHONPATH": str(_FOR_SKILLS)} if call.skill.kind is Kind.JSON else {}
+    own = {"CLAUDE_SKILL_DIR": str(call.skill.folder), "SKILLYARD_RUN": call.run_id}
+    return {**base_environment(), **own, **helper}
 
 
 def check_exit(call: Call, ended: Exit) -> None:
@@ -47,13 +51,17 @@ def check_exit(call: Call, ended: Exit) -> None:
 
 def failure(call: Call, ended: Exit) -> SkillError:
     """It ran and failed; or it was called wrongly and says how it wants to be called."""
-    stderr = ended.stderr.decode("utf-8", "replace")
-    if ended.code in _USAGE_CODES and "usage" in stderr.lower():
-        usage = stderr.strip()
-        return InvalidArgs(usage.splitlines()[-1], details={"usage": usage[:4000], "exit_code": ended.code})
+    if usage := usage_of(ended):
+        return InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
     reason = quoted(ended.stderr) or quoted(ended.stdout) or _without_words(ended.code)
     details: dict[str, Json] = {"exit_code": ended.code}
     return RuntimeFailed(reason, details=details, log=f"skillyard runs show {call.run_id}")
+
+
+def usage_of(ended: Exit) -> str:
+    """The usage text of a program that says it was called wrongly."""
+    stderr = ended.stderr.decode("utf-8", "replace").strip()
+    return stderr[:4000] if ended.code in _USAGE_CODES and "usage" in stderr.lower() else ""
 
 
 def _without_words(code: int) -> str:
@@ -63,7 +71,7 @@ def _without_words(code: int) -> str:
 def quoted(stderr: bytes) -> str:
     """The end of what it said, where the reason usually stands."""
     text = " ".join(stderr.decode("utf-8", "replace").split())
-    return text if len(text) <= _QUOTED_CHARACTERS else "…" + text[1 - _QUOTED_CHARACTERS :]
+    return text if len(text) <= QUOTED_CHARACTERS else "…" + text[1 - QUOTED_CHARACTERS :]
 
 
 Snapshot: TypeAlias = dict[str, tuple[int, int, int]]

@@ -37,7 +37,7 @@ def _read(ended: Exit, action: str | None, limit_seconds: float, *, strict: bool
         return failed(action, "TIMEOUT", f"no response within {limit_seconds:g} s")
     if ended.overflowed:
         return failed(action, INTERNAL, f"more than {as_size(len(ended.stdout))} on stdout")
-    parsed = _parse(ended.stdout)
+    parsed = parse(ended.stdout)
     if isinstance(parsed, str):
         reason = parsed if ended.code == 0 else f"it ended with {_how(ended.code)}, and {parsed}"
         said = quoted(ended.stderr)
@@ -73,7 +73,7 @@ def as_response(error: SkillError, action: str | None) -> Response:
     return failed(action, str(code), error.msg, {"type": error.type, **details})
 
 
-def _parse(stdout: bytes) -> dict[str, Json] | str:
+def parse(stdout: bytes) -> dict[str, Json] | str:
     """The object, or what is wrong with it."""
     text = stdout.decode("utf-8", "replace").lstrip("\ufeff").strip()
     if not text:
@@ -89,7 +89,7 @@ def _parse(stdout: bytes) -> dict[str, Json] | str:
 
 
 def _shaped(fields: dict[str, Json], action: str | None, *, strict: bool) -> Response:
-    wrong = _what_is_wrong(fields)
+    wrong = what_is_wrong(fields)
     if wrong and strict:
         return failed(action, INTERNAL, f"not an S3 response: {wrong}")
     notes: list[str] = [wrong] if wrong else []
@@ -103,7 +103,7 @@ def _shaped(fields: dict[str, Json], action: str | None, *, strict: bool) -> Res
     return Response(fields, tuple(notes))
 
 
-def _what_is_wrong(fields: Mapping[str, Json]) -> str:
+def what_is_wrong(fields: Mapping[str, Json]) -> str:
     if not isinstance(fields.get("success"), bool):
         return "`success` is missing" if "success" not in fields else "`success` is not true or false"
     if fields["success"] is False and not isinstance(fields.get("error"), Mapping):

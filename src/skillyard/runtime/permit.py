@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from skillyard.core.errors import NotGranted
 from skillyard.core.request import Call
+from skillyard.core.skill import Kind
+from skillyard.runners.program import PACKAGE
 from skillyard.sandbox.policy import Policy, interpreter_paths
 
 READ_PROJECT = "read-project"
@@ -40,6 +42,8 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
     root = call.root.resolve()
     read = [call.skill.folder.resolve(), *interpreter_paths(Path(program)), *call.named_paths]
     read += [Path(argument).resolve() for argument in _arguments(granted, READ)]
+    if call.skill.kind is Kind.JSON:
+        read.append(PACKAGE.resolve())
     write = [root / BOX]
     missing: list[str] = []
     made: list[Path] = []

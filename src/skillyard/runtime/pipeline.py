@@ -3,16 +3,15 @@
 The only place where errors become results. Bugs still raise.
 """
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.fingerprint import fingerprint
-from skillyard.core.errors import InvalidArgs, ParamMissing, PermissionDenied, RuntimeFailed, SkillError
+from skillyard.core.errors import InvalidArgs, ParamMissing, RuntimeFailed, SkillError
 from skillyard.core.phrases import PLANNED
 from skillyard.core.request import Call, Outcome, Request
 from skillyard.core.result import Result, error_result, make_meta, pending_result
@@ -24,14 +23,12 @@ from skillyard.runners.responses import Response, as_response
 from skillyard.runners.runner import Runner, plan_of, runner_of
 from skillyard.runtime.adhoc import read_adhoc
 from skillyard.runtime.check import check
-from skillyard.runtime.narrow import HINT, seems_to_need
+from skillyard.runtime.guard import OnProgress, guard
+from skillyard.runtime.packages import Equipment, demand_packages, equip
 from skillyard.runtime.permit import Permit, demand, make_box, make_outputs, permit, remove_empty
-from skillyard.runtime.record import Record, Recorder
-from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.runtime.record import Recorder, as_run
+from skillyard.sandbox.launch import Launch, Sandbox
 from skillyard.store.grants import Grants
-
-#: Called with each piece of stderr as it comes.
-OnProgress: TypeAlias = Callable[[bytes], None] | None
 
 
 class Runtime(NamedTuple):
@@ -92,15 +89,19 @@ class Runtime(NamedTuple):
         on_progress: OnProgress,
     ) -> Outcome:
         """What every run that starts a program goes through: permission, the record, the sandbox."""
-        found = self.permit(call)
+        granted = self.granted(call.skill)
+        equipment = equip(call.skill, call.script, granted, self.own_home)
+        found = self.permit(call, equipment, granted)
         demand(call, found)
+        demand_packages(call, equipment)
         make_box(self.root)
         fresh = make_outputs(found.outputs)
         facts["run"] = call.run_id
-        with self.recorder.recording(request, call, moment) as record:
-            guarded = _guarded(self.sandbox, found if request.sandboxed else None, record, on_progress)
+        with self.recorder.recording(as_run(request, call, moment), request.lang) as record:
+            guarded = guard(self.sandbox, found if request.sandboxed else None, record, on_progress)
             try:
-                return record.keep(runner, call, guarded)
+                equipped = equipment.around(guarded)
+                return record.keep(lambda: runner(call, equipped))
             except RuntimeFailed as error:
                 raise self._with_advice(error, call, found, record.stderr) from None
             finally:
@@ -109,6 +110,8 @@ class Runtime(NamedTuple):
 
     def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, stderr: str) -> RuntimeFailed:
         """The same failure, and what it seems to need, where the policy was narrower than that."""
+        from skillyard.runtime.narrow import HINT, seems_to_need  # noqa: PLC0415  (only a failure needs it)
+
         needed = seems_to_need(stderr, found.policy, self.root.resolve(), call.skill.folder.resolve())
         if needed:
             error.details = {**error.details, "may_need": needed}
@@ -122,12 +125,14 @@ class Runtime(NamedTuple):
         try:
             call = check(self.resolve(request), request, self.root, self.new_id())
             launch = plan_of(call)(call)
-            found = self.permit(call) if launch else None
+            granted = self.granted(call.skill) if launch else frozenset[str]()
+            equipment = equip(call.skill, call.script, granted, self.own_home)
+            found = self.permit(call, equipment, granted) if launch else None
         except SkillError as error:
             return _told(error, request, make_meta(request.agent, time.monotonic() - started, moment))
         meta = make_meta(request.agent, time.monotonic() - started, moment)
         summary = PLANNED.fill(request.lang, label=call.skill.title or call.asked_as)
-        data = {"skill": call.asked_as, **_as_plan(launch, found, request)}
+        data = {"skill": call.asked_as, **_as_plan(launch, found, equipment, request)}
         return Result(agent=request.agent, state=State.SUCCESS, summary=summary, data=data, meta=meta)
 
     def resolve(self, request: Request) -> Skill:
@@ -137,45 +142,15 @@ class Runtime(NamedTuple):
         self.catalog.sync()
         return self.catalog.resolve(request.name)
 
-    def permit(self, call: Call) -> Permit:
+    def permit(self, call: Call, equipment: Equipment, granted: frozenset[str]) -> Permit:
         launch = plan_of(call)(call)
-        program = launch.argv[0] if launch else ""
-        return permit(call, program, self.granted(call.skill), self.own_home)
+        program = equipment.dress(launch).argv[0] if launch else ""
+        return permit(call, program, granted, self.own_home)
 
     def granted(self, skill: Skill) -> frozenset[str]:
         """What a person allowed this skill, as it is now."""
         key = str(skill.folder)
         return self.grants.of(key, fingerprint(skill.folder)) if self.grants.has_any(key) else frozenset()
-
-
-def _guarded(
-    sandbox: Sandbox,
-    found: Permit | None,
-    record: Record,
-    on_progress: OnProgress,
-) -> Sandbox:
-    """The sandbox with this call's policy on it, and everything it does noted down."""
-
-    def hear(piece: bytes) -> None:
-        record.hear(piece)
-        if on_progress:
-            on_progress(piece)
-
-    def launch_it(launch: Launch) -> Exit:
-        passed = {name: os.environ[name] for name in (found.variables if found else ()) if name in os.environ}
-        policy = found.policy if found else None
-        bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear)
-        record.starting(bound, tuple(passed.values()))
-        try:
-            ended = sandbox(bound)
-        except PermissionError as error:
-            raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
-        except OSError as error:
-            raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
-        record.ended(ended)
-        return ended
-
-    return launch_it
 
 
 def _told(error: SkillError, request: Request, meta: Mapping[str, Json]) -> Result:
@@ -184,10 +159,10 @@ def _told(error: SkillError, request: Request, meta: Mapping[str, Json]) -> Resu
     return error_result(error, request.agent, request.lang, meta)
 
 
-def _as_plan(launch: Launch | None, found: Permit | None, request: Request) -> dict[str, Json]:
+def _as_plan(launch: Launch | None, found: Permit | None, equipment: Equipment, request: Request) -> dict[str, Json]:
     if launch is None or found is None:
         return {"starts": False}
-    policy = found.policy
+    policy, launch = found.policy, equipment.dress(launch)
     return {
         "starts": True,
         "argv": list(launch.argv),
@@ -203,5 +178,6 @@ def _as_plan(launch: Launch | None, found: Permit | None, request: Request) -> d
         "reads": [str(path) for path in policy.read],
         "writes": [str(path) for path in policy.write],
         "network": policy.network,
-        "missing_grants": list(found.missing),
+        **equipment.as_plan(),
+        "missing_grants": [*found.missing, *equipment.missing],
     }

@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from skillyard.core.errors import SkillError
+from skillyard.core.phrases import Lang
 from skillyard.core.request import Call, Outcome, Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.values import Json
 from skillyard.runtime.redact import Redactor
-from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.sandbox.launch import Exit, Launch
 from skillyard.store.logs import Log, Logs
 from skillyard.store.runs import RUNNING, Run, Runs
 
@@ -26,25 +27,16 @@ class Recorder:
         self._keep_days = keep_days
 
     @contextmanager
-    def recording(self, request: Request, call: Call, moment: datetime) -> Iterator["Record"]:
+    def recording(self, run: Run, lang: Lang) -> Iterator["Record"]:
         """The row and the log of one run. Whatever happens inside, the row gets its end."""
-        run = Run(
-            id=call.run_id,
-            agent=request.agent,
-            skill=call.skill.name,
-            kind="script" if call.script else str(call.skill.kind),
-            state=RUNNING,
-            started=moment.timestamp(),
-            request=_as_request(request, call),
-        )
         with self._logs.open(run.id) as log:
             self._runs.start(run)
-            record = Record(self._runs, run, request, log)
+            record = Record(self._runs, run, lang, log)
             try:
                 yield record
             finally:
                 record.close()
-        self._forget(moment.timestamp())
+        self._forget(run.started)
 
     def _forget(self, now: float) -> None:
         for run_id in self._runs.forget_before(now - self._keep_days * _DAY, self._keep):
@@ -54,8 +46,8 @@ class Recorder:
 class Record:
     """One run while it runs."""
 
-    def __init__(self, runs: Runs, run: Run, request: Request, log: Log) -> None:
-        self._runs, self._run, self._request, self._log = runs, run, request, log
+    def __init__(self, runs: Runs, run: Run, lang: Lang, log: Log) -> None:
+        self._runs, self._run, self._lang, self._log = runs, run, lang, log
         self._started = time.monotonic()
         self._result: Result | None = None
         self._redactor, self._secrets = Redactor(), Redactor(keys=False)
@@ -102,17 +94,16 @@ class Record:
     def _redacted(self, line: bytes) -> bytes:
         return self._redactor.text(line.decode("utf-8", "replace")).encode()
 
-    def keep(self, runner: Callable[[Call, Sandbox], Outcome], call: Call, sandbox: Sandbox) -> Outcome:
+    def keep(self, run: Callable[[], Outcome]) -> Outcome:
         """Run it, and remember the result whichever way it ends."""
-        request = self._request
         try:
-            outcome = runner(call, sandbox)
+            outcome = run()
         except SkillError as error:
-            self._result = error_result(error, request.agent, request.lang, self._meta())
+            self._result = error_result(error, self._run.agent, self._lang, self._meta())
             raise
         outcome = outcome._replace(data=self._secrets.mapping(outcome.data))
         moment = datetime.fromtimestamp(self._run.started).astimezone()
-        self._result = outcome.as_result(request.agent, request.lang, self._seconds(), moment, run=call.run_id)
+        self._result = outcome.as_result(self._run.agent, self._lang, self._seconds(), moment, run=self._run.id)
         return outcome
 
     def close(self) -> None:
@@ -128,7 +119,20 @@ class Record:
 
     def _meta(self) -> dict[str, Json]:
         moment = datetime.fromtimestamp(self._run.started).astimezone()
-        return make_meta(self._request.agent, self._seconds(), moment, run=self._run.id)
+        return make_meta(self._run.agent, self._seconds(), moment, run=self._run.id)
+
+
+def as_run(request: Request, call: Call, moment: datetime) -> Run:
+    """The row of a call before it starts."""
+    return Run(
+        id=call.run_id,
+        agent=request.agent,
+        skill=call.skill.name,
+        kind="script" if call.script else str(call.skill.kind),
+        state=RUNNING,
+        started=moment.timestamp(),
+        request=_as_request(request, call),
+    )
 
 
 def _as_request(request: Request, call: Call) -> dict[str, Json]:

@@ -20,6 +20,9 @@ _VERSIONS = (
         project TEXT NOT NULL, skill TEXT NOT NULL, fingerprint TEXT NOT NULL, capability TEXT NOT NULL,
         granted REAL NOT NULL, PRIMARY KEY (project, skill, fingerprint, capability)
     ) WITHOUT ROWID;
+    CREATE TABLE keys (
+        digest TEXT PRIMARY KEY, prompt TEXT NOT NULL, boot TEXT NOT NULL, at REAL NOT NULL, result TEXT NOT NULL
+    ) WITHOUT ROWID;
     CREATE TABLE trusts (project TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, granted REAL NOT NULL) WITHOUT ROWID;
     """,
 )

@@ -49,13 +49,16 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("formatter_class", _Help)
         super().__init__(allow_abbrev=False, **options)
 
+    #: What a usage error exits with.
+    usage_code = USAGE
+
     def error(self, message: str) -> NoReturn:
         if "--json" in sys.argv:
             style = present.Style(json=True)
             show_failure(InvalidArgs(message, details={"usage": self.format_usage()}), style)
         else:
             sys.stderr.write(f"{self.format_usage()}{self.prog}: {message}\nTry '{self.prog} --help'.\n")
-        raise SystemExit(USAGE)
+        raise SystemExit(self.usage_code)
 
 
 def make_parser(name: str, module: ModuleType) -> Parser:
@@ -65,12 +68,13 @@ def make_parser(name: str, module: ModuleType) -> Parser:
     return parser
 
 
-def add_output_options(parser: argparse.ArgumentParser) -> None:
+def add_output_options(parser: argparse.ArgumentParser, *, lang: bool = True) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="one JSON envelope on stdout and nothing else")
     group.add_argument("--format", choices=["text", "block"], help="layout of a result")
     group.add_argument("--ascii", action="store_true", help="nothing but ASCII")
-    group.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")
+    if lang:  # `new` asks for more with this option
+        group.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")
 
 
 def style_of(options: Options) -> present.Style:
@@ -82,7 +86,9 @@ def style_of(options: Options) -> present.Style:
     )
 
 
-def answer_with(ask: Callable[[Options], Answer], options: Options) -> NoReturn:
+def answer_with(
+    ask: Callable[[Options], Answer], options: Options, exit_code_of: Callable[[SkillError], int] = lambda _: 1
+) -> NoReturn:
     """Ask, show, exit. Expected failures are shown as results."""
     style = style_of(options)
     started, moment = time.monotonic(), datetime.now(UTC)
@@ -90,7 +96,7 @@ def answer_with(ask: Callable[[Options], Answer], options: Options) -> NoReturn:
         answer = ask(options)
     except SkillError as error:
         show_failure(error, style)
-        raise SystemExit(1) from None
+        raise SystemExit(exit_code_of(error)) from None
     result = Result(
         agent=AGENT,
         state=answer.state,
@@ -132,5 +138,20 @@ def positive(text: str) -> int:
     return number
 
 
+def seconds(text: str) -> float:
+    """An argument type: a number of seconds above zero."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError("above 0")
+    return number
+
+
 def words_of(values: Sequence[str]) -> str:
     return " ".join(values)
+
+
+def show_progress(piece: bytes) -> None:
+    """What the program says while it runs; nothing of it can move the cursor."""
+    text = piece.decode("utf-8", "replace")
+    sys.stderr.write("".join(c if c.isprintable() or c in "\n\t" else "" for c in text))
+    sys.stderr.flush()

@@ -34,7 +34,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     del options
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         found = [*_sandbox(), *_programs(), *_places(yard)]
     bad = [finding for finding in found if finding.needed and not finding.ok]
     data: list[Json] = [{"part": f.part, "ok": f.ok, "detail": f.detail} for f in found]

@@ -24,7 +24,7 @@ from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.faces.ask import ask, confirm, on_terminal
-from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, style_of
+from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, show_progress, style_of
 from skillyard.faces.passthrough import pass_through
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import DEPTH, grant, refuse_inside_agents
@@ -51,7 +51,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options, parser: Parser) -> NoReturn:
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         name, script = split_name(options.name)
         words = options.args if script else _take_ours(yard, name, options, parser)
         style = style_of(options)
@@ -100,7 +100,7 @@ def _take_ours(yard: Yard, name: str, options: Options, parser: Parser) -> list[
 
 def _converse(yard: Yard, request: Request) -> Result:
     """Run it; on a terminal ask for what is missing and go on with the answers."""
-    result = yard.runtime.run(request, _show_progress)
+    result = yard.runtime.run(request, show_progress)
     for _ in range(_MOST_QUESTIONS):
         if not (request.interactive and on_terminal()):
             break
@@ -108,7 +108,7 @@ def _converse(yard: Yard, request: Request) -> Result:
         if answered is None:
             break
         request = answered
-        result = yard.runtime.run(request, _show_progress)
+        result = yard.runtime.run(request, show_progress)
     return result
 
 
@@ -116,6 +116,10 @@ def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
     """The request with the person's answers in it; None where there is nothing to ask or they say no."""
     if result.state is State.PENDING:
         return _with_params(request, result)
+    if result.data.get("capability") == "packages":
+        from skillyard.faces.cli.env import build_on_yes
+
+        return request if build_on_yes(yard, request) else None
     if result.data.get("type") == "NotGranted":
         capabilities = str(result.data["msg"]).removeprefix("Not granted: ")
         if confirm(f"@{request.name} asks for: {capabilities}. Allow it, for this version of the skill?"):
@@ -139,13 +143,6 @@ def _with_params(request: Request, result: Result) -> Request | None:
             params={k: v for k, v in answers.items() if k != "action"}, action=str(answers["action"])
         )
     return request._replace(params=answers)
-
-
-def _show_progress(piece: bytes) -> None:
-    """What the program says while it runs; nothing of it can move the cursor."""
-    text = piece.decode("utf-8", "replace")
-    sys.stderr.write("".join(c if c.isprintable() or c in "\n\t" else "" for c in text))
-    sys.stderr.flush()
 
 
 def _piped(*, wait: bool) -> bytes:

@@ -3,14 +3,19 @@
 examples:
   skillyard task skills "convert the readme" "执行 @markdown-converter README.md"
   skillyard task skills "count words" "run @word-count notes.txt" --json
+  skillyard task worker_agent "列出技能" "执行 python bin/skill_manager.py list" --key skill-list
 """
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, style_of
+from skillyard.faces.ask import ask, on_terminal
+from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, show_progress, style_of
 from skillyard.faces.passthrough import pass_through
 from skillyard.kernel.assembly import open_yard
 from skillyard.kernel.task import Kernel
+
+if TYPE_CHECKING:
+    from skillyard.work.decide import Decider
 
 
 def arguments(parser: Parser) -> None:
@@ -24,15 +29,25 @@ def arguments(parser: Parser) -> None:
     parser.set_defaults(answer=_answer)
 
 
+def _decider() -> "Decider | None":
+    """The person, where there is one."""
+    if not on_terminal():
+        return None
+    from skillyard.work.decide import Person
+
+    return Person(ask)
+
+
 def _answer(options: Options) -> NoReturn:
     style = style_of(options)
-    with open_yard() as yard:
-        result = Kernel(yard, style.lang).task(
+    with open_yard(ends_with_process=True) as yard:
+        result = Kernel(yard, style.lang, _decider()).task(
             options.agent,
             options.description,
             options.prompt,
             idempotency_key=options.key,
             model=options.model,
             timeout_seconds=options.timeout,
+            on_progress=show_progress,
         )
         show_and_exit(result if style.json else pass_through(result, yard.root), style)

@@ -1,0 +1,58 @@
+"""Words as a shell splits them, each with whether it was quoted; and nothing more of a shell."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from skillyard.core.errors import InvalidArgs
+
+
+class Word(NamedTuple):
+    text: str
+    #: Some of it stood in quotes or behind a backslash.
+    quoted: bool = False
+
+
+def split(text: str) -> list[Word]:
+    """InvalidArgs where a quote is left open."""
+    if "\0" in text:
+        raise InvalidArgs("a prompt holds no NUL characters")
+    return list(_words(text))
+
+
+def _words(text: str) -> Iterator[Word]:
+    characters = iter(text)
+    current: list[str] = []
+    started = quoted = False
+    for character in characters:
+        if character.isspace():
+            if started:
+                yield Word("".join(current), quoted)
+            current, started, quoted = [], False, False
+            continue
+        started = True
+        if character == "\\":
+            quoted = True
+            current.append(_next(characters))
+        elif character in {"'", '"'}:
+            quoted = True
+            current.extend(_quoted(characters, character))
+        else:
+            current.append(character)
+    if started:
+        yield Word("".join(current), quoted)
+
+
+def _quoted(characters: Iterator[str], end: str) -> Iterator[str]:
+    while (character := _next(characters)) != end:
+        if character == "\\" and end == '"':
+            following = _next(characters)
+            yield following if following in {'"', "\\"} else f"\\{following}"
+        else:
+            yield character
+
+
+def _next(characters: Iterator[str]) -> str:
+    character = next(characters, None)
+    if character is None:
+        raise InvalidArgs("a quote is opened and never closed")
+    return character

@@ -1,0 +1,77 @@
+"""Check that a skill behaves as its kind must: every probe, in the sandbox.
+
+Bad requests, unknown actions, missing and wrong params, stdout, exit codes, the same request twice: each probe is
+listed with what came of it and what to do. It runs in a folder that is thrown away, with no grants and no record.
+
+examples:
+  skillyard check .claude/skills/my-skill
+  skillyard check @log-analyzer --json
+"""
+
+from functools import partial
+from pathlib import Path
+
+from skillyard.core.errors import RuntimeFailed
+from skillyard.core.phrases import Text
+from skillyard.core.states import State
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, seconds
+from skillyard.faces.present import Lines, Progress
+from skillyard.kernel.assembly import open_yard
+from skillyard.runtime.bench import Probe, Verdict, open_bench
+from skillyard.runtime.conformance import find_target, probe
+
+_SUMMARY = Text(
+    "{type}{name}: 通过 {passed}, 失败 {failed}, 跳过 {skipped}",
+    "{type}{name}: {passed} passed, {failed} failed, {skipped} skipped",
+)
+_MARKS = {Verdict.PASSED: "ok  ", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("target", metavar="PATH|@NAME", help="a skill's folder or SKILL.md, or an installed skill")
+    parser.add_argument("--timeout", type=seconds, default=10.0, metavar="S", help="seconds for each request (10)")
+    parser.add_argument("--strict", action="store_true", help="advice fails too")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    probes: list[Probe] = []
+    with open_yard(ends_with_process=True) as yard:
+        skill = find_target(options.target, yard.catalog, Path.cwd())
+        with (
+            open_bench(yard.sandbox, yard.places.own_home, options.timeout) as bench,
+            Progress(f"checking {skill.name}") as progress,
+        ):
+            for done in probe(skill, bench):
+                probes.append(_judged(done, strict=options.strict))
+                progress(len(probes), len(probes))
+    counts = {str(verdict): sum(done.verdict is verdict for done in probes) for verdict in Verdict}
+    told = RuntimeFailed(f"{counts[Verdict.FAILED]} of {len(probes)} probes failed") if counts[Verdict.FAILED] else None
+    return Answer(
+        summary=_SUMMARY,
+        words={"type": f"{told.type}: " if told else "", "name": skill.name, **counts},
+        data={
+            **(told.data() if told else {}),
+            "skill": skill.name,
+            "kind": str(skill.kind),
+            "path": str(skill.path),
+            "probes": [done.as_dict() for done in probes],
+            **counts,
+        },
+        page=Lines(_lines(skill.name, str(skill.kind), probes, counts)),
+        state=State.ERROR if told else State.SUCCESS,
+    )
+
+
+def _judged(done: Probe, *, strict: bool) -> Probe:
+    return done._replace(verdict=Verdict.FAILED) if strict and done.advice and done.verdict is Verdict.PASSED else done
+
+
+def _lines(name: str, kind: str, probes: list[Probe], counts: dict[str, int]) -> list[str]:
+    lines = [f"{name} ({kind})"]
+    for done in probes:
+        lines.append(f"{_MARKS[done.verdict]} {done.name}: {done.says}")
+        if done.advice:
+            lines.append(f"       → {done.advice}")
+    return [*lines, ", ".join(f"{count} {verdict}" for verdict, count in counts.items())]

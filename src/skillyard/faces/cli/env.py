@@ -1,0 +1,129 @@
+"""Build the environment that a skill's Python programs need, after showing its packages.
+
+They are named by a PEP 723 block in the program, else by a requirements.txt. Only wheels are installed, inside the
+sandbox; a changed skill asks again.
+
+examples:
+  skillyard env @report
+  skillyard env @report:scripts/plot.py --accept
+  skillyard env list
+  skillyard env remove 3f9a1c
+"""
+
+import os
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.core.request import Request
+from skillyard.core.result import as_size
+from skillyard.core.values import Json
+from skillyard.faces.ask import confirm, on_terminal
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.present import Lines, Steps, Table
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.consent import DEPTH, refuse_inside_agents
+from skillyard.kernel.environments import Wanted, build_environments, wanted_packages
+from skillyard.kernel.prompt import split_name
+from skillyard.runners.environments import Environment, home_of, list_built, remove
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("target", nargs="?", default="list", metavar="TARGET", help="@name[:script], list or remove")
+    parser.add_argument("digests", nargs="*", metavar="DIGEST", help="what to remove: a digest, or how it starts")
+    parser.add_argument("--accept", action="store_true", help="say yes without being asked")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    if options.target == "remove":
+        return _remove(options)
+    if options.digests:
+        raise InvalidArgs(f"{options.digests[0]!r} belongs to nothing; only `skillyard env remove` takes more words")
+    return _list() if options.target == "list" else _build(options)
+
+
+def _build(options: Options) -> Answer:
+    with open_yard(ends_with_process=True) as yard:
+        wanted = wanted_packages(yard, _request(options.target), every=True)
+        if not wanted.ready:
+            refuse_inside_agents()
+            if not options.accept and not _confirms(wanted):
+                raise wanted.not_granted(" --accept")
+        built: tuple[Environment, ...] = ()
+        if wanted.needs:
+            with Steps(f"@{wanted.skill.name}") as steps:
+                built = build_environments(yard, wanted, steps)
+        home = home_of(yard.places.own_home)
+    says = Text("环境已就绪: {name}", "environment ready: {name}")
+    return Answer(
+        summary=says if built else Text("无需安装包: {name}", "no packages needed: {name}"),
+        words={"name": wanted.asked_as},
+        data={"skill": wanted.asked_as, "environments": [_as_data(each, home) for each in built]},
+    )
+
+
+def build_on_yes(yard: Yard, request: Request) -> bool:
+    """For a run on a terminal: shows what the program needs, asks once, builds."""
+    wanted = wanted_packages(yard, request)
+    if not _confirms(wanted):
+        return False
+    with Steps(f"@{wanted.skill.name}") as steps:
+        build_environments(yard, wanted, steps)
+    return True
+
+
+def _request(target: str) -> Request:
+    name, script = split_name(target)
+    return Request(name=name, script=script, typed_in=None if os.environ.get(DEPTH) else Path.cwd())
+
+
+def _confirms(wanted: Wanted) -> bool:
+    return on_terminal() and confirm(f"@{wanted.skill.name} needs {wanted.told}. Build an environment for it?")
+
+
+def _list() -> Answer:
+    with open_yard(ends_with_process=True) as yard:
+        own_home = yard.places.own_home
+    built = list_built(own_home)
+    return Answer(
+        summary=Text("共 {count} 个环境", "{count} environments"),
+        words={"count": len(built)},
+        data={"environments": [_as_data(each, home_of(own_home)) for each in built]},
+        page=Table(
+            columns=("digest", "built", "python", "size", "packages"),
+            rows=[_row(each) for each in built],
+            empty="No environments yet: `skillyard env @name` builds one.",
+        ),
+    )
+
+
+def _remove(options: Options) -> Answer:
+    if not options.digests:
+        raise InvalidArgs("say which: `skillyard env list` shows their digests")
+    with open_yard(ends_with_process=True) as yard:
+        own_home = yard.places.own_home
+    gone = [remove(digest, own_home) for digest in options.digests]
+    return Answer(
+        summary=Text("已删除 {count} 个环境", "{count} environments removed"),
+        words={"count": len(gone)},
+        data={"environments": [_as_data(each, home_of(own_home)) for each in gone]},
+        page=Lines([f"removed {each.digest}" for each in gone]),
+    )
+
+
+def _row(environment: Environment) -> tuple[str, ...]:
+    size, packages = as_size(environment.size_bytes), ", ".join(environment.packages)
+    return (environment.digest[:12], _when(environment), environment.version, size, packages)
+
+
+def _as_data(environment: Environment, home: Path) -> dict[str, Json]:
+    path = str(home / environment.digest)
+    return {**environment.as_dict(), "built": _when(environment), "path": path}
+
+
+def _when(environment: Environment) -> str:
+    return datetime.fromtimestamp(environment.built, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,90 @@
+"""Write a new skill that passes its own test at once.
+
+It goes into .claude/skills/ of the project: SKILL.md, the program, and a test that needs nothing but Python.
+--lang takes the program's language (python, bash, node) and the text's (zh, en); give it twice for both.
+
+examples:
+  skillyard new "Log analyzer" --kind json --actions analyze,report
+  skillyard new 周报 --kind prompt --lang zh
+  skillyard new resize --kind command --lang bash
+"""
+
+import argparse
+import os
+from collections.abc import Sequence
+from functools import partial
+from shlex import quote
+from typing import Any
+
+from skillyard.core.kinds import Kind
+from skillyard.core.phrases import Text
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, style_of
+from skillyard.faces.present import Lines
+from skillyard.install.create import create
+from skillyard.install.draft import CONVENTIONAL, Program, as_files, make_draft
+from skillyard.kernel.assembly import open_yard
+
+_PLACE = ".claude/skills"
+_LANGUAGES = ("zh", "en")
+
+
+class _Lang(argparse.Action):
+    """One option, two questions: what the program is written in, and what the words are."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: Options,
+        value: str | Sequence[Any] | None,
+        option: str | None = None,
+    ) -> None:
+        del parser, option
+        setattr(namespace, "lang" if value in _LANGUAGES else "program", value)
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("name", help="what it is called, in any script; its folder is named after it")
+    parser.add_argument("--kind", required=True, choices=[str(kind) for kind in Kind], help="what it is")
+    parser.add_argument("--title", default="", help="what people call it; the name where it is not given")
+    parser.add_argument("--description", default="", help="what it does and when to use it, for the agent")
+    offered = ", ".join(CONVENTIONAL)
+    parser.add_argument("--actions", default="", help=f"of a JSON skill, with commas: {offered}, or your own")
+    add_output_options(parser, lang=False)
+    choices = (*map(str, Program), *_LANGUAGES)
+    parser.add_argument("--lang", action=_Lang, choices=choices, help="of the program (python), and of the words")
+    parser.set_defaults(answer=partial(answer_with, _answer), program=str(Program.PYTHON))
+
+
+def _answer(options: Options) -> Answer:
+    draft = make_draft(
+        options.name,
+        Kind(options.kind),
+        program=Program(options.program),
+        title=options.title,
+        description=options.description,
+        actions=tuple(word.strip() for word in options.actions.split(",") if word.strip()),
+        lang=style_of(options).lang,
+    )
+    files = as_files(draft)
+    folder = f"{_PLACE}/{draft.slug}"
+    root = open_yard(ends_with_process=True).root
+    create(root / folder, files)
+    from_here = os.path.relpath(root / folder)
+    steps = (
+        ("validate", f"skillyard validate {quote(from_here)}"),
+        ("check", f"skillyard check {quote(from_here)}"),
+        ("test", f"python3 {quote(f'{from_here}/{draft.test_file}')}"),
+        ("run", " ".join(("skillyard run", quote(f"@{draft.slug}"), *map(quote, draft.example)))),
+    )
+    return Answer(
+        summary=Text("已创建: {folder}", "made: {folder}"),
+        words={"folder": folder},
+        data={
+            "skill": draft.slug,
+            "kind": str(draft.kind),
+            "folder": folder,
+            "files": list(files),
+            "next": dict(steps),
+        },
+        page=Lines([f"made {folder}", *(f"  {name}" for name in files), "next:", *(f"  {line}" for _, line in steps)]),
+    )

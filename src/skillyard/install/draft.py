@@ -1,0 +1,255 @@
+"""A new skill before it is written: what it is called and does, and the files that make it.
+
+Pure. The files come from the templates beside us; what a person typed goes in as literals only.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from skillyard.catalog.naming import MAX_DESCRIPTION
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.kinds import Kind
+from skillyard.core.phrases import Lang, Text
+from skillyard.core.values import check_text
+from skillyard.install.literals import in_docstring, quoted, script_quoted, shell_quoted
+from skillyard.install.slug import as_slug
+
+TEMPLATES = Path(__file__).parent / "templates"
+SKILL_FILE = "SKILL.md"
+
+
+class Program(StrEnum):
+    """What a skill's program is written in."""
+
+    PYTHON = "python"
+    BASH = "bash"
+    NODE = "node"
+
+
+_ENDINGS = {Program.PYTHON: "py", Program.BASH: "sh", Program.NODE: "mjs"}
+_RUNNERS = {Program.PYTHON: "sys.executable", Program.BASH: '"bash"', Program.NODE: '"node"'}
+
+
+class Action(NamedTuple):
+    """One of S3's conventional actions: what it is for, what it takes, and a request that works."""
+
+    says: Text
+    params: tuple[str, ...]
+    example: Mapping[str, object]
+    #: Of its params, the one that it cannot do without.
+    needs: str = ""
+
+
+CONVENTIONAL: Mapping[str, Action] = {
+    "analyze": Action(
+        Text("分析数据", "analyzes data"), ("target", "days"), {"target": "ci_builds", "days": 7}, "target"
+    ),
+    "report": Action(Text("生成报告", "writes a report"), ("type", "format"), {"type": "daily", "format": "markdown"}),
+    "fetch": Action(Text("获取数据", "fetches data"), ("source", "query"), {"source": "sample", "query": "first"}),
+    "push": Action(
+        Text("推送数据", "pushes data"), ("destination",), {"destination": "archive", "data": {"id": 1}}, "destination"
+    ),
+    "full": Action(Text("完整流程", "does everything in one go"), (), {}),
+}
+_OTHER = Action(Text("自定义", "something of its own"), ("text",), {"text": "example"})
+DEFAULT_ACTIONS = ("analyze", "report")
+_PARAMS = {
+    "target": Text(
+        "{{type: string, {needed}description: 分析什么}}", "{{type: string, {needed}description: What to analyze}}"
+    ),
+    "days": Text(
+        "{{type: int, description: '最近几天, 默认 7'}}",
+        "{{type: int, description: 'How many days back, by default 7'}}",
+    ),
+    "type": Text(
+        "{{type: enum, choices: [daily, weekly], description: 日报或周报}}",
+        "{{type: enum, choices: [daily, weekly], description: Which report}}",
+    ),
+    "format": Text(
+        "{{type: enum, choices: [markdown, text], description: 报告格式}}",
+        "{{type: enum, choices: [markdown, text], description: How it is written}}",
+    ),
+    "source": Text(
+        "{{type: enum, choices: [sample], description: 数据来源}}",
+        "{{type: enum, choices: [sample], description: Where to fetch from}}",
+    ),
+    "query": Text(
+        "{{type: string, description: 名称包含的文字}}", "{{type: string, description: What the name contains}}"
+    ),
+    "destination": Text(
+        "{{type: string, {needed}description: 推送到哪里}}", "{{type: string, {needed}description: Where to push to}}"
+    ),
+    "text": Text("{{type: string, description: 任意文字}}", "{{type: string, description: Any text}}"),
+}
+_ABOUT = Text(
+    "{label}: 一句话说明它做什么。当用户需要时使用 (请改写成你的说明)。",
+    "{label}: says in one sentence what it does. Use when someone asks for it (write your own words here).",
+)
+_ACTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_PLAIN_YAML = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+|(?!(?:null|true|false|yes|no|on|off|y|n)$)[a-z]+")
+_PLAIN_HEADING = re.compile(r"[\w ,.()，。、（）-]+")
+_SECTION = re.compile(r"^[^\n]*⟦(\w+)⟧\n(.*?)^[^\n]*⟦end⟧\n", re.MULTILINE | re.DOTALL)
+_SLOT = re.compile(r"⟪(\w+)⟫|«([^«»|]*)\|([^«»]*)»")
+
+
+class Draft(NamedTuple):
+    """Everything that a new skill is made from, checked."""
+
+    slug: str
+    title: str
+    description: str
+    kind: Kind
+    program: Program
+    actions: tuple[str, ...]
+    lang: Lang
+
+    @property
+    def program_file(self) -> str:
+        if self.kind is Kind.PROMPT:
+            return ""
+        return f"{'skill' if self.kind is Kind.JSON else 'main'}.{_ENDINGS[self.program]}"
+
+    @property
+    def test_file(self) -> str:
+        return f"test_{self.slug.replace('-', '_')}.py"
+
+    @property
+    def example(self) -> tuple[str, ...]:
+        """What follows the name in a call that works."""
+        if self.kind is Kind.PROMPT:
+            return ()
+        if self.kind is Kind.COMMAND:
+            return (f".claude/skills/{self.slug}/{SKILL_FILE}", "--limit", "3")
+        first = self.actions[0]
+        words = _requests(self.actions)[first]
+        return (first, *(f"{name}={value}" for name, value in words.items() if isinstance(value, str | int)))
+
+
+def make_draft(
+    name: str,
+    kind: Kind,
+    *,
+    program: Program = Program.PYTHON,
+    title: str = "",
+    description: str = "",
+    actions: tuple[str, ...] = (),
+    lang: Lang = Lang.EN,
+) -> Draft:
+    """InvalidArgs where no skill can be made of it, with what would do."""
+    for what, text in (("name", name), ("title", title), ("description", description)):
+        _check(what, text)
+    if actions and kind is not Kind.JSON:
+        raise InvalidArgs("only JSON skills have actions: add --kind json")
+    if kind is Kind.JSON and program is Program.BASH:
+        raise InvalidArgs("bash cannot read JSON by itself: use --lang python or node, or --kind command")
+    slug = as_slug(name)
+    label = title.strip() or name.strip()
+    about = description if description.strip() else _ABOUT.fill(lang, label=_heading(label, slug))
+    if len(about.strip()) > MAX_DESCRIPTION:
+        raise InvalidArgs(f"a description has at most {MAX_DESCRIPTION} characters, not {len(about.strip())}")
+    chosen = tuple(dict.fromkeys(actions or DEFAULT_ACTIONS)) if kind is Kind.JSON else ()
+    for action in chosen:
+        if not _ACTION_NAME.fullmatch(action):
+            raise InvalidArgs(f"{action!r} is no action's name: use a-z, 0-9 and _, starting with a letter")
+    return Draft(slug, label, about, kind, program, chosen, lang)
+
+
+def _check(what: str, text: str) -> None:
+    try:
+        check_text(text)
+    except ValueError as error:
+        raise InvalidArgs(f"the {what} cannot be written to a file: {error}") from None
+    if "\0" in text:
+        raise InvalidArgs(f"the {what} holds a NUL character")
+
+
+def as_files(draft: Draft) -> dict[str, str]:
+    """The files by name. Nothing of what was typed is ever code in them."""
+    words = _words(draft)
+    files = {SKILL_FILE: _render(f"{draft.kind}.md.txt", draft, words)}
+    if draft.program_file:
+        files[draft.program_file] = _render(f"{draft.kind}.{_ENDINGS[draft.program]}.txt", draft, words)
+    files[draft.test_file] = _render(
+        f"test_{draft.kind}.py.txt", draft, {**words, "program": quoted(draft.program_file)}
+    )
+    return files
+
+
+def _render(template: str, draft: Draft, words: Mapping[str, str]) -> str:
+    text = (TEMPLATES / template).read_text("utf-8")
+    return _filled(_SECTION.sub(lambda section: _chosen(section, draft), text), draft.lang, words)
+
+
+def _chosen(section: re.Match[str], draft: Draft) -> str:
+    """A conventional action's code where it is wanted; the last section once for each of the author's own."""
+    name, code = section[1], section[2]
+    if name in CONVENTIONAL:
+        return code if name in draft.actions else ""
+    return "".join(code.replace("⟪action⟫", own) for own in draft.actions if own not in CONVENTIONAL)
+
+
+def _filled(text: str, lang: Lang, words: Mapping[str, str]) -> str:
+    """One pass: what is filled in is never looked at again."""
+    return _SLOT.sub(lambda slot: words[slot[1]] if slot[1] else slot[2] if lang is Lang.ZH else slot[3], text)
+
+
+def _words(draft: Draft) -> dict[str, str]:
+    call = " ".join((f"skillyard run @{draft.slug}", *draft.example))
+    return {
+        "name": _as_yaml(draft.slug),
+        "title": quoted(draft.title),
+        "description": quoted(draft.description),
+        "title_doc": in_docstring(draft.title),
+        "description_doc": in_docstring(draft.description),
+        "title_js": script_quoted(draft.title),
+        "description_js": script_quoted(draft.description),
+        "about_sh": shell_quoted(f"{draft.title}\n{draft.description}"),
+        "heading": _heading(draft.title, draft.slug),
+        "program": draft.program_file,
+        "command": f"{draft.program} {draft.program_file} {{input}} --limit {{limit}}",
+        "runner": _RUNNERS[draft.program],
+        "calls": f"    {call}",
+        "test": f"python3 .claude/skills/{draft.slug}/{draft.test_file}",
+        "actions": ", ".join(map(_as_yaml, draft.actions)),
+        "action_choice": " | ".join(f'"{action}"' for action in draft.actions),
+        "handlers": "\n".join(f'    "{action}": handle_{action},' for action in draft.actions),
+        "requests": json.dumps(_requests(draft.actions), indent=4),
+        "params": _params(draft),
+        "table": "\n".join(
+            f"| `{action}` | {CONVENTIONAL.get(action, _OTHER).says.fill(draft.lang)} |" for action in draft.actions
+        ),
+    }
+
+
+def _as_yaml(word: str) -> str:
+    """Without quotes where nothing but a text can be read there."""
+    return word if _PLAIN_YAML.fullmatch(word) else quoted(word)
+
+
+def _heading(title: str, slug: str) -> str:
+    """The title where it is plain words; in Markdown some signs are more than text, and agents run `!` commands."""
+    return title if _PLAIN_HEADING.fullmatch(title) else slug
+
+
+def _params(draft: Draft) -> str:
+    """All params of all actions. One is required only where every action needs it."""
+    takes = [CONVENTIONAL.get(action, _OTHER) for action in draft.actions]
+    names = dict.fromkeys(name for action in takes for name in action.params)
+    needed = takes[0].needs if len(takes) == 1 else ""
+    lines = [
+        f"  {name}: {_PARAMS[name].fill(draft.lang, needed='required: true, ' if name == needed else '')}"
+        for name in names
+    ]
+    return "".join(f"{line}\n" for line in ["params:", *lines]) if lines else ""
+
+
+def _requests(actions: tuple[str, ...]) -> dict[str, dict[str, object]]:
+    """A request that works for each; `full` takes what the others take."""
+    requests = {action: dict(CONVENTIONAL.get(action, _OTHER).example) for action in actions}
+    if "full" in requests:
+        requests["full"] = {name: value for params in requests.values() for name, value in params.items()}
+    return requests

@@ -1,0 +1,43 @@
+"""The sandbox of one run: its policy on it, and everything that it does noted down."""
+
+import os
+from collections.abc import Callable
+from typing import TypeAlias
+
+from skillyard.core.errors import PermissionDenied, RuntimeFailed
+from skillyard.runtime.permit import Permit
+from skillyard.runtime.record import Record
+from skillyard.sandbox.launch import Exit, Launch, Sandbox
+
+#: Called with each piece of stderr as it comes.
+OnProgress: TypeAlias = Callable[[bytes], None] | None
+
+
+def guard(
+    sandbox: Sandbox,
+    found: Permit | None,
+    record: Record,
+    on_progress: OnProgress,
+) -> Sandbox:
+    """The sandbox with this call's policy on it, and everything it does noted down."""
+
+    def hear(piece: bytes) -> None:
+        record.hear(piece)
+        if on_progress:
+            on_progress(piece)
+
+    def launch_it(launch: Launch) -> Exit:
+        passed = {name: os.environ[name] for name in (found.variables if found else ()) if name in os.environ}
+        policy = found.policy if found else None
+        bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear)
+        record.starting(bound, tuple(passed.values()))
+        try:
+            ended = sandbox(bound)
+        except PermissionError as error:
+            raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
+        except OSError as error:
+            raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
+        record.ended(ended)
+        return ended
+
+    return launch_it

@@ -1,0 +1,231 @@
+"""The worker agent (S1): runs the project's own bin/ scripts, one result for a call."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from skillyard.core.envelope import parse
+from skillyard.core.errors import (
+    InvalidArgs,
+    NotGranted,
+    OutputTooLarge,
+    PermissionDenied,
+    ScriptFailed,
+    ScriptNotFound,
+    SkillError,
+    Timeout,
+)
+from skillyard.core.phrases import PARTLY, PAUSED, RAN, RAN_ALL, Lang
+from skillyard.core.request import Outcome
+from skillyard.core.result import Result, as_size, error_result, make_meta, meaningful
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.runners.printed import as_printed
+from skillyard.runners.program import PACKAGE, base_environment, quoted, usage_of
+from skillyard.runtime.guard import OnProgress, guard
+from skillyard.runtime.permit import BOX, Permit, make_box
+from skillyard.runtime.record import Recorder
+from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.sandbox.policy import Policy, interpreter_paths
+from skillyard.store.runs import RUNNING, Run
+from skillyard.work.decide import Decider, Decision, checked
+from skillyard.work.interrupt import Interrupt, find_analysis, read_interrupt, stamp_of
+from skillyard.work.orders import Order, parse_orders
+
+AGENT = "worker_agent"
+LIMIT_SECONDS = 300.0
+
+
+class Standing(NamedTuple):
+    """How a script stands: ours to the byte, or the project's own, trusted or not."""
+
+    ours: bool
+    trusted: bool
+
+
+class Worker(NamedTuple):
+    """Everything that the worker needs, passed in."""
+
+    sandbox: Sandbox
+    recorder: Recorder
+    root: Path
+    own_home: Path
+    new_id: Callable[[], str]
+    #: The interpreter for the project's scripts, and the one for those that `init` wrote.
+    python: Callable[[], str]
+    own_python: str
+    standing: Callable[[Path], Standing]
+    decide: Decider | None = None
+    lang: Lang = Lang.EN
+    limit_seconds: float = LIMIT_SECONDS
+
+    def run(self, prompt: str, on_progress: OnProgress = None) -> Result:
+        """Every script of the prompt. Expected failures come back as results; bugs still raise."""
+        started, moment = time.monotonic(), datetime.now(UTC)
+        try:
+            orders = parse_orders(prompt)
+            for order in orders:
+                self._check(order)
+        except SkillError as error:
+            return error_result(error, AGENT, self.lang, make_meta(AGENT, time.monotonic() - started, moment))
+        results = [self._run(order, on_progress) for order in orders]
+        if len(results) == 1:
+            return results[0]
+        return _together(orders, results, self.lang, make_meta(AGENT, time.monotonic() - started, moment))
+
+    def _check(self, order: Order) -> None:
+        """The script is there, really inside bin/, and somebody allowed it."""
+        path = self.root / order.script
+        if ".." in Path(order.script).parts:
+            raise PermissionDenied(f"{order.script} leads out of bin/")
+        if not path.exists() and not path.is_symlink():
+            raise ScriptNotFound(order.script, details={"exception": "FileNotFoundError"})
+        folder = (self.root / "bin").resolve()
+        if path.is_symlink() or not path.resolve().is_relative_to(folder) or folder != self.root.resolve() / "bin":
+            raise PermissionDenied(f"{order.script} is a link out of bin/")
+        if not path.is_file():
+            raise ScriptNotFound(order.script, details={"exception": "IsADirectoryError"})
+        standing = self.standing(path)
+        if not standing.ours and not standing.trusted:
+            raise NotGranted(f"running {order.script}", "skillyard trust")
+
+    def _run(self, order: Order, on_progress: OnProgress) -> Result:
+        started, moment, run_id = time.monotonic(), datetime.now(UTC), self.new_id()
+        facts: dict[str, Json] = {"run": run_id}
+        try:
+            outcome = self._start(order, run_id, moment, facts, on_progress)
+        except SkillError as error:
+            meta = make_meta(AGENT, time.monotonic() - started, moment, **facts)
+            return error_result(error, AGENT, self.lang, meta)
+        result = outcome.as_result(AGENT, self.lang, time.monotonic() - started, moment, **facts)
+        return self._decided(result, on_progress) if result.state is State.INTERRUPTED else result
+
+    def _start(
+        self, order: Order, run_id: str, moment: datetime, facts: dict[str, Json], on_progress: OnProgress
+    ) -> Outcome:
+        self._check(order)
+        make_box(self.root)
+        standing = self.standing(self.root / order.script)
+        launch = self._launch(order, standing)
+        run = Run(
+            id=run_id,
+            agent=AGENT,
+            skill=order.script,
+            kind="bin",
+            state=RUNNING,
+            started=moment.timestamp(),
+            request={"script": order.script, "args": list(order.args)},
+        )
+        before = stamp_of(self.root)
+        with self.recorder.recording(run, self.lang) as record:
+            guarded = guard(self.sandbox, self._permit(launch, standing), record, on_progress)
+            try:
+                return record.keep(lambda: self._outcome(order, guarded(launch), before))
+            finally:
+                facts["sandbox"] = record.sandbox
+
+    def _launch(self, order: Order, standing: Standing) -> Launch:
+        python = self.own_python if standing.ours else self.python()
+        env = base_environment()
+        if standing.ours:
+            env |= {"SKILLYARD_HOME": str(self.own_home), "SKILLYARD_LANG": str(self.lang)}
+        # -I: nothing that lies beside a script of ours can be imported in place of what it means.
+        argv = (python, *(("-I",) if standing.ours else ()), order.script, *order.args)
+        return Launch(argv=argv, cwd=self.root, env=env, limit_seconds=self.limit_seconds)
+
+    def _permit(self, launch: Launch, standing: Standing) -> Permit:
+        """The project's scripts read the project and write mybox/; ours may also change skills and our state."""
+        root = self.root.resolve()
+        read = (root, *interpreter_paths(Path(launch.argv[0])))
+        if not standing.ours:
+            return Permit(Policy(read=read, write=(root / BOX,), hide=(self.own_home.resolve(),)))
+        skills, home = root / ".claude" / "skills", self.own_home.resolve()
+        for folder in (skills, home):
+            folder.mkdir(parents=True, exist_ok=True)
+        return Permit(Policy(read=(*read, PACKAGE), write=(root / BOX, skills, home)))
+
+    def _outcome(self, order: Order, ended: Exit, before: tuple[int, int, int] | None) -> Outcome:
+        stdout, stderr = (b"" if order.drop_stdout else ended.stdout), (b"" if order.drop_stderr else ended.stderr)
+        text = ended.stdout.decode("utf-8", "replace")
+        if not ended.timed_out and (interrupt := read_interrupt(self.root, before, text)):
+            return Outcome(
+                data=interrupt.as_data(),
+                says=PAUSED,
+                words={"count": len(interrupt.skills)},
+                state=State.INTERRUPTED,
+            )
+        _check_exit(order, ended, stdout, stderr, self.limit_seconds)
+        printed, envelope = as_printed(stdout + stderr if order.join_stderr else stdout)
+        if analysis := find_analysis(text):
+            printed["analysis_prompt"] = analysis
+        if envelope is not None:
+            return Outcome(data=printed, summary=envelope.summary, state=envelope.state)
+        return Outcome(data=printed, says=RAN, words={"label": order.script})
+
+    def _decided(self, result: Result, on_progress: OnProgress) -> Result:
+        """Decide by ourselves where somebody can, and go on; else the raw state goes to the caller."""
+        interrupt = read_interrupt(self.root, None, "[INTERRUPT]")
+        if self.decide is None or interrupt is None:
+            return result
+        decisions = checked(interrupt, dict(self.decide(interrupt)))
+        if set(decisions) != set(interrupt.skills):
+            return result
+        resumed = self._resume(interrupt, decisions, on_progress)
+        if not resumed.ok:
+            return resumed
+        told: dict[str, Json] = {name: str(decision) for name, decision in decisions.items()}
+        return resumed._replace(data={**resumed.data, "llm_decisions": told, "resumed": True})
+
+    def _resume(self, interrupt: Interrupt, decisions: Mapping[str, Decision], on_progress: OnProgress) -> Result:
+        """The interrupt's own command, which can only be one of ours, with the decisions as one argument."""
+        (order,) = parse_orders(interrupt.resume_command)
+        words = {name: str(decision) for name, decision in decisions.items()}
+        args = tuple(word for word in order.args if word not in {"--decisions", "{decisions}"})
+        return self._run(
+            order._replace(args=(*args, "--decisions", json.dumps(words, ensure_ascii=False))), on_progress
+        )
+
+
+def _check_exit(order: Order, ended: Exit, stdout: bytes, stderr: bytes, limit: float) -> None:
+    if ended.timed_out:
+        raise Timeout(order.script, meaningful(ended.seconds), limit, noun="script")
+    if ended.overflowed:
+        raise OutputTooLarge(
+            f"more than {as_size(len(ended.stdout))} on stdout", limit=as_size(len(ended.stdout)), log="runs"
+        )
+    if ended.code == 0 or _is_envelope(stdout):
+        return
+    if usage := usage_of(ended):
+        raise InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
+    reason = quoted(stderr) or quoted(stdout) or f"exit code {ended.code}"
+    raise ScriptFailed(reason, details={"script": order.script, "exit_code": ended.code}, log="skillyard runs")
+
+
+def _is_envelope(stdout: bytes) -> bool:
+    try:
+        parse(stdout.decode("utf-8", "replace"))
+    except ValueError:
+        return False
+    return True
+
+
+def _together(orders: tuple[Order, ...], results: list[Result], lang: Lang, meta: Mapping[str, Json]) -> Result:
+    """Several scripts, one result: partial where some failed, an error where all did."""
+    names = [Path(order.script).name for order in orders]
+    done = [name for name, result in zip(names, results, strict=True) if result.ok]
+    failed = [name for name, result in zip(names, results, strict=True) if not result.ok]
+    if not done:
+        first = next(result for result in results if not result.ok)
+        data = {**first.data, "succeeded": [], "failed": list(failed)}
+        return Result(agent=AGENT, state=State.ERROR, summary=first.summary, data=data, meta={**meta, **_hint(first)})
+    words = {"done": len(done), "total": len(names)}
+    says, state = (PARTLY, State.PARTIAL) if failed else (RAN_ALL, State.SUCCESS)
+    data = {"succeeded": list(done), "failed": list(failed)}
+    return Result(agent=AGENT, state=state, summary=says.fill(lang, **words), data=data, meta=meta)
+
+
+def _hint(result: Result) -> dict[str, Json]:
+    return {"hint": result.meta["hint"]} if "hint" in result.meta else {}
