@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from skillyard.core.envelope import parse
 from skillyard.core.result import Result
 from skillyard.kernel.layout import lay_out
 from skillyard.kernel.places import Places
+from tests.conftest import Skillyard
 
 NEEDED = ("langgraph", "langgraph.checkpoint.sqlite")
 pytestmark = pytest.mark.skipif(
@@ -116,6 +118,23 @@ def test_s1_doubtful_skills_interrupt_and_another_process_resumes(
     assert installed(project) == {"a", "c", "good"}
     assert list((project / "mybox/temp").iterdir()) == []
     assert [path for path in (places.own_home / "staging").rglob("*") if path.is_file()] == []
+
+
+def test_through_the_worker_it_runs_in_the_sandbox_and_resumes(
+    skillyard: Skillyard, project: Path, source: Path
+) -> None:
+    """Only what lies in the project can be read there."""
+    lay_out(project)
+    shutil.copytree(source, project / "mybox/workspace/new")
+    begin, go_on = "start mybox/workspace/new --thread t", "resume t --decisions"
+    decisions = json.dumps({"a": "keep", "b": "uninstall", "c": "uninstall"})
+
+    waits = skillyard("task", "worker_agent", "install", f"run python bin/skill_install_workflow.py {begin}")
+    ends = skillyard("task", "worker_agent", "go on", f"run python bin/skill_install_workflow.py {go_on} '{decisions}'")
+
+    assert (waits.returncode, parse(waits.stdout).data["interrupted_skills"]) == (5, ["a", "b", "c"]), waits.stderr
+    assert told(ends).data == {"kept": ["a", "good"], "uninstalled": ["b", "c"], "thread": "t"}
+    assert installed(project) == {"a", "good"}
 
 
 def test_a_few_answers_leave_the_rest_waiting(flow: Flow, project: Path, source: Path) -> None:
