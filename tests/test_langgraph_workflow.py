@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from skillyard.core.envelope import parse
 from skillyard.core.result import Result
 from skillyard.kernel.layout import lay_out
 from skillyard.kernel.places import Places
+from tests.conftest import Skillyard
 
 NEEDED = ("langgraph", "langgraph.checkpoint.sqlite")
 pytestmark = pytest.mark.skipif(
@@ -95,15 +97,18 @@ def answers(**decisions: str) -> tuple[str, str]:
     return ("--decisions", json.dumps(decisions))
 
 
-def test_s1_doubtful_skills_interrupt_and_another_process_resumes(flow: Flow, project: Path, source: Path) -> None:
+def test_s1_doubtful_skills_interrupt_and_another_process_resumes(
+    flow: Flow, places: Places, project: Path, source: Path
+) -> None:
     result = paused(flow("start", str(source)))
 
     assert result.summary == "工作流已暂停: 3 个技能需 LLM 分析"
     thread = interrupt_file(project)["thread"]
-    command = f"python bin/skill_install_workflow.py resume {thread} --decisions '<json>'"
+    command = f"python bin/skill_install_workflow.py resume {thread} --decisions {{decisions}}"
     assert result.data == {"interrupted_skills": ["a", "b", "c"], "resume_command": command}
     assert result.data.items() <= interrupt_file(project).items()
     assert interrupt_file(project)["questions"][0]["findings"][0]["code"] == "description-missing"
+    assert interrupt_file(project)["severities"] == {"a": "error", "b": "error", "c": "error"}
     assert installed(project) == {"good"}
 
     done = told(flow("resume", thread, *answers(a="keep", b="uninstall", c="keep")))
@@ -112,7 +117,24 @@ def test_s1_doubtful_skills_interrupt_and_another_process_resumes(flow: Flow, pr
     assert done.data == {"kept": ["a", "c", "good"], "uninstalled": ["b"], "thread": thread}
     assert installed(project) == {"a", "c", "good"}
     assert list((project / "mybox/temp").iterdir()) == []
-    assert [path.name for path in (project / ".skillyard/staging").iterdir()] == [".gitignore"]
+    assert [path for path in (places.own_home / "staging").rglob("*") if path.is_file()] == []
+
+
+def test_through_the_worker_it_runs_in_the_sandbox_and_resumes(
+    skillyard: Skillyard, project: Path, source: Path
+) -> None:
+    """Only what lies in the project can be read there."""
+    lay_out(project)
+    shutil.copytree(source, project / "mybox/workspace/new")
+    begin, go_on = "start mybox/workspace/new --thread t", "resume t --decisions"
+    decisions = json.dumps({"a": "keep", "b": "uninstall", "c": "uninstall"})
+
+    waits = skillyard("task", "worker_agent", "install", f"run python bin/skill_install_workflow.py {begin}")
+    ends = skillyard("task", "worker_agent", "go on", f"run python bin/skill_install_workflow.py {go_on} '{decisions}'")
+
+    assert (waits.returncode, parse(waits.stdout).data["interrupted_skills"]) == (5, ["a", "b", "c"]), waits.stderr
+    assert told(ends).data == {"kept": ["a", "good"], "uninstalled": ["b", "c"], "thread": "t"}
+    assert installed(project) == {"a", "good"}
 
 
 def test_a_few_answers_leave_the_rest_waiting(flow: Flow, project: Path, source: Path) -> None:
@@ -138,7 +160,7 @@ def test_what_is_no_decision_never_means_keep(flow: Flow, project: Path, source:
         ('{"a": "uninstall", "unknown": "keep"}', 1),
         ('{"a": true}', 2),
         ('["keep"]', 2),
-        ("<json>", 2),
+        ("{decisions}", 2),
     ):
         assert flow("resume", "t", "--decisions", decisions).returncode == code
         assert installed(project) == {"good"}

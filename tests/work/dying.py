@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from skillyard.core.values import Json
 from skillyard.work.graph import open_workflow
-from skillyard.work.staging import Staging
+from skillyard.work.staging import Staging, make_staging
 
 
 def die() -> NoReturn:
@@ -56,7 +56,7 @@ class Dying:
 def main() -> None:
     project, home, thread, moment, step, given = sys.argv[1:]
     root = Path(project)
-    staging = Staging(root / ".skillyard/staging" / thread, root / ".claude/skills")
+    staging = make_staging(Path(home), root, thread)
     with open_workflow(Dying(staging, moment, step), Path(home) / "workflows.db", root) as workflow:
         if given.startswith("{"):
             workflow.resume(thread, json.loads(given))

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol, TypedDict
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias, TypedDict
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -25,13 +25,15 @@ from skillyard.core.values import Json
 
 KEEP, UNINSTALL = "keep", "uninstall"
 
+Findings: TypeAlias = list[dict[str, Json]]
+
 
 class Steps(Protocol):
     """What the graph does to skills. Each step can be done again after a crash."""
 
     def fetch(self, source: Path) -> tuple[str, ...]: ...
 
-    def examine(self, name: str) -> list[dict[str, Json]]: ...
+    def examine(self, name: str) -> Findings: ...
 
     def keep(self, name: str) -> str: ...
 
@@ -41,14 +43,13 @@ class Steps(Protocol):
 class Stand(NamedTuple):
     """Where a thread stands: what waits for a decision, and what became of the rest."""
 
-    #: Findings by skill.
-    waiting: Mapping[str, Json]
+    waiting: Mapping[str, Findings]
     outcomes: Mapping[str, str]
 
 
 class _State(TypedDict, total=False):
     source: str
-    doubts: dict[str, list[dict[str, Json]]]
+    doubts: dict[str, Findings]
     outcomes: Annotated[dict[str, str], operator.or_]
 
 
@@ -56,7 +57,7 @@ class _One(TypedDict):
     """What a fanned-out node gets: one skill."""
 
     skill: str
-    findings: list[dict[str, Json]]
+    findings: Findings
     decision: str
 
 

@@ -1,11 +1,12 @@
 """Skills on their way into a project: fetched into a staging folder, examined there, then kept or dropped.
 
 The first form of these steps: a local folder as the source, the rules of `validate` as the examination. Each can be
-done again after a crash, and each ends in one rename. The staging folder stands in `.skillyard/`, which nothing that
-runs in the sandbox can write, on the file system of `.claude/skills/`.
+done again after a crash, and each ends in one rename. The staging folder stands in SKILLYARD_HOME, which nothing that
+runs in the sandbox can see; the project may be on another file system, so keeping is a copy, then a rename.
 """
 
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.discover import IGNORED, SKILL_FILE, survey
+from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.errors import InvalidArgs
@@ -29,6 +31,7 @@ class Staging(NamedTuple):
     """The staged skills of one workflow."""
 
     folder: Path
+    #: Where they go in the end.
     skills: Path
 
     def fetch(self, source: Path) -> tuple[str, ...]:
@@ -53,17 +56,22 @@ class Staging(NamedTuple):
         ]
 
     def keep(self, name: str) -> str:
-        """Move it among the project's skills, never onto another; what became of it."""
+        """Put it among the project's skills, never onto another; what became of it."""
         staged, target = self.folder / name, self.skills / name
-        if not staged.is_dir():
-            return KEPT if target.is_dir() else "it is gone from the staging folder"
-        self.skills.mkdir(parents=True, exist_ok=True)
+        # A name that no scan looks at; of this workflow alone.
+        incoming = self.skills / f"._{self.folder.name}.{name}"
+        shutil.rmtree(incoming, ignore_errors=True)
         try:
-            staged.rename(target)
+            shutil.copytree(staged, incoming, symlinks=True)
+            incoming.rename(target)
         except OSError as error:
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                 raise
-            return f"{target} is already there"
+            # Ours, where a crash came between the rename and its record.
+            is_ours = target.is_dir() and fingerprint(target) == fingerprint(staged)
+            return KEPT if is_ours else f"{target} is already there"
+        finally:
+            shutil.rmtree(incoming, ignore_errors=True)
         return KEPT
 
     def drop(self, name: str) -> str:
@@ -85,10 +93,15 @@ class Staging(NamedTuple):
         fresh = self.folder.with_name(f"{self.folder.name}.fresh")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        (self.folder.parent / ".gitignore").write_text("*\n")
         for name, folder in found.items():
             shutil.copytree(folder, fresh / name, symlinks=True, ignore=shutil.ignore_patterns(*IGNORED))
         fresh.rename(self.folder)
+
+
+def make_staging(own_home: Path, project: Path, thread: str) -> Staging:
+    """Two projects may use one name for a workflow: each has a folder of its own."""
+    mark = hashlib.blake2b(os.fsencode(project), digest_size=10).hexdigest()
+    return Staging(own_home / "staging" / mark / thread, project / ".claude" / "skills")
 
 
 def _find_skills(source: Path) -> dict[str, Path]:

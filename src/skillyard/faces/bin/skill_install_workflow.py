@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.core.errors import PermissionDenied, ScriptFailed
 from skillyard.core.phrases import PARTLY, PAUSED, Text
+from skillyard.core.skill import Severity
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.bin import script
@@ -22,11 +23,11 @@ from skillyard.faces.cli.command import Answer, Options
 from skillyard.kernel.assembly import Yard, new_run_id, open_yard
 
 if TYPE_CHECKING:
-    from skillyard.work.graph import Stand, Workflow
+    from skillyard.work.graph import Findings, Stand, Workflow
     from skillyard.work.staging import Staging
 
-#: Stands in the resume command where the decisions go; taken literally it is refused.
-SLOT = "'<json>'"
+#: Stands in the resume command where the decisions go, one JSON object; taken literally it is refused.
+SLOT = "{decisions}"
 _DONE = Text("安装完成: 保留 {kept} 个, 卸载 {dropped} 个", "installed: {kept} kept, {dropped} uninstalled")
 _FILE = "langgraph_interrupt.json"
 
@@ -80,9 +81,10 @@ def _opened(yard: Yard, thread: str) -> "Iterator[tuple[Workflow, Staging]]":
         from skillyard.work.graph import open_workflow
     except ModuleNotFoundError as error:
         raise ScriptFailed(f"{error.name} is missing; install it: pip install 'skillyard[langgraph]'") from None
-    from skillyard.work.staging import Staging
+    from skillyard.work.staging import make_staging
 
-    staging = Staging(_inside(yard.root, ".skillyard/staging") / thread, _inside(yard.root, ".claude/skills"))
+    _inside(yard.root, ".claude/skills").mkdir(parents=True, exist_ok=True)
+    staging = make_staging(yard.places.own_home, yard.root, thread)
     with open_workflow(staging, yard.places.own_home / "workflows.db", yard.root) as workflow:
         yield workflow, staging
 
@@ -96,12 +98,17 @@ def _told(yard: Yard, thread: str, stand: "Stand", staging: "Staging") -> Answer
     return _done(thread, stand.outcomes)
 
 
-def _paused(file: Path, thread: str, waiting: Mapping[str, Json]) -> Answer:
+def _paused(file: Path, thread: str, waiting: "Mapping[str, Findings]") -> Answer:
     command = f"python bin/skill_install_workflow.py resume {thread} --decisions {SLOT}"
     data: dict[str, Json] = {"interrupted_skills": sorted(waiting), "resume_command": command}
-    questions: list[Json] = [{"skill": skill, "findings": findings} for skill, findings in sorted(waiting.items())]
-    _write(file, {**data, "thread": thread, "decisions": ["keep", "uninstall"], "questions": questions})
+    questions: list[Json] = [{"skill": skill, "findings": [*findings]} for skill, findings in sorted(waiting.items())]
+    severities: dict[str, Json] = {skill: _worst(findings) for skill, findings in sorted(waiting.items())}
+    _write(file, {**data, "thread": thread, "severities": severities, "questions": questions})
     return Answer(summary=PAUSED, words={"count": len(waiting)}, data=data, state=State.INTERRUPTED)
+
+
+def _worst(findings: "Findings") -> str:
+    return str(max((Severity(str(finding["severity"])) for finding in findings), key=lambda severity: severity.rank))
 
 
 def _done(thread: str, outcomes: Mapping[str, str]) -> Answer:
