@@ -16,7 +16,7 @@ from skillyard.catalog.discover import SKILL_FILE, survey
 from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import read_skill
 from skillyard.catalog.reading import Reading
-from skillyard.core.errors import InvalidArgs
+from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.phrases import Text
 from skillyard.core.skill import Severity
 from skillyard.core.states import State
