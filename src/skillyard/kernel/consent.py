@@ -65,8 +65,10 @@ def trust(grants: Grants, root: Path) -> None:
 
 
 def _scripts(root: Path) -> Iterator[Want]:
+    from skillyard.kernel.layout import is_ours
+
     folder = root / "bin"
-    if folder.is_dir() and any(folder.glob("*.py")):
+    if folder.is_dir() and not all(is_ours(script) for script in folder.glob("*.py")):
         yield Want("run the scripts in bin/ with read access to the whole project", "bin/")
 
 
