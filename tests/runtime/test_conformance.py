@@ -139,8 +139,11 @@ def test_every_example_passes(folder: str, yard: Yard) -> None:
 def test_a_good_json_skill_passes_every_probe_without_advice(yard: Yard, write_skill: WriteSkill) -> None:
     probes = check(write_skill("demo", JSON_MD, {"skill.py": GOOD}), yard)
 
+    # A busy machine can make the program faster or slower than half of what it just took: then nothing was shown.
+    timed = probes.pop("stopped half-way")
+    assert timed.verdict in {Verdict.PASSED, Verdict.SKIPPED} or "to stop" in timed.says
     assert {name for name, done in probes.items() if done.advice or done.verdict is not Verdict.PASSED} == set()
-    assert len(probes) == 20
+    assert len(probes) == 19
 
 
 def test_the_sample_of_s3_passes_with_advice(yard: Yard, write_skill: WriteSkill) -> None:
