@@ -15,7 +15,9 @@ from bench.figures import Figure, command, interleaved
 from bench.ground import PYTHON, SKILLYARD, make_env
 from skillyard.core.request import Request
 from skillyard.kernel.assembly import Yard
+from skillyard.kernel.consent import trust
 from skillyard.kernel.places import Places
+from skillyard.kernel.task import Kernel
 from skillyard.sandbox.launch import Launch, Policy
 from skillyard.sandbox.policy import python_paths
 
@@ -33,6 +35,7 @@ def measure(folder: Path) -> Iterator[Figure]:
     places = Places(project=project, user_home=folder / "home", own_home=folder / "skillyard")
     with Yard(places) as yard:
         yield from _added(yard, project)
+        yield from _cache_hit(yard, project)
         yield from _limit(yard, project)
         yield from _output(yard, project)
         yield from _concurrent(yard, project)
@@ -75,6 +78,21 @@ def _added(yard: Yard, project: Path) -> Iterator[Figure]:
     yield Figure("whole run with all layers, added, p50", added["sandboxed"], " ms", at_most=15)
     if "bwrap" in taken:
         yield Figure("launcher with all layers against bubblewrap alone", taken["layers"] / taken["bwrap"], at_most=1.5)
+
+
+def _cache_hit(yard: Yard, project: Path) -> Iterator[Figure]:
+    """The same key again, in a process that is warm."""
+    (project / "bin").mkdir()
+    (project / "bin" / "x.py").write_text("print('x')\n")
+    trust(yard.grants, project)
+    kernel = Kernel(yard)
+
+    def task() -> object:
+        return kernel.task("worker_agent", "bench", "run python bin/x.py", idempotency_key="bench")
+
+    task()
+    taken = interleaved({"hit": task}, rounds=200)
+    yield Figure("a hit of an idempotency key, p50", taken["hit"] * 1000, " ms", at_most=2)
 
 
 def _limit(yard: Yard, project: Path) -> Iterator[Figure]:
