@@ -15,9 +15,6 @@ from skillyard.core.result import Result
 from skillyard.core.states import MARKS, State
 from skillyard.core.values import MAX_DEPTH, Json, check_text, check_value
 
-_HEAD = re.compile(r"(\S+) (\S+)(?: (.*))?")
-_STATE = re.compile(r"\s*state:[ \t]*(\w+)[ \t]*")
-_PART = re.compile(r"\s*\|?\s*(data|meta):[ \t]*")
 _ICONS = {mark.icon.replace("\ufe0f", "") for mark in MARKS.values()} | {"⏭"}
 _ICONS |= {mark.ascii for mark in MARKS.values()} | {"[skip]"}
 
@@ -62,28 +59,36 @@ def from_dict(fields: Mapping[str, Json]) -> Result:
     return Result(agent=agent, state=State(state), summary=summary, data=data, meta=meta)
 
 
+def has_icon(text: str) -> bool:
+    """Whether it starts as an envelope does: cheap, and asked of everything that a program prints."""
+    return text[:8].split(" ", 1)[0].replace("\ufe0f", "") in _ICONS
+
+
 def parse(text: str) -> Result:
     """The result that `as_text` or `as_block` rendered; ValueError says where it is not one."""
     check_text(text)
     first, _, rest = text.strip("\r\n").partition("\n")
-    head = _HEAD.fullmatch(first.rstrip("\r"))
-    if not head or head[1].replace("\ufe0f", "") not in _ICONS:
+    head = re.fullmatch(r"(\S+) (\S+)(?: (.*))?", first.rstrip("\r"))
+    if not head or not has_icon(first):
         raise ValueError("line 1: <icon> <agent> <summary> expected")
-    reader = notation.Reader(rest)
-    state = reader.skip(_STATE)
+    from skillyard.core.reader import Reader, unescape  # noqa: PLC0415  (most programs print something else)
+
+    reader = Reader(rest)
+    state = reader.skip(re.compile(r"\s*state:[ \t]*(\w+)[ \t]*"))
     if not state:
         raise ValueError("line 2: state: <code> expected")
+    part_of_it = re.compile(r"\s*\|?\s*(data|meta):[ \t]*")
     parts: dict[str, dict[str, Json]] = {}
-    while part := reader.skip(_PART):
+    while part := reader.skip(part_of_it):
         if part[1] in parts:
             raise reader.fail("the end")
         parts[part[1]] = reader.mapping()
     if reader.peek():
         raise reader.fail("the end")
     return Result(
-        agent=notation.unescape(head[2]),
+        agent=unescape(head[2]),
         state=State(state[1]),
-        summary=notation.unescape(head[3] or ""),
+        summary=unescape(head[3] or ""),
         data=parts.get("data", {}),
         meta=parts.get("meta", {}),
     )

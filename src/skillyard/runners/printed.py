@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from skillyard.core.envelope import from_dict, parse
+from skillyard.core.envelope import from_dict, has_icon, parse
 from skillyard.core.result import Result
 from skillyard.core.values import Json, check_value
 
@@ -15,6 +15,8 @@ def as_printed(stdout: bytes) -> tuple[dict[str, Json], Result | None]:
         return {}, None
     if (fields := _as_object(text)) is not None:
         return _adopted(fields)
+    if not has_icon(text):
+        return {"content": text}, None
     try:
         envelope = parse(text)
     except ValueError:
