@@ -14,7 +14,6 @@ from skillyard.core.values import Json, check_text, check_value
 #: Line ends, C0 and C1 controls, direction overrides, byte order marks and non-characters.
 UNSAFE = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff"
 _UNSAFE = re.compile(f"[{UNSAFE}]")
-_UNSAFE_OR_BACKSLASH = re.compile(rf"[{UNSAFE}\\]")
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 #: Words that YAML 1.1 reads as something other than text.
@@ -34,7 +33,7 @@ def write(value: Mapping[str, Json], encoding: str = "utf-8") -> str:
 def escape(text: str, encoding: str = "utf-8") -> str:
     """Text for the first line of an envelope: one line, whatever it holds, and it reads back."""
     check_text(text)
-    return _for_encoding(_UNSAFE_OR_BACKSLASH.sub(_as_escape, text), encoding)
+    return _for_encoding(_UNSAFE.sub(_as_escape, text.replace("\\", "\\\\")), encoding)
 
 
 def _as_escape(found: re.Match[str]) -> str:

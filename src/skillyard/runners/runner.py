@@ -1,11 +1,11 @@
 """The seam between the pipeline and the kinds of skill."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from importlib import import_module
+from typing import Protocol, cast
 
+from skillyard.core.kinds import Kind
 from skillyard.core.request import Call, Outcome
-from skillyard.core.skill import Kind
-from skillyard.runners import command, jsonskill, prompt, script
 from skillyard.sandbox.launch import Launch, Sandbox
 
 
@@ -21,21 +21,25 @@ class Planner(Protocol):
     def __call__(self, call: Call) -> Launch | None: ...
 
 
-RUNNERS: Mapping[Kind, Runner] = {
-    Kind.COMMAND: command.run,
-    Kind.PROMPT: prompt.run,
-    Kind.JSON: jsonskill.run,
-}
-PLANNERS: Mapping[Kind, Planner] = {
-    Kind.COMMAND: command.plan,
-    Kind.PROMPT: prompt.plan,
-    Kind.JSON: jsonskill.plan,
-}
+class Kindred(Protocol):
+    """What the module of each kind has."""
+
+    run: Runner
+    plan: Planner
+
+
+#: The module of each kind; a run loads only its own.
+MODULES: Mapping[Kind, str] = {Kind.COMMAND: "command", Kind.PROMPT: "prompt", Kind.JSON: "jsonskill"}
 
 
 def runner_of(call: Call) -> Runner:
-    return script.run if call.script else RUNNERS[call.skill.kind]
+    return _module(call).run
 
 
 def plan_of(call: Call) -> Planner:
-    return script.plan if call.script else PLANNERS[call.skill.kind]
+    return _module(call).plan
+
+
+def _module(call: Call) -> Kindred:
+    name = "script" if call.script else MODULES[call.skill.kind]
+    return cast("Kindred", import_module(f"skillyard.runners.{name}"))

@@ -18,10 +18,7 @@ from skillyard.core.result import Result, error_result, make_meta, pending_resul
 from skillyard.core.skill import Kind, Skill
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.runners import jsonskill
-from skillyard.runners.responses import Response, as_response
 from skillyard.runners.runner import Runner, plan_of, runner_of
-from skillyard.runtime.adhoc import read_adhoc
 from skillyard.runtime.check import check
 from skillyard.runtime.guard import OnProgress, guard
 from skillyard.runtime.packages import Equipment, demand_packages, equip
@@ -63,6 +60,9 @@ class Runtime(NamedTuple):
 
     def respond(self, request: Request, on_progress: OnProgress = None) -> dict[str, Json]:
         """Run one JSON skill; the answer is S3's own response, whatever happened."""
+        from skillyard.runners import jsonskill  # noqa: PLC0415  (only those who speak S3 need it)
+        from skillyard.runners.responses import Response, as_response  # noqa: PLC0415
+
         responses: list[Response] = []
 
         def runner(call: Call, sandbox: Sandbox) -> Outcome:
@@ -137,8 +137,11 @@ class Runtime(NamedTuple):
 
     def resolve(self, request: Request) -> Skill:
         """A skill of the catalog, or a folder that the person at the terminal points at."""
-        if request.typed_in is not None and (skill := read_adhoc(request.name, request.typed_in)):
-            return skill
+        if request.typed_in is not None and request.name.startswith((".", "/", "~")):
+            from skillyard.runtime.adhoc import read_adhoc  # noqa: PLC0415
+
+            if skill := read_adhoc(request.name, request.typed_in):
+                return skill
         self.catalog.sync()
         return self.catalog.resolve(request.name)
 

@@ -23,7 +23,6 @@ from skillyard.sandbox.cgroup import Cgroup, Hierarchies
 from skillyard.sandbox.letter import INSIDE, PROBE, Letter
 from skillyard.sandbox.order import Order, send
 from skillyard.sandbox.policy import Policy
-from skillyard.sandbox.probe import probe
 from skillyard.sandbox.supervisor import failure, serve_outside, supervise_inside
 from skillyard.sandbox.syscalls import fork
 
@@ -277,6 +276,8 @@ class _Service:
 
 
 def _answer_probe(letter: Letter) -> None:
+    from skillyard.sandbox.probe import probe  # noqa: PLC0415  (once a boot; it brings subprocess)
+
     send(socket.socket(fileno=letter.control), probe().as_json())
 
 

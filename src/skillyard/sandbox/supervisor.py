@@ -12,7 +12,6 @@ dies with it. A process that the kernel cannot end, stuck in a device: we stop w
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 from typing import Any
@@ -210,7 +209,9 @@ class _Outside:
             self._group.let_go()
             self._group.remove()
         if self._temp:
-            shutil.rmtree(self._temp, ignore_errors=True)
+            from shutil import rmtree  # noqa: PLC0415  (after the run, when nobody waits any more)
+
+            rmtree(self._temp, ignore_errors=True)
 
 
 def _become_confined(order: Order, policy: Policy, streams: Streams, gate: int, tell: int, temp: str) -> None:
