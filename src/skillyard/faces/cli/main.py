@@ -33,6 +33,10 @@ COMMANDS = {
     "explain": Listed("explain", "Explain a name: who answers to it here and in each agent, and why."),
     "new": Listed("new", "Write a new skill that passes its own test at once."),
     "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
+    "scan": Listed(
+        "scan",
+        "Scan skills for threats: what in them may harm you, where, and what to do. Nothing is run, nothing is sent.",
+    ),
     "check": Listed("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
     "sync": Listed("sync", "Read the skill folders and say what changed."),
     "doctor": Listed("doctor", "Tell what this machine can guard, and what is missing."),
