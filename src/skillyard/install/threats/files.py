@@ -46,6 +46,7 @@ class File:
         self.content = content
         self.mode = mode
         self.size = len(content) if size is None else size
+        self._has: dict[str, bool] = {}
 
     @cached_property
     def is_skill(self) -> bool:
@@ -100,6 +101,13 @@ class File:
     @cached_property
     def small(self) -> str:
         return self.joined.lower()
+
+    def has(self, word: str) -> bool:
+        """Whether it stands anywhere, in small letters; many rules ask for the same words."""
+        known = self._has.get(word)
+        if known is None:
+            known = self._has[word] = word in self.small
+        return known
 
 
 class Trouble(NamedTuple):

@@ -7,7 +7,7 @@ assigned in the file. Not covered: `getattr` with a computed name, and anything 
 import ast
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 #: A call with more than this in its arguments is data.
@@ -34,15 +34,15 @@ class Program(NamedTuple):
     imports: tuple[Imported, ...]
 
 
-def read_program(text: str) -> Program | None:
-    """None where Python itself could not read it."""
+def read_program(text: str, wanted: Container[str]) -> Program | None:
+    """All imports, and the calls of what is wanted; None where Python itself could not read it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return _Reader(tree).program()
+    return _Reader(tree).program(wanted)
 
 
 class _Reader:
@@ -51,12 +51,12 @@ class _Reader:
         self._aliases: dict[str, str] = {}
         self._assigned: dict[str, list[ast.AST]] = defaultdict(list)
 
-    def program(self) -> Program:
+    def program(self, wanted: Container[str]) -> Program:
         imports = tuple(found for node in self._nodes for found in self._imported(node))
         for node in self._nodes:
             self._assign(node)
-        calls = tuple(self._call(node) for node in self._nodes if isinstance(node, ast.Call))
-        return Program(calls, imports)
+        calls = [node for node in self._nodes if isinstance(node, ast.Call) and self._dotted(node.func) in wanted]
+        return Program(tuple(map(self._call, calls)), imports)
 
     def _imported(self, node: ast.AST) -> Iterator[Imported]:
         if isinstance(node, ast.Import):

@@ -104,7 +104,7 @@ def _find_patterns(file: File, skill: _Skill) -> Iterator[Hit]:
         return
     context = Context(file)
     for rule in _rules_for(file.kinds):
-        if rule.needs and not any(need in file.small for need in rule.needs):
+        if rule.needs and not any(map(file.has, rule.needs)):
             continue
         if not skill.says(rule):
             yield from sorted(_matches(rule, file, context), key=_order)[:MAX_HITS_OF_RULE]
@@ -141,7 +141,7 @@ def _found(rule: Rule, file: File) -> Iterator[re.Match[str]]:
         return
     lines: set[tuple[int, int]] = set()
     for need in rule.needs:
-        at = small.find(need)
+        at = small.find(need) if file.has(need) else -1
         while at >= 0:
             end = text.find("\n", at)
             end = end if end >= 0 else len(text)
@@ -154,7 +154,7 @@ def _found(rule: Rule, file: File) -> Iterator[re.Match[str]]:
 def _find_python(file: File, skill: _Skill) -> Iterator[Hit]:
     if file.language != "python":
         return
-    program = read_program(file.text)
+    program = read_program(file.text, _called())
     if program is None:
         yield _whole("python-unread", file, "Python cannot read it")
         return
@@ -171,6 +171,11 @@ def _find_python(file: File, skill: _Skill) -> Iterator[Hit]:
 @cache
 def _python_rules() -> tuple[Rule, ...]:
     return tuple(rule for rule in all_rules().values() if rule.calls or rule.imports)
+
+
+@cache
+def _called() -> frozenset[str]:
+    return frozenset().union(*(rule.calls for rule in _python_rules()))
 
 
 def _is_meant(call: Call, rule: Rule) -> bool:
