@@ -22,6 +22,9 @@ os.environ.pop("SKILLYARD_LANG", None)
 hypothesis.settings.register_profile(
     "skillyard", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
+hypothesis.settings.register_profile(
+    "torture", deadline=None, max_examples=3000, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("skillyard")
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 #: What is shown, why, and the exit code that it ends with.
+WORKER = "task --lang zh worker_agent 查找技能 '执行 python bin/skill_manager.py search 周报' --key skill-search:周报"
 STEPS = [
+    ("Lay the project out as the seeds describe it.", "init", 0),
     ("Ten skills lie in .claude/skills. Which?", "list", 0),
     ("Find one, in English or in Chinese.", "search 周报", 0),
     ("Are they well written?", "validate .claude/skills", 0),
@@ -21,6 +23,12 @@ STEPS = [
     ("A prompt skill runs nothing; it hands over its text.", "run --json @code-review", 0),
     ("A missing param is a question, exit code 4.", "run --lang zh @word-count", 4),
     ("A name that is almost right.", "run @markdwon-converter README.md", 1),
+    ("A Task to the skills agent, as a Kernel sends it.", "task --lang zh skills 统计 '执行 @word-count README.md'", 0),
+    ("A Task to the worker, with a key…", WORKER, 0),
+    ("…and the same again within five seconds: it ran once.", WORKER, 0),
+    ("What would a run do, and what may it touch?", "run --dry-run @csv-summary sales.csv", 0),
+    ("A new skill, and every probe that its kind must pass.", "new my-report --kind json --actions report", 0),
+    ("", "check @my-report", 0),
     ("What ran?", "runs", 0),
 ]
 
@@ -34,7 +42,8 @@ def main() -> None:
         (project / ".git").mkdir()
         env = {**os.environ, "HOME": str(folder / "home"), "SKILLYARD_HOME": str(folder / "skillyard")}
         for why, command, expected in STEPS:
-            print(f"\n# {why}\n$ skillyard {command}", flush=True)
+            heading = f"# {why}\n" if why else ""
+            print(f"\n{heading}$ skillyard {command}", flush=True)
             ended = subprocess.run(
                 [sys.executable, "-m", "skillyard", *shlex.split(command)], cwd=project, env=env, check=False
             )

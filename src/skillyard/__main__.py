@@ -1,5 +1,6 @@
 """The command `skillyard`."""
 
+import os
 import sys
 
 
@@ -12,7 +13,26 @@ def main() -> None:
         return
     from skillyard.faces.cli.main import main as command_line  # noqa: PLC0415
 
-    command_line()
+    code: object = 0
+    try:
+        command_line()
+    except SystemExit as ended:
+        code = ended.code
+    leave(code)
+
+
+def leave(code: object) -> None:
+    """End at once. Taking the interpreter apart, and our databases with it, would take as long as the work did;
+    they are made to survive worse than this."""
+    status = code if isinstance(code, int) else 0 if code is None else 1
+    if isinstance(code, str):
+        sys.stderr.write(f"{code}\n")
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        status = status or 1  # whoever read our output has left
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ CASES = [
     Case(errors.NotGranted("network", "skillyard grant a network"), "NotGranted", True, "未授权: network"),
     Case(errors.OutputTooLarge("x", limit="10.0MB", log="r1"), "OutputTooLarge", False, "输出过大: 超过 10.0MB"),
     Case(errors.SandboxUnavailable("x", missing="bwrap"), "SandboxUnavailable", False, "沙箱不可用: bwrap"),
+    Case(errors.TextNotFound("no 'x'"), "TextNotFound", True, "未找到: no 'x'"),
+    Case(errors.AmbiguousText("'x'", 2, [1, 5]), "AmbiguousText", True, "文本不唯一: 'x' 出现 2 次"),
     Case(errors.MultiStep("two skills"), "MultiStep", True, "多步任务: 请逐个调用或写成工作流"),
     Case(
         errors.AgentNotInstalled("x", agent="codex", command="npm i codex"),

@@ -5,10 +5,12 @@ import os
 import stat
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 
 from skillyard.core.envelope import from_json, parse
 from skillyard.core.result import Result
+from skillyard.core.schema import envelope_schema
 from skillyard.faces.cli.main import COMMANDS, parser_of
 from skillyard.kernel.places import Places
 from tests.conftest import Skillyard, WriteSkill
@@ -224,6 +226,31 @@ def test_a_home_that_cannot_be_written_is_no_reason_to_fail_a_list(
     shown = skillyard("list", "--json", SKILLYARD_HOME="/proc/nobody")
 
     assert len(skills_of(from_json(shown.stdout))) == 1
+
+
+def test_a_run_whose_home_cannot_be_written_says_so_and_what_to_set(
+    skillyard: Skillyard, write_skill: WriteSkill
+) -> None:
+    write_skill("one", skill("one", more="command: echo x\n"))
+
+    shown = skillyard("run", "@one", SKILLYARD_HOME="/proc/nobody")
+
+    assert shown.returncode == 1
+    assert "Traceback" not in shown.stderr
+    assert parse(shown.stdout).data["type"] in {"PermissionDenied", "RuntimeFailed"}
+
+
+@pytest.mark.parametrize(
+    "command", [("validate", ".claude"), ("run", "@nobody"), ("runs", "show", "x"), ("list",), ("doctor",)]
+)
+def test_every_answer_fits_the_published_schema(
+    skillyard: Skillyard, write_skill: WriteSkill, command: tuple[str, ...]
+) -> None:
+    write_skill("bad", "---\nname: bad\ndescription: one: two: three\n---\n")
+
+    shown = skillyard(*command, "--json")
+
+    jsonschema_rs.validator_for(envelope_schema()).validate(json.loads(shown.stdout))
 
 
 def test_on_a_terminal_without_emoji_the_icons_are_ascii_and_still_read_back(

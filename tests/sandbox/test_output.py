@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.sandbox.launch import Exit, Launch, LocalSandbox, Policy, Sandbox
+from skillyard.sandbox.launch import Exit, Launch, Policy, Sandbox
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.output import Capture
 from skillyard.sandbox.policy import python_paths
+from skillyard.sandbox.portable import LocalSandbox
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(0, 60), st.integers(1, 20))

@@ -4,7 +4,6 @@ The files are the truth. A lost, broken or older index is thrown away and made a
 (a read-only home, a full disk), one in memory does the same for the length of the process.
 """
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -18,7 +17,7 @@ from skillyard.core.kinds import Kind
 if TYPE_CHECKING:
     from skillyard.core.skill import Skill
 
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _SCHEMA = """
 CREATE TABLE skills (
     id INTEGER PRIMARY KEY, root TEXT NOT NULL, file TEXT NOT NULL,
@@ -81,7 +80,7 @@ def make_row(root: str, source: Source, skill: "Skill", *, usable: bool = True) 
     from skillyard.catalog.records import as_record  # noqa: PLC0415  (a list makes no rows)
 
     folded = fold(f"{skill.name}\n{skill.folder_name}\n{skill.title}")
-    tags = json.dumps(skill.tags, ensure_ascii=False)
+    tags = "\0".join(tag.replace("\0", "") for tag in skill.tags)
     about = (skill.name, skill.folder_name, skill.role, str(skill.kind), skill.title, skill.description, tags)
     found = (str(skill.severity or ""), folded, as_record(skill), int(usable))
     words = (as_words(folded), as_words(skill.description), as_words(" ".join(skill.tags)))
@@ -116,7 +115,7 @@ class Index:
         rows = self._connection.execute(
             "SELECT path, mtime, ctime, size, inode, children FROM folders WHERE root = ?", (root,)
         )
-        return {path: Folder((m, c, s, i), children=tuple(json.loads(names))) for path, m, c, s, i, names in rows}
+        return {path: Folder((m, c, s, i), children=_parted(names)) for path, m, c, s, i, names in rows}
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -147,7 +146,7 @@ class Index:
         self._connection.execute("DELETE FROM folders WHERE root = ?", (root,))
         self._connection.executemany(
             "INSERT INTO folders (root, path, mtime, ctime, size, inode, children) VALUES (?,?,?,?,?,?,?)",
-            ((root, path, *folder.stamp, json.dumps(folder.children)) for path, folder in folders),
+            ((root, path, *folder.stamp, "\0".join(folder.children)) for path, folder in folders),
         )
 
     def entries(self, roots: Sequence[str]) -> list[Entry]:
@@ -161,12 +160,16 @@ class Index:
 
     def sharing_folder_names(self, roots: Sequence[str], entries: Sequence[Entry]) -> list[Entry]:
         """Everything that has a folder name in common with one of the entries."""
+        import json  # noqa: PLC0415  (a list needs none)
+
         names = json.dumps(list({entry.folder_name for entry in entries}))
         where = f"WHERE root IN ({_marks(roots)}) AND folder_name IN (SELECT value FROM json_each(?))"
         return self._entries(where, [*roots, names])
 
     def matching(self, roots: Sequence[str], words: str, part: str) -> list[tuple[Entry, float]]:
         """Entries that hold every word, or whose name holds the part; with FTS5's own rank (lower is better)."""
+        import json  # noqa: PLC0415
+
         rows = self._connection.execute(
             "SELECT rowid, bm25(words, 8.0, 2.0, 1.0) FROM words WHERE words MATCH ?", (words,)
         )
@@ -191,9 +194,14 @@ _KINDS = {str(kind): kind for kind in Kind}
 
 def _entry(row: tuple[Any, ...]) -> Entry:
     id_, root, file, name, folder_name, role, kind, title, description, tags, severity, usable = row
-    labels = tuple(json.loads(tags)) if tags != "[]" else ()
+    labels = _parted(tags)
     kind = _KINDS[kind]
     return Entry(id_, root, file, name, folder_name, role, kind, title, description, labels, severity, usable == 1)
+
+
+def _parted(text: str) -> tuple[str, ...]:
+    """A list as one text: no name and no tag holds a NUL."""
+    return tuple(text.split("\0")) if text else ()
 
 
 def _marks(values: Sequence[str]) -> str:

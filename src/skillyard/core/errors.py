@@ -13,6 +13,8 @@ SkillError
   NotGranted          the person has not allowed it
   PermissionDenied    nobody can allow it here
   ScriptNotFound      no such script in bin/
+  TextNotFound        the file has no such text, marker or field
+  AmbiguousText       the text stands in several places of the file, and nobody said which
   RuntimeFailed       the skill ran and failed
   EnvironmentFailed   its packages could not be installed (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
@@ -25,7 +27,7 @@ SkillError
 Type, whether a caller can recover, summary and hint are class data: whoever raises says only what happened.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from skillyard.core.phrases import Lang, Text
@@ -207,6 +209,30 @@ class ScriptNotFound(SkillError):
 
     def __init__(self, script: str, *, details: Mapping[str, Json] | None = None) -> None:
         super().__init__(f"{script} not found", details=details, script=script)
+
+
+class TextNotFound(SkillError):
+    recoverable = True
+    says = Text("未找到: {reason}", "not found: {reason}")
+    advises = Text("读取文件, 用其中的原文重试", "read the file and try again with text that stands in it")
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(msg, reason=msg)
+
+
+class AmbiguousText(SkillError):
+    recoverable = True
+    says = Text("文本不唯一: {text} 出现 {count} 次", "ambiguous text: {text} stands in {count} places")
+    advises = Text("用更长的原文, 或 --nth N, 或 --all", "give more of the text around it, or --nth N, or --all")
+
+    def __init__(self, text: str, count: int, lines: Sequence[int]) -> None:
+        shown = ", ".join(map(str, lines))
+        super().__init__(
+            f"{text} stands in {count} places: lines {shown}",
+            details={"count": count, "lines": list(lines)},
+            text=text,
+            count=count,
+        )
 
 
 class RuntimeFailed(SkillError):

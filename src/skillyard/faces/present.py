@@ -1,15 +1,18 @@
 """The one module that renders: results, tables and progress, for people and for programs."""
 
+import os
 import sys
 import time
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self, TextIO, TypeAlias
 
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
 
 _TELL_SECONDS = 0.2
+#: Below this the last column would say nothing: rather let the line fold.
+_SMALLEST_ROOM = 20
 
 
 class Style(NamedTuple):
@@ -68,37 +71,40 @@ def show_hint(result: Result, style: Style, err: TextIO) -> None:
 def show_table(table: Table, out: TextIO) -> None:
     if not table.rows:
         _write(out, f"{table.empty}\n")
-    elif out.isatty():
-        _show_rich(table)
-    else:
-        _show_plain(table, out)
-
-
-def _show_plain(table: Table, out: TextIO) -> None:
-    rows = [
-        [cell.upper() for cell in table.columns],
-        *([_one_line(cell) for cell in row] for row in table.rows),
-    ]
-    widths = [max(cell_width(row[i]) for row in rows) for i in range(len(table.columns) - 1)]
-    lines: list[str] = []
-    for row in rows:
-        padded = [cell + " " * (width - cell_width(cell)) for cell, width in zip(row, widths, strict=False)]
-        lines.append("  ".join([*padded, row[-1]]).rstrip())
+        return
+    on_terminal = out.isatty()
+    lines = list(_lines(table, _columns(out) if on_terminal else 0))
+    if on_terminal:
+        lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
     _write(out, "\n".join(lines) + "\n")
 
 
-def _show_rich(table: Table) -> None:
-    from rich.console import Console  # noqa: PLC0415  (costs more than the rest of the command)
-    from rich.table import Table as RichTable  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+def _columns(out: TextIO) -> int:
+    asked = os.environ.get("COLUMNS", "")
+    return int(asked) if asked.isdigit() else os.get_terminal_size(out.fileno()).columns or 80
 
-    shown = RichTable(box=None, header_style="bold", pad_edge=False)
-    for position, column in enumerate(table.columns):
-        last = position == len(table.columns) - 1
-        shown.add_column(column, overflow="ellipsis" if last else "fold", no_wrap=last, ratio=1 if last else None)
-    for row in table.rows:
-        shown.add_row(*(Text(_one_line(cell)) for cell in row))
-    Console(highlight=False).print(shown)
+
+def _lines(table: Table, width: int) -> Iterator[str]:
+    """Columns side by side; on a terminal the last one takes what room is left, and ends in an ellipsis."""
+    rows = [[cell.upper() for cell in table.columns], *([_one_line(cell) for cell in row] for row in table.rows)]
+    widths = [max(cell_width(row[i]) for row in rows) for i in range(len(table.columns) - 1)]
+    room = max(width - sum(widths) - 2 * len(widths), _SMALLEST_ROOM) if width else 0
+    for row in rows:
+        padded = [cell + " " * (wide - cell_width(cell)) for cell, wide in zip(row, widths, strict=False)]
+        last = _cut(row[-1], room) if room else row[-1]
+        yield "  ".join([*padded, last]).rstrip()
+
+
+def _cut(text: str, room: int) -> str:
+    if cell_width(text) <= room:
+        return text
+    kept, taken = [], 0
+    for character in text:
+        taken += cell_width(character)
+        if taken > room - 1:
+            break
+        kept.append(character)
+    return "".join(kept).rstrip() + "…"
 
 
 def cell_width(text: str) -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from skillyard.store.logs import Logs
     from skillyard.store.runs import Run, Runs
     from skillyard.work.decide import Decider
+    from skillyard.work.edits import Editor
     from skillyard.work.once import Once
     from skillyard.work.scripts import Worker
 
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
 class Yard:
     """One project with everything in it. Leave it with `close`, or as a context manager."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, *, ends_with_process: bool = False) -> None:
+        """`ends_with_process`: leaving gives nothing back, because the end of the process does that faster."""
         self.places = places
+        self._ends_with_process = ends_with_process
 
     def __enter__(self) -> Self:
         return self
@@ -45,6 +48,9 @@ class Yard:
         opened = vars(self)
         if "sandbox" in opened:
             self._remember_machine()
+        if self._ends_with_process:
+            return
+        if "sandbox" in opened:
             getattr(self.sandbox, "close", lambda: None)()
         if "_database" in opened:
             self._database.close()
@@ -113,6 +119,17 @@ class Yard:
             new_id=new_run_id,
         )
 
+    @cached_property
+    def editor(self) -> "Editor":
+        """Reaches `mybox/`, the user's own roots, and the project's where a person trusted it."""
+        from skillyard.work.confine import project_root, user_root
+        from skillyard.work.edits import Editor
+
+        trusted, asked = self._project_roots("editor")
+        mine = (project_root(self.root, folder) for folder in (self.root / "mybox", *trusted))
+        users = map(user_root, self.settings.editor_roots)
+        return Editor((*mine, *users), [project_root(self.root, folder) for folder in asked], self.places.own_home)
+
     def list_runs(self, limit: int) -> "tuple[Run, ...]":
         self._close_abandoned(limit)
         return self.runs.list(limit)
@@ -137,14 +154,18 @@ class Yard:
 
     def _trusted_roots(self) -> "tuple[Path, ...]":
         """Folders that the project's own file adds, where a person trusted it."""
+        return self._project_roots("catalog")[0]
+
+    def _project_roots(self, table: str) -> "tuple[tuple[Path, ...], tuple[Path, ...]]":
+        """What the project's own file adds: what counts, and what waits for trust."""
         project = self.places.project
         if project is None or not (project / "skillyard.toml").is_file():
-            return ()
+            return (), ()
         from skillyard.kernel.consent import is_trusted
         from skillyard.kernel.settings import project_roots
 
-        roots = project_roots(project)
-        return roots if roots and is_trusted(self.grants, project) else ()
+        roots = project_roots(project, table)
+        return (roots, ()) if roots and is_trusted(self.grants, project) else ((), roots)
 
     def _remember_machine(self) -> None:
         """Only what this process looked up itself is new."""
@@ -206,8 +227,8 @@ def new_run_id() -> str:
     return f"{time.time_ns() // 1_000_000:011x}{os.urandom(6).hex()}"
 
 
-def open_yard() -> Yard:
-    return Yard(find_places())
+def open_yard(*, ends_with_process: bool = False) -> Yard:
+    return Yard(find_places(), ends_with_process=ends_with_process)
 
 
 def run(request: "Request") -> "Result":

@@ -65,8 +65,10 @@ def trust(grants: Grants, root: Path) -> None:
 
 
 def _scripts(root: Path) -> Iterator[Want]:
+    from skillyard.kernel.layout import is_ours
+
     folder = root / "bin"
-    if folder.is_dir() and any(folder.glob("*.py")):
+    if folder.is_dir() and not all(is_ours(script) for script in folder.glob("*.py")):
         yield Want("run the scripts in bin/ with read access to the whole project", "bin/")
 
 
@@ -77,7 +79,8 @@ def _settings(root: Path) -> Iterator[Want]:
     from skillyard.kernel.settings import read_toml
 
     fields = read_toml(file)
-    catalog = fields.get("catalog")
-    roots = catalog.get("roots") if isinstance(catalog, Mapping) else None
-    for folder in roots if isinstance(roots, list) else ():
-        yield Want(f"look for skills in {folder}", "skillyard.toml [catalog] roots")
+    for table, what in (("catalog", "look for skills in"), ("editor", "edit files in")):
+        asked = fields.get(table)
+        roots = asked.get("roots") if isinstance(asked, Mapping) else None
+        for folder in roots if isinstance(roots, list) else ():
+            yield Want(f"{what} {folder}", f"skillyard.toml [{table}] roots")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 
 TEMPLATES = Path(__file__).parent.parent / "project"
-_WRITTEN = TEMPLATES / "written.json"
+WRITTEN = TEMPLATES / "written.json"
 
 
 class Piece(NamedTuple):
@@ -71,9 +71,9 @@ class Found(NamedTuple):
         return self.standing not in {Standing.MADE, Standing.KEPT} and not self.folder
 
 
-def look(root: Path) -> tuple[Found, ...]:
+def look(root: Path, written: Path = WRITTEN) -> tuple[Found, ...]:
     """How each piece stands; nothing is written. InvalidArgs where something is in the way."""
-    return tuple(Found(piece.path, _standing(root, piece), folder=not piece.template) for piece in LAYOUT)
+    return tuple(Found(piece.path, _standing(root, piece, written), folder=not piece.template) for piece in LAYOUT)
 
 
 def lay_out(root: Path) -> tuple[Found, ...]:
@@ -83,7 +83,7 @@ def lay_out(root: Path) -> tuple[Found, ...]:
     return tuple(_made(root, piece, seen) for piece, seen in zip(LAYOUT, found, strict=True))
 
 
-def is_ours(path: Path) -> bool:
+def is_ours(path: Path, written: Path = WRITTEN) -> bool:
     """Whether this is a file of the layout, byte for byte as this version or an earlier one wrote it.
 
     It says nothing about what stands beside the file: whoever runs a script on the strength of it starts Python with
@@ -91,18 +91,18 @@ def is_ours(path: Path) -> bool:
     """
     if path.is_symlink() or not path.is_file():
         return False
-    return hashlib.sha256(path.read_bytes()).hexdigest() in set(_hashes_of(path))
+    return hashlib.sha256(path.read_bytes()).hexdigest() in set(_hashes_of(path, written))
 
 
-def _hashes_of(path: Path) -> Iterator[str]:
-    for version in json.loads(_WRITTEN.read_bytes()).values():
+def _hashes_of(path: Path, written: Path) -> Iterator[str]:
+    for version in json.loads(written.read_bytes()).values():
         for name, mark in version.items():
             parts = PurePosixPath(name).parts
             if path.parts[-len(parts) :] == parts:
                 yield mark
 
 
-def _standing(root: Path, piece: Piece) -> Standing:
+def _standing(root: Path, piece: Piece, written: Path = WRITTEN) -> Standing:
     target = root / piece.path
     _refuse_in_the_way(root, target.parent if piece.template else target)
     if not os.path.lexists(target):
@@ -113,7 +113,7 @@ def _standing(root: Path, piece: Piece) -> Standing:
         return Standing.DIFFERS
     if target.read_bytes() == piece.content:
         return Standing.KEPT
-    return Standing.OUTDATED if is_ours(target) else Standing.DIFFERS
+    return Standing.OUTDATED if is_ours(target, written) else Standing.DIFFERS
 
 
 def _refuse_in_the_way(root: Path, folder: Path) -> None:

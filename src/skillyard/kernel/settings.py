@@ -13,6 +13,8 @@ PROJECT_FILE = "skillyard.toml"
 class Settings(NamedTuple):
     #: Folders of skills beside the usual ones.
     roots: tuple[Path, ...] = ()
+    #: Folders that the file editor may reach beside `mybox/`.
+    editor_roots: tuple[Path, ...] = ()
     #: How many runs are kept, and for how long.
     keep_runs: int = 1000
     keep_days: float = 30.0
@@ -43,17 +45,18 @@ def read_settings(own_home: Path, user_home: Path) -> Settings:
     runs, catalog, worker = (_table(fields, name, file) for name in ("runs", "catalog", "worker"))
     default = Settings()
     return Settings(
-        roots=tuple(_folders(catalog, own_home, user_home, file)),
+        roots=tuple(_folders(catalog, "catalog", own_home, user_home, file)),
+        editor_roots=tuple(_folders(_table(fields, "editor", file), "editor", own_home, user_home, file)),
         keep_runs=int(_number(runs, "keep", default.keep_runs, file)),
         keep_days=_number(runs, "keep_days", default.keep_days, file),
         key_seconds=_number(worker, "key_seconds", default.key_seconds, file),
     )
 
 
-def project_roots(root: Path) -> tuple[Path, ...]:
+def project_roots(root: Path, table: str = "catalog") -> tuple[Path, ...]:
     """Folders that the project's own file adds; to be used only where the project is trusted."""
     file = root / PROJECT_FILE
-    return tuple(_folders(_table(read_toml(file), "catalog", file), root, root, file))
+    return tuple(_folders(_table(read_toml(file), table, file), table, root, root, file))
 
 
 def _table(fields: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
@@ -63,10 +66,10 @@ def _table(fields: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any
     return table
 
 
-def _folders(catalog: Mapping[str, Any], base: Path, home: Path, file: Path) -> list[Path]:
-    roots = catalog.get("roots", [])
+def _folders(fields: Mapping[str, Any], table: str, base: Path, home: Path, file: Path) -> list[Path]:
+    roots = fields.get("roots", [])
     if not isinstance(roots, list) or not all(isinstance(root, str) for root in roots):
-        raise InvalidArgs(f"{file}: [catalog] roots must be a list of folders")
+        raise InvalidArgs(f"{file}: [{table}] roots must be a list of folders")
     return [home / root[2:] if root.startswith("~/") else base / root for root in roots]
 
 

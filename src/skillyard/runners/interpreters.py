@@ -5,8 +5,6 @@ A shim (pyenv, asdf) costs more than the interpreter it starts, so it is asked o
 
 import os
 import re
-import shutil
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -71,16 +69,23 @@ def full_version_of(python: str) -> tuple[int, ...]:
 def list_pythons() -> tuple[str, ...]:
     """Every Python 3 on the PATH by its own name, the newest first."""
     names = (f"python3.{minor}" for minor in range(_NEWEST_MINOR, 7, -1))
-    found = (path for name in names if (path := shutil.which(name)))
+    found = (path for name in names if (path := find_on_path(name)))
     reals = (_executable(path) if "/shims/" in path else os.path.realpath(path) for path in found)
     return tuple(dict.fromkeys(real for real in reals if real))
+
+
+def find_on_path(name: str) -> str | None:
+    """What `shutil.which` gives, without the archive modules that it brings."""
+    folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    candidates = (os.path.join(folder or ".", name) if "/" not in name else name for folder in folders)  # noqa: PTH118
+    return next((path for path in candidates if os.path.isfile(path) and os.access(path, os.X_OK)), None)  # noqa: PTH113
 
 
 def find_program(name: str) -> str:
     """The real path of a program on the PATH; `python` is there even where only `python3` is."""
     if name in _PYTHONS:
         return _python(name)
-    found = shutil.which(name)
+    found = find_on_path(name)
     if found is None:
         raise InvalidCommand(f"no program named {name!r} on this machine")
     return found
@@ -104,7 +109,7 @@ def _shebang(script: Path) -> tuple[str, ...]:
     name = Path(words[0]).name
     if runs_python(name) or name in _BY_ENDING.values():
         words[0] = name  # of the machine, never of the skill: some are asked for their version, outside the sandbox
-    is_known = name in _PYTHONS or shutil.which(words[0]) is not None
+    is_known = name in _PYTHONS or find_on_path(words[0]) is not None
     return tuple(words) if is_known else ()
 
 
@@ -117,7 +122,7 @@ def _by_ending(script: Path) -> tuple[str, ...]:
 def _python(name: str) -> str:
     """The user's python3, past any shim; ours where there is none."""
     for candidate in (name, "python3", "python"):
-        found = shutil.which(candidate)
+        found = find_on_path(candidate)
         if found and "/shims/" not in found:
             return os.path.realpath(found) if not _in_environment(found) else found
         if found and (real := _executable(found)):
@@ -137,6 +142,8 @@ def _executable(shim: str) -> str:
 
 def _ask(python: str, code: str) -> str:
     asked = [python, "-c", code]
+    import subprocess  # noqa: PLC0415  (only a shim has to be asked)
+
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
@@ -146,6 +153,8 @@ def _ask(python: str, code: str) -> str:
 
 @cache
 def _node_version(program: str) -> int:
+    import subprocess  # noqa: PLC0415
+
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -3,7 +3,6 @@
 Every run asks, and most need nothing: what is declared is read by `specifiers`, loaded only where something is.
 """
 
-import hashlib
 import os
 import sys
 from pathlib import Path
@@ -43,6 +42,8 @@ class Requirements(NamedTuple):
         """Names the environment: what goes in, and what it runs on."""
         machine = os.uname().machine if hasattr(os, "uname") else ""
         parts = ("1", *self.packages, "", self.python, self.version, sys.platform, machine)
+        import hashlib  # noqa: PLC0415  (most skills need nothing)
+
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=10).hexdigest()
 
     @property

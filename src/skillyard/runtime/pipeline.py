@@ -24,7 +24,6 @@ from skillyard.runners.runner import Runner, plan_of, runner_of
 from skillyard.runtime.adhoc import read_adhoc
 from skillyard.runtime.check import check
 from skillyard.runtime.guard import OnProgress, guard
-from skillyard.runtime.narrow import HINT, seems_to_need
 from skillyard.runtime.packages import Equipment, demand_packages, equip
 from skillyard.runtime.permit import Permit, demand, make_box, make_outputs, permit, remove_empty
 from skillyard.runtime.record import Recorder, as_run
@@ -111,6 +110,8 @@ class Runtime(NamedTuple):
 
     def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, stderr: str) -> RuntimeFailed:
         """The same failure, and what it seems to need, where the policy was narrower than that."""
+        from skillyard.runtime.narrow import HINT, seems_to_need  # noqa: PLC0415  (only a failure needs it)
+
         needed = seems_to_need(stderr, found.policy, self.root.resolve(), call.skill.folder.resolve())
         if needed:
             error.details = {**error.details, "may_need": needed}

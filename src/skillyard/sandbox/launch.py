@@ -7,14 +7,16 @@ with open_sandbox() as sandbox:
 import contextlib
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.policy import Guard, Policy
-from skillyard.sandbox.portable import LocalSandbox
 from skillyard.sandbox.terms import OUTPUT_BYTES, STDERR_BYTES, Exit, Launch, Sandbox
 
 if sys.platform == "linux":
     from skillyard.sandbox.launcher import Launcher
+if TYPE_CHECKING:
+    from skillyard.sandbox.portable import LocalSandbox
 
 __all__ = [
     "OUTPUT_BYTES",
@@ -23,7 +25,6 @@ __all__ = [
     "Guard",
     "Launch",
     "Layers",
-    "LocalSandbox",
     "Policy",
     "Sandbox",
     "make_sandbox",
@@ -33,7 +34,12 @@ __all__ = [
 
 def make_sandbox(layers: Layers | None = None, *, assumed: Layers | None = None) -> "Launcher | LocalSandbox":
     """The best this system has; `close` ends it. `layers` stands in for what a probe would find."""
-    return Launcher(layers, assumed=assumed) if sys.platform == "linux" else LocalSandbox()
+    if sys.platform == "linux":
+        return Launcher(layers, assumed=assumed)
+    else:  # noqa: RET505  (so that a type checker skips it where it is not true)
+        from skillyard.sandbox.portable import LocalSandbox  # noqa: PLC0415  (brings subprocess)
+
+        return LocalSandbox()
 
 
 @contextlib.contextmanager

@@ -1,1 +1,1 @@
-"""When: idempotency, bin/ scripts, jobs, reviews."""
+"""When: the file editor; idempotency, bin/ scripts, jobs, reviews."""

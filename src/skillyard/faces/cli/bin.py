@@ -1,4 +1,4 @@
-"""Run a script that `init` writes into bin/, without the file: what those files call where their Python has no library.
+"""Run a script of bin/ without its file, for a Python that has no library.
 
 The script prints one result in two lines, as it does for the worker; options such as --json are not its own.
 

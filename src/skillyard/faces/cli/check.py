@@ -37,7 +37,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     probes: list[Probe] = []
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         skill = find_target(options.target, yard.catalog, Path.cwd())
         with (
             open_bench(yard.sandbox, yard.places.own_home, options.timeout) as bench,

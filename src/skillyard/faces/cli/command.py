@@ -49,13 +49,16 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("formatter_class", _Help)
         super().__init__(allow_abbrev=False, **options)
 
+    #: What a usage error exits with.
+    usage_code = USAGE
+
     def error(self, message: str) -> NoReturn:
         if "--json" in sys.argv:
             style = present.Style(json=True)
             show_failure(InvalidArgs(message, details={"usage": self.format_usage()}), style)
         else:
             sys.stderr.write(f"{self.format_usage()}{self.prog}: {message}\nTry '{self.prog} --help'.\n")
-        raise SystemExit(USAGE)
+        raise SystemExit(self.usage_code)
 
 
 def make_parser(name: str, module: ModuleType) -> Parser:
@@ -83,7 +86,9 @@ def style_of(options: Options) -> present.Style:
     )
 
 
-def answer_with(ask: Callable[[Options], Answer], options: Options) -> NoReturn:
+def answer_with(
+    ask: Callable[[Options], Answer], options: Options, exit_code_of: Callable[[SkillError], int] = lambda _: 1
+) -> NoReturn:
     """Ask, show, exit. Expected failures are shown as results."""
     style = style_of(options)
     started, moment = time.monotonic(), datetime.now(UTC)
@@ -91,7 +96,7 @@ def answer_with(ask: Callable[[Options], Answer], options: Options) -> NoReturn:
         answer = ask(options)
     except SkillError as error:
         show_failure(error, style)
-        raise SystemExit(1) from None
+        raise SystemExit(exit_code_of(error)) from None
     result = Result(
         agent=AGENT,
         state=answer.state,
@@ -120,6 +125,10 @@ def as_skill_error(error: OSError | sqlite3.Error) -> SkillError:
     """A disk that is full, a folder that is not ours: said plainly, with where."""
     if isinstance(error, PermissionError):
         return PermissionDenied(f"{error.filename or 'a file'}: {error.strerror}")
+    if isinstance(error, sqlite3.OperationalError) and ("unable to open" in str(error) or "readonly" in str(error)):
+        return PermissionDenied(
+            "the database in SKILLYARD_HOME cannot be written; set SKILLYARD_HOME to a folder of yours"
+        )
     if isinstance(error, OSError) and error.filename:
         return RuntimeFailed(f"{error.filename}: {error.strerror}")
     return RuntimeFailed(str(error))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
+from skillyard.core.errors import SandboxUnavailable
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -34,14 +35,16 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     del options
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         found = [*_sandbox(), *_programs(), *_places(yard)]
     bad = [finding for finding in found if finding.needed and not finding.ok]
     data: list[Json] = [{"part": f.part, "ok": f.ok, "detail": f.detail} for f in found]
+    missing = ", ".join(finding.part for finding in bad)
+    failed = SandboxUnavailable(f"missing: {missing}", missing=missing) if bad else None
     return Answer(
-        summary=Text("检查 {total} 项: {bad} 项缺失", "{total} things looked at: {bad} missing"),
-        words={"total": len(found), "bad": len(bad)},
-        data={"findings": data},
+        summary=Text("{type}检查 {total} 项: {bad} 项缺失", "{type}{total} things looked at: {bad} missing"),
+        words={"type": "SandboxUnavailable: " if bad else "", "total": len(found), "bad": len(bad)},
+        data={**(failed.data() if failed else {}), "findings": data},
         page=Table(
             columns=("part", "ok", "detail"),
             rows=[(f.part, "yes" if f.ok else "NO" if f.needed else "no", f.detail) for f in found],

@@ -47,7 +47,7 @@ def _answer(options: Options) -> Answer:
 
 
 def _build(options: Options) -> Answer:
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         wanted = wanted_packages(yard, _request(options.target), every=True)
         if not wanted.ready:
             refuse_inside_agents()
@@ -86,7 +86,7 @@ def _confirms(wanted: Wanted) -> bool:
 
 
 def _list() -> Answer:
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         own_home = yard.places.own_home
     built = list_built(own_home)
     return Answer(
@@ -104,7 +104,7 @@ def _list() -> Answer:
 def _remove(options: Options) -> Answer:
     if not options.digests:
         raise InvalidArgs("say which: `skillyard env list` shows their digests")
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         own_home = yard.places.own_home
     gone = [remove(digest, own_home) for digest in options.digests]
     return Answer(

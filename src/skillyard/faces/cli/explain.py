@@ -23,7 +23,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    yard = open_yard()
+    yard = open_yard(ends_with_process=True)
     yard.catalog.sync()
     plain = options.name.removeprefix("@")
     found = explain(yard.catalog, plain, yard.places.project, yard.places.user_home)

@@ -27,7 +27,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     refuse_inside_agents()
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         yard.catalog.sync()
         skill = yard.catalog.resolve(options.name.removeprefix("@"))
         asked = f"Allow @{skill.name} ({skill.folder}): {' '.join(options.capabilities)}?"

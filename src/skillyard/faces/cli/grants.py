@@ -23,7 +23,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     del options
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         grants = yard.grants.list()
     rows = [(grant, _counts(grant)) for grant in grants]
     data: list[Json] = [

@@ -1,4 +1,4 @@
-"""Lay out a project: the folders, the scripts in bin/, and the agents that Claude Code's Task tool reaches.
+"""Lay out a project: its folders, bin/ scripts and the agents that a Task reaches.
 
 Never overwrites anything. --check writes nothing: it tells what is missing, outdated or different, and exits with 1
 where something is.

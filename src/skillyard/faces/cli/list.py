@@ -20,7 +20,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    catalog = open_yard().catalog
+    catalog = open_yard(ends_with_process=True).catalog
     with Progress("reading skills") as progress:
         catalog.sync(progress)
     entries = catalog.list()

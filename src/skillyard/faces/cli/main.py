@@ -4,6 +4,7 @@ import importlib
 import os
 import sqlite3
 import sys
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from skillyard import __version__
@@ -22,45 +23,49 @@ class Listed(NamedTuple):
     says: str
 
 
-COMMANDS = {
-    "init": Listed(
-        "init",
-        "Lay out a project: the folders, the scripts in bin/, and the agents that Claude Code's Task tool reaches.",
-    ),
-    "list": Listed("list", "List the skills that can be used here."),
-    "search": Listed("search", "Search the skills by name, description and tags."),
-    "show": Listed("show", "Show everything that is known of a skill."),
-    "explain": Listed("explain", "Explain a name: who answers to it here and in each agent, and why."),
-    "new": Listed("new", "Write a new skill that passes its own test at once."),
-    "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
-    "scan": Listed(
-        "scan",
-        "Scan skills for threats: what in them may harm you, where, and what to do. Nothing is run, nothing is sent.",
-    ),
-    "check": Listed("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
-    "sync": Listed("sync", "Read the skill folders and say what changed."),
-    "doctor": Listed("doctor", "Tell what this machine can guard, and what is missing."),
-    "run": Listed("run", "Run a skill and print one result."),
-    "runs": Listed("runs", "Show what ran."),
-    "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
-    "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
-    "bin": Listed(
-        "bin",
-        "Run a script that `init` writes into bin/, without the file: what those files call where their Python has no "
-        "library.",
-    ),
-    "grant": Listed("grant", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."),
-    "grants": Listed("grants", "Show what was granted in this project, and whether it still counts."),
-    "revoke": Listed("revoke", "Take back what was granted to a skill, or the trust in this project."),
-    "trust": Listed("trust", "Trust what this project's own files ask for, after seeing the list."),
+#: By what a person wants to do; the order is the order of the help.
+GROUPS: dict[str, dict[str, Listed]] = {
+    "find and read skills": {
+        "list": Listed("list", "List the skills that can be used here."),
+        "search": Listed("search", "Search the skills by name, description and tags."),
+        "show": Listed("show", "Show everything that is known of a skill."),
+        "explain": Listed("explain", "Explain a name: who answers to it here and in each agent, and why."),
+        "sync": Listed("sync", "Read the skill folders and say what changed."),
+    },
+    "run them": {
+        "run": Listed("run", "Run a skill and print one result."),
+        "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
+        "runs": Listed("runs", "Show what ran."),
+        "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
+    },
+    "write them": {
+        "new": Listed("new", "Write a new skill that passes its own test at once."),
+        "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
+        "check": Listed("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
+    },
+    "allow and forbid": {
+        "scan": Listed("scan", "Scan skills for threats: what in them may harm you, where, and what to do."),
+        "grant": Listed(
+            "grant", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."
+        ),
+        "grants": Listed("grants", "Show what was granted in this project, and whether it still counts."),
+        "revoke": Listed("revoke", "Take back what was granted to a skill, or the trust in this project."),
+        "trust": Listed("trust", "Trust what this project's own files ask for, after seeing the list."),
+        "doctor": Listed("doctor", "Tell what this machine can guard, and what is missing."),
+    },
+    "the project": {
+        "init": Listed("init", "Lay out a project: its folders, bin/ scripts and the agents that a Task reaches."),
+        "edit": Listed("edit", "Edit a text file: atomically, in mybox/ and nowhere else unless you allow it."),
+        "bin": Listed("bin", "Run a script of bin/ without its file, for a Python that has no library."),
+    },
 }
+COMMANDS: dict[str, Listed] = {name: listed for group in GROUPS.values() for name, listed in group.items()}
 
 _HELP = """\
 usage: skillyard COMMAND …
 
 Find, check and run agent skills, with one typed result.
 
-commands:
 {commands}
 
 examples:
@@ -78,12 +83,21 @@ def parser_of(name: str) -> Parser:
 
 def help_text() -> str:
     width = max(map(len, COMMANDS)) + 2
-    return _HELP.format(commands="\n".join(f"  {name:<{width}}{says}" for name, (_, says) in COMMANDS.items()))
+    groups = [
+        "\n".join([f"{title}:", *(f"  {name:<{width}}{listed.says}" for name, listed in group.items())])
+        for title, group in GROUPS.items()
+    ]
+    return _HELP.format(commands="\n\n".join(groups))
 
 
 def main() -> None:
+    guarded(_main, sys.argv[1:])
+
+
+def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> None:
+    """Run it; what can be expected to go wrong is told as a result."""
     try:
-        _main(sys.argv[1:])
+        command(words)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has left; nothing more to say
         raise SystemExit(1) from None
@@ -96,7 +110,7 @@ def main() -> None:
         raise SystemExit(1) from None
 
 
-def _main(words: list[str]) -> None:
+def _main(words: Sequence[str]) -> None:
     ours = [word for word in words[:1] if word in {"--json", "--ascii"}]
     name, rest = (words[len(ours) : len(ours) + 1] or ["--help"])[0], words[len(ours) + 1 :]
     if name in {"-h", "--help", "help"}:
@@ -104,7 +118,7 @@ def _main(words: list[str]) -> None:
     elif name in {"-V", "--version", "version"}:
         sys.stdout.write(f"skillyard {__version__}\n")
     elif name in COMMANDS:
-        options = parser_of(name).parse_args(ours + rest)
+        options = parser_of(name).parse_args([*ours, *rest])
         options.answer(options)
     else:
         from difflib import get_close_matches

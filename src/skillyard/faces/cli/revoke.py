@@ -26,7 +26,7 @@ def _answer(options: Options) -> Answer:
     if not options.name and not options.trust:
         raise InvalidArgs("name a skill, or give --trust")
     count = 0
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         if options.trust:
             yard.grants.distrust()
         if options.name:

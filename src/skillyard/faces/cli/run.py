@@ -51,7 +51,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options, parser: Parser) -> NoReturn:
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         name, script = split_name(options.name)
         words = options.args if script else _take_ours(yard, name, options, parser)
         style = style_of(options)

@@ -40,7 +40,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _list(options: Options) -> Answer:
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         runs = yard.list_runs(options.limit)
     return Answer(
         summary=Text("共 {count} 次运行", "{count} runs"),
@@ -55,7 +55,7 @@ def _list(options: Options) -> Answer:
 
 
 def _show(options: Options) -> Answer:
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         run = _found(yard, options.run_id)
         log = yard.logs.read(run.id)
     data = {**as_run_data(run), "log": log}
@@ -69,7 +69,7 @@ def _show(options: Options) -> Answer:
 
 def _tail(options: Options) -> Answer:
     """Follow the log: to stdout for people, nothing before the envelope for programs."""
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         run = _found(yard, options.run_id)
         shown = 0
         while True:

@@ -1,6 +1,6 @@
-"""Scan skills for threats: what in them may harm you, where, and what to do. Nothing is run, nothing is sent.
+"""Scan skills for threats: what in them may harm you, where, and what to do.
 
-A path is a SKILL.md, a skill's folder, or a folder of skills; anything else is the name of a skill that can be used
+Nothing is run, and nothing is sent anywhere. A path is a SKILL.md, a skill's folder, or a folder of skills; anything else is the name of a skill that can be used
 here. Exit code 1 where something is MEDIUM or worse, or could not be read (UNKNOWN); --fail-on moves that line.
 
 examples:
@@ -13,14 +13,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from skillyard import __version__
 from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.manifest import read_skill
-from skillyard.core.errors import SkillError
+from skillyard.core.errors import RuntimeFailed, SkillError
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -62,7 +61,7 @@ def arguments(parser: Parser) -> None:
 def _start(options: Options) -> NoReturn:
     if options.sarif:
         _write_sarif(options)
-    answer_with(partial(_answer), options)
+    answer_with(_answer, options)
 
 
 def _write_sarif(options: Options) -> NoReturn:
@@ -80,12 +79,13 @@ def _answer(options: Options) -> Answer:
     scanned = _scan(options.targets)
     bad = sum(_fails(one.verdict, options) for one in scanned)
     lang = Lang.choose(options.lang, os.environ)
+    failed = RuntimeFailed(f"{bad} of {len(scanned)} skills are {options.fail_on} or worse") if bad else None
     return Answer(
-        summary=Text("扫描 {total} 个技能: {bad} 个有风险", "{total} skills scanned: {bad} with threats"),
-        words={"total": len(scanned), "bad": bad},
-        data={"skills": [_as_data(one) for one in scanned]},
+        summary=Text("{type}扫描 {total} 个技能: {bad} 个有风险", "{type}{total} skills scanned: {bad} with threats"),
+        words={"type": "RuntimeFailed: " if failed else "", "total": len(scanned), "bad": bad},
+        data={**(failed.data() if failed else {}), "skills": [_as_data(one) for one in scanned]},
         page=Lines([*_lines(scanned, lang), _summary(len(scanned), bad, options.fail_on)]),
-        state=State.ERROR if bad else State.SUCCESS,
+        state=State.ERROR if failed else State.SUCCESS,
     )
 
 

@@ -23,7 +23,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    yard = open_yard()
+    yard = open_yard(ends_with_process=True)
     yard.catalog.sync()
     skill = yard.catalog.resolve(options.name.removeprefix("@"))
     data = as_full_data(skill, yard)

@@ -18,7 +18,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     del options
-    yard = open_yard()
+    yard = open_yard(ends_with_process=True)
     with Progress("reading skills") as progress:
         changes = yard.catalog.sync(progress)
     total = len(yard.catalog.list())

@@ -40,7 +40,7 @@ def _decider() -> "Decider | None":
 
 def _answer(options: Options) -> NoReturn:
     style = style_of(options)
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         result = Kernel(yard, style.lang, _decider()).task(
             options.agent,
             options.description,

@@ -22,7 +22,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    with open_yard() as yard:
+    with open_yard(ends_with_process=True) as yard:
         found = wants(yard.root)
         asked: list[Json] = [{"what": want.what, "where": want.where} for want in found]
         if not options.check:

@@ -16,7 +16,7 @@ from skillyard.catalog.discover import SKILL_FILE, survey
 from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import read_skill
 from skillyard.catalog.reading import Reading
-from skillyard.core.errors import InvalidArgs
+from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.phrases import Text
 from skillyard.core.skill import Severity
 from skillyard.core.states import State
@@ -41,12 +41,16 @@ def _answer(options: Options) -> Answer:
             readings.append((_shown(given, file), lint(read_skill(file))))
             progress(position, len(files))
     passed = [passes(reading, strict=options.strict) for _, reading in readings]
+    failed = None if all(passed) else RuntimeFailed(f"{passed.count(False)} of {len(passed)} skills have problems")
     return Answer(
-        summary=Text("检查 {total} 个技能: {bad} 个有问题", "{total} skills checked: {bad} with problems"),
-        words={"total": len(readings), "bad": passed.count(False)},
-        data={"skills": [as_data(path, reading) for path, reading in readings]},
+        summary=Text("{type}检查 {total} 个技能: {bad} 个有问题", "{type}{total} skills checked: {bad} with problems"),
+        words={"type": "RuntimeFailed: " if failed else "", "total": len(readings), "bad": passed.count(False)},
+        data={
+            **(failed.data() if failed else {}),
+            "skills": [as_data(path, reading) for path, reading in readings],
+        },
         page=Lines([*_lines(readings, passed, notes=options.notes), _verdict(passed)]),
-        state=State.SUCCESS if all(passed) else State.ERROR,
+        state=State.ERROR if failed else State.SUCCESS,
     )
 
 

@@ -1,0 +1,185 @@
+"""What running a skill costs on top of the program itself."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bench.figures import Figure, command, interleaved
+from bench.ground import PYTHON, SKILLYARD, make_env
+from skillyard.core.request import Request
+from skillyard.kernel.assembly import Yard
+from skillyard.kernel.places import Places
+from skillyard.sandbox.launch import Launch, Policy
+from skillyard.sandbox.policy import python_paths
+
+HELLO = "---\nname: hello\ndescription: Says hello\ncommand: echo hello\n---\n"
+LOUD = "import sys\nblock = 'x' * 65536\nfor _ in range(160):\n    sys.stdout.write(block)\n"
+ENDLESS = "import sys\nblock = 'x' * 65536\nfor _ in range(16384):\n    sys.stdout.write(block)\n"
+
+
+def measure(folder: Path) -> Iterator[Figure]:
+    project = folder / "project"
+    skill = project / ".claude" / "skills" / "hello"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text(HELLO)
+    (project / ".git").mkdir()
+    places = Places(project=project, user_home=folder / "home", own_home=folder / "skillyard")
+    with Yard(places) as yard:
+        yield from _added(yard, project)
+        yield from _limit(yard, project)
+        yield from _output(yard, project)
+        yield from _concurrent(yard, project)
+    yield from _start(folder, project)
+
+
+def _bare(argv: tuple[str, ...], project: Path) -> Callable[[], object]:
+    return lambda: subprocess.run(argv, cwd=project, env={"PATH": os.defpath}, capture_output=True, check=True)
+
+
+def _wrapped(argv: tuple[str, ...], project: Path) -> tuple[str, ...]:
+    """The same program in bubblewrap alone, with everything unshared."""
+    binds = [word for path in ("/usr", "/bin", "/lib", "/lib64", "/etc") for word in ("--ro-bind", path, path)]
+    prefixes = [word for path in python_paths() for word in ("--ro-bind", str(path), str(path))]
+    own = ["--bind", str(project), str(project), "--proc", "/proc", "--dev", "/dev", "--unshare-all", "--new-session"]
+    return ("bwrap", *binds, *prefixes, *own, "--chdir", str(project), "--", *argv)
+
+
+def _added(yard: Yard, project: Path) -> Iterator[Figure]:
+    argv = ("/bin/echo", "hello")
+    runtime, sandbox = yard.runtime, yard.sandbox
+    policy = Policy(read=(project,))
+    launch = Launch(argv=argv, cwd=project, env={"PATH": os.defpath})
+    cases: dict[str, Callable[[], object]] = {
+        "bare": _bare(argv, project),
+        "launch": lambda: sandbox(launch),
+        "layers": lambda: sandbox(launch._replace(policy=policy)),
+        "run": lambda: runtime.run(Request(name="hello", sandboxed=False)),
+        "sandboxed": lambda: runtime.run(Request(name="hello")),
+    }
+    if shutil.which("bwrap"):
+        cases["bwrap"] = _bare(_wrapped(argv, project), project)
+    for case in cases.values():
+        case()
+    taken = interleaved(cases, rounds=60)
+    added = {name: (seconds - taken["bare"]) * 1000 for name, seconds in taken.items()}
+    yield Figure("launcher without sandbox, added to a bare `subprocess.run`, p50", added["launch"], " ms", at_most=3)
+    yield Figure("launcher with all layers, added, p50", added["layers"], " ms", at_most=15)
+    yield Figure("whole run without sandbox (found, checked, recorded), added, p50", added["run"], " ms")
+    yield Figure("whole run with all layers, added, p50", added["sandboxed"], " ms", at_most=15)
+    if "bwrap" in taken:
+        yield Figure("launcher with all layers against bubblewrap alone", taken["layers"] / taken["bwrap"], at_most=1.5)
+
+
+def _limit(yard: Yard, project: Path) -> Iterator[Figure]:
+    marker = f"bench-{os.getpid()}-{time.time_ns()}"
+    launch = Launch(
+        argv=("/bin/sh", "-c", "sleep 47 & sleep 47"),
+        cwd=project,
+        env={"PATH": os.defpath, "MARKER": marker},
+        limit_seconds=2.0,
+        policy=Policy(read=(project,)),
+    )
+    started = time.perf_counter()
+    yard.sandbox(launch)
+    yield Figure("a 2 s limit with a `sleep 47` in the background", time.perf_counter() - started, " s", at_most=2.4)
+    left = sum(marker.encode() in _environment(path) for path in Path("/proc").glob("[0-9]*/environ"))
+    yield Figure("processes left after it", left, "", at_most=0)
+
+
+def _environment(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _output(yard: Yard, project: Path) -> Iterator[Figure]:
+    python = str(PYTHON.resolve())
+    policy = Policy(read=(project, *python_paths()))
+    launch = Launch(argv=(python, "-c", LOUD), cwd=project, env={"PATH": os.defpath}, output_bytes=20_000_000)
+    cases = {
+        "bare": _bare(launch.argv, project),
+        "ours": lambda: yard.sandbox(launch),
+        "layers": lambda: yard.sandbox(launch._replace(policy=policy)),
+    }
+    taken = interleaved(cases, rounds=15)
+    yield Figure(
+        "10 MB of output against `subprocess.run`, without sandbox", taken["ours"] / taken["bare"], at_most=1.3
+    )
+    yield Figure(
+        "10 MB of output against `subprocess.run`, with all layers", taken["layers"] / taken["bare"], at_most=1.3
+    )
+    yield Figure("1 GB of output: peak memory of the runtime", _peak_of_endless(project), " MB", at_most=60)
+
+
+def _peak_of_endless(project: Path) -> float:
+    code = (
+        "import sys, json, resource, pathlib\n"
+        "from skillyard.sandbox.launch import Launch, make_sandbox\n"
+        "argv = json.loads(sys.argv[1])\n"
+        "sandbox = make_sandbox()\n"
+        "sandbox(Launch(argv=tuple(argv), cwd=pathlib.Path.cwd()))\n"
+        "sandbox.close()\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    words = [sys.executable, "-c", code, json.dumps([str(PYTHON.resolve()), "-c", ENDLESS])]
+    done = subprocess.run(words, cwd=project, capture_output=True, text=True, check=True)
+    return int(done.stdout) / 1024
+
+
+def _concurrent(yard: Yard, project: Path) -> Iterator[Figure]:
+    """64 at once of a Python program, as skills mostly are."""
+    argv = (str(PYTHON.resolve()), "-c", "print('hello')")
+    policy = Policy(read=(project, *python_paths()))
+    launch = Launch(argv=argv, cwd=project, env={"PATH": os.defpath})
+    finished: list[bytes] = []
+    lock = threading.Lock()
+
+    def ours(order: Launch) -> None:
+        ended = yard.sandbox(order)
+        with lock:
+            finished.append(ended.stdout)
+
+    cases: dict[str, Callable[[], object]] = {
+        "bare": lambda: _many(_bare(argv, project)),
+        "ours": lambda: _many(lambda: ours(launch)),
+        "layers": lambda: _many(lambda: ours(launch._replace(policy=policy))),
+    }
+    if shutil.which("bwrap"):
+        cases["bwrap"] = lambda: _many(_bare(_wrapped(argv, project), project))
+    taken = interleaved(cases, rounds=5)
+    yield Figure("64 concurrent runs: lost", 64 * 10 - finished.count(b"hello\n"), "", at_most=0)
+    yield Figure("64 concurrent runs: throughput against bare processes", taken["bare"] / taken["ours"], at_least=0.85)
+    if "bwrap" in taken:
+        what = "64 concurrent runs with all layers: throughput against bubblewrap"
+        yield Figure(what, taken["bwrap"] / taken["layers"], at_least=0.85)
+
+
+def _many(case: Callable[[], object]) -> None:
+    with ThreadPoolExecutor(64) as pool:
+        list(pool.map(lambda _: case(), range(64)))
+
+
+def _start(folder: Path, project: Path) -> Iterator[Figure]:
+    env = make_env(folder)
+    command([SKILLYARD, "run", "@hello"], project, env)()
+    taken = interleaved(
+        {
+            "pass": command([PYTHON, "-c", "pass"], project, env),
+            "program": command(["/bin/echo", "hello"], project, env),
+            "run": command([SKILLYARD, "run", "@hello"], project, env),
+            "no sandbox": command([SKILLYARD, "run", "--no-sandbox", "@hello"], project, env),
+        },
+        rounds=25,
+    )
+    ours = taken["run"] - taken["program"]
+    without = taken["no sandbox"] - taken["program"]
+    yield Figure("`skillyard run` of a trivial skill against `python -c pass`", ours / taken["pass"], at_most=7)
+    yield Figure("the same without sandbox", without / taken["pass"], at_most=7)

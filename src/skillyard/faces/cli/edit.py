@@ -1,0 +1,225 @@
+"""Edit a text file: atomically, in mybox/ and nowhere else unless you allow it.
+
+Encoding, BOM, line ends and mode of the file stay. Any text is taken as it is, also where it starts with `-`; a text
+that is also the name of an option goes after `--`. More folders: `[editor] roots` in SKILLYARD_HOME/config.toml.
+
+exit codes: 0 done, 1 error, 2 marker or text not found, 64 usage
+
+examples:
+  skillyard edit append mybox/notes.md "- one more"
+  skillyard edit replace mybox/notes.md draft final --dry-run
+  skillyard edit update-json mybox/config.json server.port 8080
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from skillyard.core.errors import InvalidArgs, SkillError, TextNotFound
+from skillyard.core.phrases import Text
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive
+from skillyard.faces.present import Lines
+from skillyard.kernel.assembly import open_yard
+from skillyard.work.editor import REGEX_SECONDS, fields_of, make_operation
+from skillyard.work.edits import Edit, Report, read_batch
+from skillyard.work.field import as_value
+
+#: Where 2 means that something was not found.
+USAGE = 64
+NOT_FOUND = 2
+
+_DONE = Text("已编辑: {file}", "edited: {file}")
+_SAME = Text("无变化: {file}", "nothing to change: {file}")
+_WOULD = Text("将要编辑: {file} (未写入)", "would edit: {file} (nothing was written)")
+_CONTENT = "the text; lines in it may end in any way"
+
+
+class _EditParser(Parser):
+    """Whatever is no option of the operation is a text: `append notes.md ---` needs no quoting."""
+
+    usage_code = USAGE
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        options, texts = self._sorted(list(args or ()))
+        parsed, more = super().parse_known_args([*options, "--", *texts] if texts else options, namespace)
+        return parsed, more
+
+    def _sorted(self, words: list[str]) -> tuple[list[str], list[str]]:
+        options: list[str] = []
+        texts: list[str] = []
+        while words:
+            word = words.pop(0)
+            action = self._option_string_actions.get(word.partition("=")[0] if word.startswith("--") else word)
+            if word == "--":
+                return options, [*texts, *words]
+            if action is None:
+                texts.append(word)
+                continue
+            options.append(word)
+            if action.nargs is None and "=" not in word:
+                options += words[:1]
+                del words[:1]
+        return options, texts
+
+
+def arguments(parser: Parser) -> None:
+    parser.usage_code = USAGE
+    commands = parser.add_subparsers(
+        metavar="OPERATION", required=True, parser_class=_EditParser, title="operations", dest="operation"
+    )
+    _add_changes(commands)
+    _add_lines(commands)
+    batch = commands.add_parser("batch", help="several edits from a JSON file, all or nothing")
+    batch.description = (
+        'The file holds a list such as [{"operation": "append", "file": "mybox/a.md", "content": "x"}]; the fields are '
+        "the names of the arguments and options, with _ for -. `-` reads it from stdin."
+    )
+    batch.add_argument("file", metavar="FILE.json", help="the list of edits")
+    for each in commands.choices.values():
+        each.add_argument("--dry-run", action="store_true", help="show the difference, write nothing")
+        _add_output(each)
+        each.set_defaults(answer=partial(answer_with, _answer, exit_code_of=_exit_code))
+    add_output_options(parser)
+
+
+def _add_changes(commands: Any) -> None:
+    replace = _operation(commands, "replace", "an exact text becomes another", "old", "new")
+    _add_which(replace, "place")
+    for name, says in (("append", "a text at the end; makes the file"), ("prepend", "a text at the start")):
+        _take_stdin(_operation(commands, name, says))
+    regex = _operation(commands, "regex", "what a pattern matches becomes something else", "pattern", "replacement")
+    regex.add_argument("--count", type=positive, default=0, metavar="N", help="only the first N matches")
+    regex.add_argument("--multiline", action="store_true", help="^ and $ match at every line")
+    regex.add_argument("--dotall", action="store_true", help=". matches a newline too")
+    regex.add_argument("--ignore-case", action="store_true", help="letters match in either case")
+    regex.add_argument(
+        "--seconds", type=float, default=REGEX_SECONDS, metavar="S", help="stop the match after S seconds (5)"
+    )
+    update = _operation(commands, "update-json", "one field of a JSON file", "field", "value")
+    update.description = (
+        'FIELD is a path: a.b, items.0.name, items[0], items[-] (one more), "a.b".c for a key with a dot. What is '
+        "missing is made. VALUE is JSON where it parses, else a text. The rest of the file stays as it is."
+    )
+
+
+def _add_lines(commands: Any) -> None:
+    for name, where in (("insert-after", "after"), ("insert-before", "before")):
+        insert = _operation(commands, name, f"new lines {where} the line with a marker", "marker")
+        _add_which(insert, "line")
+        _take_stdin(insert)
+    delete = _operation(commands, "delete-between", "the lines between two markers' lines", "start", "end")
+    delete.description = "The lines between the one with START and the next one with END; these two stay."
+    delete.add_argument("--with-markers", action="store_true", help="the two markers' lines go too")
+    delete.add_argument("--nth", type=positive, metavar="N", help="the Nth line with START")
+
+
+def _operation(commands: Any, name: str, says: str, *words: str) -> Parser:
+    parser: Parser = commands.add_parser(name, help=says, description=says[0].upper() + says[1:] + ".")
+    parser.add_argument("file", metavar="FILE", help="the file")
+    for word in words:
+        parser.add_argument(word, metavar=word.upper())
+    return parser
+
+
+def _add_which(parser: Parser, noun: str) -> None:
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help=f"every {noun}, where there are several")
+    which.add_argument("--nth", type=positive, metavar="N", help=f"the Nth {noun}")
+
+
+def _take_stdin(parser: Parser) -> None:
+    parser.add_argument("content", metavar="CONTENT", nargs="?", help=_CONTENT)
+    parser.add_argument("--stdin", action="store_true", help="CONTENT comes from stdin")
+
+
+def _add_output(parser: Parser) -> None:
+    """What stands before the operation holds too."""
+    add_output_options(parser)
+    for action in parser._actions:  # noqa: SLF001  (argparse has no other way)
+        if action.dest in {"json", "format", "ascii", "lang"}:
+            action.default = argparse.SUPPRESS
+
+
+def _exit_code(error: SkillError) -> int:
+    return {TextNotFound: NOT_FOUND, InvalidArgs: USAGE}.get(type(error), 1)
+
+
+def _answer(options: Options) -> Answer:
+    edits = _batch(options) if options.operation == "batch" else (_edit(options),)
+    with open_yard() as yard:
+        report = yard.editor.edit(edits, dry_run=options.dry_run)
+    changed = any(edited.changed for edited in report.edited)
+    return Answer(
+        summary=(_WOULD if options.dry_run else _DONE) if changed else _SAME,
+        words={"file": ", ".join(dict.fromkeys(edit.file for edit in edits))},
+        data=_data(options, report, changed),
+        page=Lines(report.diff.splitlines()) if options.dry_run and report.diff else None,
+    )
+
+
+def _data(options: Options, report: Report, changed: bool) -> dict[str, Json]:
+    if options.operation == "batch":
+        data: dict[str, Json] = {"file": options.file, "operation": "batch", "changed": changed}
+        data["edits"] = [edited.as_dict() for edited in report.edited]
+    else:
+        data = report.edited[0].as_dict()
+    if options.dry_run:
+        data["diff"] = report.diff
+    if report.recovered:
+        data["recovered"] = {"settled": list(report.recovered.settled), "kept": list(report.recovered.kept)}
+    return data
+
+
+def _edit(options: Options) -> Edit:
+    given = {key: value for key, value in vars(options).items() if key in fields_of(options.operation)}
+    if "content" in given:
+        given["content"] = _content(options)
+    if "value" in given:
+        given["value"] = as_value(options.value)
+    return Edit(options.operation, options.file, make_operation(options.operation, given))
+
+
+def _content(options: Options) -> str:
+    if options.stdin == (options.content is not None):
+        raise InvalidArgs("CONTENT as an argument, or --stdin: one of them")
+    return _read_stdin() if options.stdin else str(options.content)
+
+
+def _batch(options: Options) -> tuple[Edit, ...]:
+    if options.file == "-":
+        return read_batch(_read_stdin())
+    try:
+        return read_batch(Path(options.file).read_text("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InvalidArgs(f"{options.file}: {error}") from None
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidArgs(f"stdin: {error}") from None
+
+
+def main(words: Sequence[str], prog: str = "file_editor.py") -> int:
+    """The whole command as a function, for `bin/file_editor.py`: prints the result, gives the exit code."""
+    from skillyard.faces.cli.main import guarded
+
+    parser = Parser(prog=prog, description=__doc__)
+    arguments(parser)
+    try:
+        guarded(lambda given: _run(parser, given), words)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    return 0
+
+
+def _run(parser: Parser, words: Sequence[str]) -> None:
+    options = parser.parse_args(list(words))
+    options.answer(options)

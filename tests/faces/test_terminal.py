@@ -1,0 +1,156 @@
+"""The command line with a person at a real terminal: it asks, and goes on with the answers."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from skillyard.core.envelope import parse
+from skillyard.kernel.places import Places
+from tests.conftest import WriteSkill
+
+
+class Terminal:
+    """A command on a terminal of its own; its stdout is a pipe, as for somebody who keeps the result."""
+
+    def __init__(self, places: Places, *command: str, stdout_too: bool = False) -> None:
+        self._ours, theirs = pty.openpty()
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(places.user_home),
+            "SKILLYARD_HOME": str(places.own_home),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm",
+            "COLUMNS": "100",
+        }
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "skillyard", *command],
+            cwd=places.project,
+            env=env,
+            stdin=theirs,
+            stderr=theirs,
+            stdout=theirs if stdout_too else subprocess.PIPE,
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.kill()
+        self._child.wait()
+        if self._child.stdout:
+            self._child.stdout.close()
+        os.close(self._ours)
+
+    def expect(self, text: str) -> None:
+        """Read until the text was shown."""
+        deadline = time.monotonic() + 60
+        while text not in self.seen:
+            ready, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                pytest.fail(f"{text!r} was not shown, only: {self.seen!r}")
+            try:
+                self.seen += os.read(self._ours, 65536).decode("utf-8", "replace")
+            except OSError:
+                pytest.fail(f"it ended without {text!r}: {self.seen!r}")
+
+    def say(self, text: str) -> None:
+        os.write(self._ours, f"{text}\n".encode())
+
+    def finish(self) -> tuple[int, str]:
+        out, _ = self._child.communicate(timeout=60)
+        return self._child.returncode, (out or b"").decode()
+
+
+GREET = """\
+---
+name: greet
+description: Says hello
+command: echo {greeting} {who}
+params:
+  - {name: greeting, required: true, prompt: "How?"}
+  - {name: who, required: true}
+---
+"""
+
+
+def test_missing_params_are_asked_for_and_the_run_goes_on(places: Places, write_skill: WriteSkill) -> None:
+    write_skill("greet", GREET)
+
+    with Terminal(places, "run", "@greet") as terminal:
+        terminal.expect("greeting (How?): ")
+        terminal.say("你好")
+        terminal.expect("who: ")
+        terminal.say("Ada Lovelace")
+        code, out = terminal.finish()
+
+    assert code == 0
+    assert parse(out).data["content"] == "你好 Ada Lovelace"
+
+
+def test_whoever_does_not_answer_gets_the_question_as_a_result(places: Places, write_skill: WriteSkill) -> None:
+    write_skill("greet", GREET)
+
+    with Terminal(places, "run", "@greet") as terminal:
+        terminal.expect("greeting (How?): ")
+        terminal.say("")
+        code, out = terminal.finish()
+
+    assert code == 4
+    assert parse(out).data["required"] == ["greeting", "who"]
+
+
+def test_a_grant_is_asked_for_once_and_only_a_clear_yes_is_one(
+    places: Places, project: Path, write_skill: WriteSkill
+) -> None:
+    text = "---\nname: maker\ndescription: x\ncommand: cp {skill}/SKILL.md {output}\n---\n"
+    write_skill("maker", text)
+    command = ("run", "@maker", "output=result.md")
+
+    with Terminal(places, *command) as terminal:
+        terminal.expect("[y/N] ")
+        terminal.say("maybe")
+        refused, out = terminal.finish()
+    assert (refused, parse(out).data["type"]) == (1, "NotGranted")
+    assert not (project / "result.md").exists()
+
+    with Terminal(places, *command) as terminal:
+        terminal.expect("write:result.md")
+        terminal.expect("[y/N] ")
+        terminal.say("y")
+        allowed, _ = terminal.finish()
+    assert allowed == 0
+    assert (project / "result.md").read_text() == text
+
+    with Terminal(places, *command) as terminal:
+        assert terminal.finish()[0] == 0
+        assert "[y/N]" not in terminal.seen
+
+
+def test_a_list_on_a_terminal_is_a_table_that_fits(places: Places, write_skill: WriteSkill) -> None:
+    write_skill("long", f"---\nname: long\ndescription: {'很长的描述 ' * 60}\n---\n")
+
+    with Terminal(places, "list", stdout_too=True) as terminal:
+        terminal.expect("…")
+        terminal.finish()
+
+    assert "long" in terminal.seen
+
+
+def test_trust_shows_the_list_before_it_asks(places: Places, project: Path) -> None:
+    (project / "bin").mkdir()
+    (project / "bin/x.py").write_text("print(1)\n")
+
+    with Terminal(places, "trust") as terminal:
+        terminal.expect("run the scripts in bin/")
+        terminal.expect("Trust it? [y/N] ")
+        terminal.say("yes")
+        assert terminal.finish()[0] == 0
