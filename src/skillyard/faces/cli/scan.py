@@ -1,7 +1,8 @@
 """Scan skills for threats: what in them may harm you, where, and what to do.
 
-Nothing is run, and nothing is sent anywhere. A path is a SKILL.md, a skill's folder, or a folder of skills; anything else is the name of a skill that can be used
-here. Exit code 1 where something is MEDIUM or worse, or could not be read (UNKNOWN); --fail-on moves that line.
+Nothing is run, and nothing is sent anywhere. A path is a SKILL.md, a skill's folder, or a folder of skills; anything
+else is the name of a skill that can be used here. Exit code 1 where something is MEDIUM or worse, or could not be
+read (UNKNOWN); --fail-on moves that line.
 
 examples:
   skillyard scan .claude/skills
