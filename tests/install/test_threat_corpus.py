@@ -22,6 +22,7 @@ MALICIOUS = {
     "cisco-ai-defense+skill-scanner/evals/skills/prompt-injection/jailbreak-override": Severity.HIGH,
     "cisco-ai-defense+skill-scanner/evals/test_skills/malicious/ascii-smuggling": Severity.CRITICAL,
     "cisco-ai-defense+skill-scanner/evals/test_skills/malicious/prompt-injection": Severity.HIGH,
+    "openclaw+skills/skills/c-goro/skillguard/test-fixtures/evasive-06-unicode-injection": Severity.HIGH,
     "openclaw+skills/skills/danman60/proxy-scrap": Severity.CRITICAL,
     "openclaw+skills/skills/zaycv/polymarket-assistant": Severity.CRITICAL,
 }
