@@ -44,6 +44,7 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "check": Listed("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
     },
     "allow and forbid": {
+        "scan": Listed("scan", "Scan skills for threats: what in them may harm you, where, and what to do."),
         "grant": Listed(
             "grant", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."
         ),

@@ -1,0 +1,156 @@
+"""Scan skills for threats: what in them may harm you, where, and what to do.
+
+Nothing is run, and nothing is sent anywhere. A path is a SKILL.md, a skill's folder, or a folder of skills; anything
+else is the name of a skill that can be used here. Exit code 1 where something is MEDIUM or worse, or could not be
+read (UNKNOWN); --fail-on moves that line.
+
+examples:
+  skillyard scan .claude/skills
+  skillyard scan @markdown-converter --json
+  skillyard scan --sarif skills/ > scan.sarif
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from skillyard import __version__
+from skillyard.catalog.discover import SKILL_FILE
+from skillyard.catalog.manifest import read_skill
+from skillyard.core.errors import RuntimeFailed, SkillError
+from skillyard.core.phrases import Lang, Text
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, show_failure, style_of
+from skillyard.faces.cli.validate import find_files
+from skillyard.faces.present import Lines, Progress
+from skillyard.install.threats.rule import all_rules
+from skillyard.install.threats.sarif import as_sarif
+from skillyard.install.threats.scan import scan_skill
+from skillyard.install.threats.severity import HELD, Severity
+from skillyard.install.threats.verdict import Hit, Verdict
+
+_LEVELS = [severity.name for severity in Severity if severity > Severity.SAFE]
+
+
+class Scanned(NamedTuple):
+    """One skill: its folder as it was given or found, its name, and the verdict."""
+
+    path: str
+    name: str
+    verdict: Verdict
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "targets",
+        nargs="+",
+        metavar="PATH|NAME",
+        help="a SKILL.md, a skill's folder, a folder of skills, or a skill's name",
+    )
+    parser.add_argument(
+        "--fail-on", choices=_LEVELS, default=HELD.name, type=str.upper, help="exit with 1 from here on (MEDIUM)"
+    )
+    parser.add_argument("--sarif", action="store_true", help="a SARIF 2.1.0 document on stdout and nothing else")
+    add_output_options(parser)
+    parser.set_defaults(answer=_start)
+
+
+def _start(options: Options) -> NoReturn:
+    if options.sarif:
+        _write_sarif(options)
+    answer_with(_answer, options)
+
+
+def _write_sarif(options: Options) -> NoReturn:
+    try:
+        scanned = _scan(options.targets)
+    except SkillError as error:
+        show_failure(error, style_of(options))
+        raise SystemExit(1) from None
+    document = as_sarif(((one.path, one.verdict) for one in scanned), __version__)
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    raise SystemExit(int(any(_fails(one.verdict, options) for one in scanned)))
+
+
+def _answer(options: Options) -> Answer:
+    scanned = _scan(options.targets)
+    bad = sum(_fails(one.verdict, options) for one in scanned)
+    lang = Lang.choose(options.lang, os.environ)
+    failed = RuntimeFailed(f"{bad} of {len(scanned)} skills are {options.fail_on} or worse") if bad else None
+    return Answer(
+        summary=Text("{type}扫描 {total} 个技能: {bad} 个有风险", "{type}{total} skills scanned: {bad} with threats"),
+        words={"type": "RuntimeFailed: " if failed else "", "total": len(scanned), "bad": bad},
+        data={**(failed.data() if failed else {}), "skills": [_as_data(one) for one in scanned]},
+        page=Lines([*_lines(scanned, lang), _summary(len(scanned), bad, options.fail_on)]),
+        state=State.ERROR if failed else State.SUCCESS,
+    )
+
+
+def _scan(targets: list[str]) -> list[Scanned]:
+    folders = [found for target in targets for found in _folders(target)]
+    scanned: list[Scanned] = []
+    with Progress("scanning") as progress:
+        for position, (shown, folder) in enumerate(folders, 1):
+            skill = read_skill(folder / SKILL_FILE).skill
+            scanned.append(Scanned(shown, skill.name if skill else folder.name, scan_skill(folder)))
+            progress(position, len(folders))
+    return scanned
+
+
+def _folders(target: str) -> Iterator[tuple[str, Path]]:
+    """A path wins over a name: what is on the disk is what somebody points at."""
+    path = Path(target)
+    if path.exists():
+        for file in find_files(path):
+            folder = file.parent
+            yield (target if folder in {path, path.parent} and path.is_dir() else str(folder)), folder
+    else:
+        folder = _resolve(target)
+        yield str(folder), folder
+
+
+def _resolve(name: str) -> Path:
+    from skillyard.kernel.assembly import open_yard
+
+    with open_yard() as yard:
+        yard.catalog.sync()
+        return yard.catalog.resolve(name.removeprefix("@")).folder
+
+
+def _fails(verdict: Verdict, options: Options) -> bool:
+    return verdict.severity >= Severity[options.fail_on]
+
+
+def _as_data(one: Scanned) -> dict[str, Json]:
+    return {
+        "path": one.path,
+        "name": one.name,
+        "severity": one.verdict.severity.name,
+        "hits": [_as_hit(hit) for hit in one.verdict.hits],
+    }
+
+
+def _as_hit(hit: Hit) -> dict[str, Json]:
+    rule = all_rules()[hit.rule]
+    return {**hit.as_dict(), "title": rule.title.en, "advice": rule.advice}
+
+
+def _lines(scanned: list[Scanned], lang: Lang) -> Iterator[str]:
+    for one in scanned:
+        if one.verdict.severity is Severity.SAFE and len(scanned) > 1:
+            continue
+        yield f"{one.verdict.severity.name:<9}{one.path}"
+        for hit in one.verdict.hits:
+            rule = all_rules()[hit.rule]
+            yield f"  {hit.severity.name:<9}{hit.file}:{hit.line}  {hit.rule}: {rule.title.fill(lang)}"
+            yield f"           | {hit.excerpt}"
+            if hit.severity >= HELD:
+                yield f"           → {rule.advice}"
+
+
+def _summary(total: int, bad: int, level: str) -> str:
+    return f"{total} scanned, {bad} at {level} or worse" if bad else f"{total} scanned, none at {level} or worse"

@@ -1,0 +1,180 @@
+"""The files of a skill: bounded in number and size, read without following links, each with its language."""
+
+import os
+import stat
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from skillyard.catalog.encoding import decode
+
+MAX_FILES = 2_000
+MAX_DEPTH = 12
+#: Of a longer file the start is looked at, and the rest is said to be unread.
+MAX_FILE_BYTES = 1024 * 1024
+MAX_TOTAL_BYTES = 32 * 1024 * 1024
+_IGNORED = frozenset({".git"})
+
+_LANGUAGES = {
+    "python": ("py", "pyw", "pyi"),
+    "shell": ("sh", "bash", "zsh", "fish", "ksh", "command", "bats"),
+    "powershell": ("ps1", "psm1", "bat", "cmd"),
+    "javascript": ("js", "mjs", "cjs", "ts", "mts", "cts", "jsx", "tsx"),
+    "program": ("rb", "pl", "php", "lua", "go", "rs", "java", "kt", "c", "cc", "cpp", "swift", "applescript", "r"),
+    "text": ("md", "mdx", "markdown", "txt", "rst", "adoc", "html", "htm"),
+    "config": ("json", "jsonc", "yaml", "yml", "toml", "ini", "cfg", "xml", "plist", "service", "csv", "svg"),
+}
+_BY_ENDING = {f".{ending}": language for language, endings in _LANGUAGES.items() for ending in endings}
+SCRIPTS = frozenset({"python", "shell", "powershell", "javascript", "program"})
+_INTERPRETERS = (
+    (b"python", "python"),
+    (b"uv run", "python"),
+    (b"node", "javascript"),
+    (b"deno", "javascript"),
+    (b"bun", "javascript"),
+    (b"sh", "shell"),
+)
+_HEAD = 8192
+
+
+class File:
+    """One file, and what is worked out of it only where somebody asks."""
+
+    def __init__(self, name: str, content: bytes, mode: int = 0o644, size: int | None = None) -> None:
+        self.name = name
+        self.content = content
+        self.mode = mode
+        self.size = len(content) if size is None else size
+        self._has: dict[str, bool] = {}
+
+    @cached_property
+    def is_skill(self) -> bool:
+        return self.name.lower() == "skill.md"
+
+    @cached_property
+    def language(self) -> str:
+        """By its ending, else by its first line; `binary` where it is no text, `other` where nobody knows."""
+        known = _BY_ENDING.get(PurePosixPath(self.name).suffix.lower())
+        if self.is_skill:
+            return "text"
+        if known:
+            return known
+        if self.content.startswith(b"#!"):
+            first = self.content[:200].partition(b"\n")[0]
+            return next((language for word, language in _INTERPRETERS if word in first), "program")
+        wide = self.content.startswith((b"\xff\xfe", b"\xfe\xff"))
+        return "binary" if b"\0" in self.content[:_HEAD] and not wide else "other"
+
+    @cached_property
+    def is_script(self) -> bool:
+        return self.language in SCRIPTS
+
+    @cached_property
+    def is_prose(self) -> bool:
+        """What somebody acts on after reading it, or what happens inside a container that is thrown away."""
+        name = PurePosixPath(self.name).name.lower()
+        return (
+            self.language == "text" or name.startswith(("dockerfile", "containerfile")) or name.endswith(".dockerfile")
+        )
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The words by which a rule says what it applies to."""
+        kinds = {self.language}
+        if self.is_skill:
+            kinds.add("skill")
+        if self.is_script:
+            kinds.add("script")
+        return frozenset(kinds)
+
+    @cached_property
+    def text(self) -> str:
+        """Without NUL, which shells skip and patterns would stumble over."""
+        return decode(self.content).text.replace("\0", "")
+
+    @cached_property
+    def joined(self) -> str:
+        """Continued lines as one, each character where it was."""
+        return self.text.replace("\\\n", "  ") if "\\\n" in self.text else self.text
+
+    @cached_property
+    def small(self) -> str:
+        return self.joined.lower()
+
+    def has(self, word: str) -> bool:
+        """Whether it stands anywhere, in small letters; many rules ask for the same words."""
+        known = self._has.get(word)
+        if known is None:
+            known = self._has[word] = word in self.small
+        return known
+
+
+class Trouble(NamedTuple):
+    """Something that was not read: the rule that says so, where, and the reason."""
+
+    rule: str
+    name: str
+    reason: str
+
+
+def read_files(folder: Path, max_files: int = MAX_FILES) -> Iterator[File | Trouble]:
+    """Everything below the folder, SKILL.md first; what cannot be read is told, never raised."""
+    total = 0
+    for count, entry in enumerate(_entries(folder)):
+        if isinstance(entry, Trouble):
+            yield entry
+            continue
+        if count >= max_files or total > MAX_TOTAL_BYTES:
+            yield Trouble("too-much", ".", f"only {count} files and {total} bytes were looked at")
+            return
+        found = _read(folder, entry)
+        total += len(found.content) if isinstance(found, File) else 0
+        if found:
+            yield found
+
+
+def _entries(folder: Path) -> Iterator[str | Trouble]:
+    """Paths relative to the folder, by name, files before folders."""
+    queue = [("", 0)]
+    while queue:
+        inside, depth = queue.pop()
+        if depth > MAX_DEPTH:
+            yield Trouble("too-much", inside, f"folders inside folders, more than {MAX_DEPTH} deep")
+            continue
+        try:
+            with os.scandir(folder / inside) as listed:
+                entries = sorted(listed, key=lambda entry: (entry.name.lower() != "skill.md", entry.name))
+        except OSError as error:
+            yield Trouble("unreadable", inside or ".", error.strerror or "it cannot be listed")
+            continue
+        folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+        yield from (f"{inside}{entry.name}" for entry in entries if entry not in folders)
+        names = [entry.name for entry in reversed(folders) if entry.name not in _IGNORED]
+        queue += [(f"{inside}{name}/", depth + 1) for name in names]
+
+
+def _read(folder: Path, name: str) -> File | Trouble | None:
+    path = folder / name
+    try:
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            return _link(folder, name)
+        if not stat.S_ISREG(found.st_mode):
+            return Trouble("unreadable", name, "it is no file, no folder and no link")
+        with path.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES)
+    except (OSError, ValueError) as error:
+        return Trouble("unreadable", name, getattr(error, "strerror", None) or str(error))
+    return File(name, content, found.st_mode, found.st_size)
+
+
+def _link(folder: Path, name: str) -> Trouble | None:
+    """A link inside the folder leads to what is read anyway."""
+    path = folder / name
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve())
+        target = str(path.readlink())
+    except (OSError, RuntimeError) as error:
+        return Trouble("unreadable", name, f"a link that leads in a circle: {error}")
+    return None if inside else Trouble("link-outside", name, f"it leads to {target}")

@@ -1,0 +1,115 @@
+"""Package names that are one slip away from a popular one, wherever a skill asks for packages."""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+from skillyard.install.threats.files import File
+
+#: Short names are near to everything.
+_SHORTEST = 5
+_REQUIREMENT = re.compile(
+    r"^[ \t]*([A-Za-z0-9][A-Za-z0-9._-]{1,80})[ \t]*(?:\[[^\]\n]{0,200}\])?[ \t]*(?:[=<>!~;#]|$)", re.MULTILINE
+)
+_BLOCK = re.compile(r"^# /// script[ \t]*\n((?:#.*\n)*?)# ///", re.MULTILINE)
+_QUOTED = re.compile(r"""["']([A-Za-z0-9][A-Za-z0-9._-]{1,80})(?=[\[=<>!~;\s"'])""")
+_INSTALL = re.compile(
+    r"\b(?:(?P<pip>pip3? install|uv pip install|uv add|pipx install|poetry add)"
+    r"|npm (?:install|i|add)|pnpm add|yarn add|bun add)(?P<names>(?:[ \t]+[^\s;&|`]{1,100}){1,30})",
+)
+#: No option, no path, no file, no scope: a name, with what may follow it.
+_NAME = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:\[[\w,-]*\])?(?:[=<>~!@^].*)?")
+
+
+class Wanted(NamedTuple):
+    """A package that a file asks for, and where."""
+
+    name: str
+    at: int
+    registry: str
+
+
+def find_squats(file: File) -> Iterator[tuple[Wanted, str]]:
+    """What the file asks for that nobody knows, with the popular name that it is nearly."""
+    for wanted in _wanted(file):
+        near = nearly(wanted.name, wanted.registry)
+        if near:
+            yield wanted, near
+
+
+def nearly(name: str, registry: str) -> str:
+    """The popular name that is one letter more, less, other or swapped; empty where it is one itself."""
+    plain = _plain(name)
+    known = popular(registry)
+    if len(plain) < _SHORTEST - 1 or plain in known:
+        return ""
+    return next((near for near in sorted(_neighbours(plain)) if near in known and len(near) >= _SHORTEST), "")
+
+
+@cache
+def popular(registry: str) -> frozenset[str]:
+    """The names that ship with us: the most downloaded, and those that are near to one and honest."""
+    file = resources.files("skillyard.install.threats") / "rules" / f"popular-{registry}.txt"
+    lines = (line.partition("#")[0] for line in file.read_text("utf-8").splitlines())
+    return frozenset(_plain(name) for line in lines for name in line.split())
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@cache
+def _neighbours(name: str) -> frozenset[str]:
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789-"
+    cuts = [(name[:i], name[i:]) for i in range(len(name) + 1)]
+    return frozenset(
+        {
+            *(a + b[1:] for a, b in cuts if b),
+            *(a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1),
+            *(a + c + b[1:] for a, b in cuts if b for c in letters),
+            *(a + c + b for a, b in cuts for c in letters),
+        }
+    ) - {name}
+
+
+def _wanted(file: File) -> Iterator[Wanted]:
+    name = file.name.rpartition("/")[2].lower()
+    if name == "package.json":
+        yield from _of_package_json(file)
+    elif re.fullmatch(r"[\w.-]*requirements[\w.-]*\.(?:txt|in)", name):
+        yield from (Wanted(found[1], found.start(1), "pypi") for found in _REQUIREMENT.finditer(file.text))
+    elif file.language == "python" and "# /// script" in file.text:
+        for block in _BLOCK.finditer(file.text):
+            yield from (
+                Wanted(n[1], n.start(1), "pypi") for n in _QUOTED.finditer(file.text, block.start(), block.end())
+            )
+    if file.language in {"text", "shell"}:
+        yield from _of_commands(file)
+
+
+def _of_package_json(file: File) -> Iterator[Wanted]:
+    try:
+        data = json.loads(file.text)
+    except (ValueError, RecursionError):
+        return
+    for field in ("dependencies", "devDependencies", "optionalDependencies"):
+        names = data.get(field) if isinstance(data, dict) else None
+        for name in names if isinstance(names, dict) else ():
+            if not name.startswith("@"):
+                yield Wanted(name, max(file.text.find(f'"{name}"'), 0), "npm")
+
+
+def _of_commands(file: File) -> Iterator[Wanted]:
+    for command in _INSTALL.finditer(file.text):
+        registry = "pypi" if command["pip"] else "npm"
+        for word in re.finditer(r"\S+", command["names"]):
+            if word[0][0] in "#(":
+                break  # a comment
+            name = _NAME.fullmatch(word[0].strip("\"',.:)"))
+            if name:
+                yield Wanted(name[1], command.start("names") + word.start(), registry)
+            if word[0][-1] in ".,:)":
+                break  # the sentence goes on

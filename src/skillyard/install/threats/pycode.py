@@ -1,0 +1,133 @@
+"""What a Python file imports and calls, from its syntax tree: a comment is no call, an alias no hiding place.
+
+A call is known by the full name of what is called, and by all that its arguments mention, also through names that were
+assigned in the file. Not covered: `getattr` with a computed name, and anything across files.
+"""
+
+import ast
+import warnings
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator
+from typing import NamedTuple
+
+#: A call with more than this in its arguments is data.
+_MAX_NODES = 2_000
+_DEPTH = 3
+
+
+class Call(NamedTuple):
+    name: str
+    line: int
+    column: int
+    mentions: frozenset[str]
+    literals: tuple[str, ...]
+
+
+class Imported(NamedTuple):
+    name: str
+    line: int
+    column: int
+
+
+class Program(NamedTuple):
+    calls: tuple[Call, ...]
+    imports: tuple[Imported, ...]
+
+
+def read_program(text: str, wanted: Container[str]) -> Program | None:
+    """All imports, and the calls of what is wanted; None where Python itself could not read it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return _Reader(tree).program(wanted)
+
+
+class _Reader:
+    def __init__(self, tree: ast.Module) -> None:
+        self._nodes = list(ast.walk(tree))
+        self._aliases: dict[str, str] = {}
+        self._assigned: dict[str, list[ast.AST]] = defaultdict(list)
+
+    def program(self, wanted: Container[str]) -> Program:
+        imports = tuple(found for node in self._nodes for found in self._imported(node))
+        for node in self._nodes:
+            self._assign(node)
+        calls = [node for node in self._nodes if isinstance(node, ast.Call) and self._dotted(node.func) in wanted]
+        return Program(tuple(map(self._call, calls)), imports)
+
+    def _imported(self, node: ast.AST) -> Iterator[Imported]:
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                self._aliases[name.asname or name.name.partition(".")[0]] = (
+                    name.name if name.asname else name.name.partition(".")[0]
+                )
+                yield Imported(name.name, node.lineno, node.col_offset + 1)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for name in node.names:
+                self._aliases[name.asname or name.name] = f"{node.module}.{name.name}"
+            yield Imported(node.module, node.lineno, node.col_offset + 1)
+
+    def _assign(self, node: ast.AST) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    if isinstance(target, ast.Name):
+                        self._assigned[target.id].append(value)
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                self._assigned[name].append(value)
+            case ast.NamedExpr(target=ast.Name(id=name), value=value):
+                self._assigned[name].append(value)
+            case ast.withitem(context_expr=value, optional_vars=ast.Name(id=name)):
+                self._assigned[name].append(value)
+            case _:
+                pass
+
+    def _call(self, node: ast.Call) -> Call:
+        mentions: set[str] = set()
+        literals: list[str] = []
+        arguments: list[ast.AST] = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if isinstance(node.func, ast.Attribute):  # what a method is called on is as good as an argument
+            arguments.append(node.func.value)
+        for inner in self._reach(arguments):
+            if isinstance(inner, ast.Constant) and isinstance(inner.value, str | bytes):
+                value = inner.value
+                literals.append(value if isinstance(value, str) else value.decode("latin-1"))
+            elif name := self._dotted(inner.func if isinstance(inner, ast.Call) else inner):
+                mentions.add(name)
+        return Call(
+            self._dotted(node.func), node.lineno, node.col_offset + 1, frozenset(mentions), _with_joined(literals)
+        )
+
+    def _reach(self, roots: Iterable[ast.AST]) -> Iterator[ast.AST]:
+        """The nodes below these, and below what the names in them were assigned from."""
+        queue = [(root, 0) for root in roots]
+        followed: set[str] = set()
+        count = 0
+        while queue and count < _MAX_NODES:
+            node, depth = queue.pop()
+            count += 1
+            yield node
+            queue += [(child, depth) for child in ast.iter_child_nodes(node)]
+            if isinstance(node, ast.Name) and depth < _DEPTH and node.id not in followed:
+                followed.add(node.id)
+                queue += [(value, depth + 1) for value in self._assigned.get(node.id, ())]
+
+    def _dotted(self, node: ast.AST) -> str:
+        """`a.b.c`, with what `a` was imported as; a method of a call's result is named by the method."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if isinstance(node, ast.Name):
+            parts.append(self._aliases.get(node.id, node.id))
+        elif parts:
+            parts.append("")
+        return ".".join(reversed(parts))
+
+
+def _with_joined(literals: list[str]) -> tuple[str, ...]:
+    """Also as one line: `["curl", url, "|", "sh"]` and `"~" "/.ssh"` are what they are together."""
+    return (*literals, " ".join(reversed(literals[:100]))) if len(literals) > 1 else tuple(literals)

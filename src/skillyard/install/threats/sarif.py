@@ -1,0 +1,65 @@
+"""Verdicts as SARIF 2.1.0, which code hosts show beside the lines."""
+
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote
+
+from skillyard.core.values import Json
+from skillyard.install.threats.rule import Rule, all_rules
+from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import Hit, Verdict
+
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+#: SARIF knows three words; the number is what GitHub sorts security results by.
+_LEVELS = {
+    Severity.SAFE: ("none", "0.0"),
+    Severity.INFO: ("note", "1.0"),
+    Severity.LOW: ("note", "3.0"),
+    Severity.MEDIUM: ("warning", "5.0"),
+    Severity.UNKNOWN: ("warning", "6.0"),
+    Severity.HIGH: ("error", "8.0"),
+    Severity.CRITICAL: ("error", "9.5"),
+}
+
+
+def as_sarif(verdicts: Iterable[tuple[str, Verdict]], version: str) -> dict[str, Json]:
+    """One run over all skills; each comes with the path of its folder."""
+    rules = list(all_rules().values())
+    positions = {rule.id: position for position, rule in enumerate(rules)}
+    results = list(_results(verdicts, positions))
+    driver: dict[str, Json] = {"name": "skillyard", "version": version, "rules": [_rule(rule) for rule in rules]}
+    run: dict[str, Json] = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(rule: Rule) -> dict[str, Json]:
+    level, number = _LEVELS[rule.severity]
+    return {
+        "id": rule.id,
+        "shortDescription": {"text": rule.title.en},
+        "fullDescription": {"text": rule.why},
+        "help": {"text": rule.advice},
+        "defaultConfiguration": {"level": level},
+        "properties": {"security-severity": number, "tags": ["security", rule.category]},
+    }
+
+
+def _results(verdicts: Iterable[tuple[str, Verdict]], positions: dict[str, int]) -> Iterator[dict[str, Json]]:
+    for folder, verdict in verdicts:
+        for hit in verdict.hits:
+            yield _result(folder, hit, positions[hit.rule])
+
+
+def _result(folder: str, hit: Hit, position: int) -> dict[str, Json]:
+    path = f"{folder.rstrip('/')}/{hit.file}" if folder not in {"", "."} else hit.file
+    place: dict[str, Json] = {
+        "artifactLocation": {"uri": quote(path)},
+        "region": {"startLine": hit.line, "startColumn": hit.column},
+    }
+    return {
+        "ruleId": hit.rule,
+        "ruleIndex": position,
+        "level": _LEVELS[hit.severity][0],
+        "message": {"text": f"{all_rules()[hit.rule].title.en}: {hit.excerpt}"},
+        "locations": [{"physicalLocation": place}],
+        "properties": {"severity": hit.severity.name},
+    }

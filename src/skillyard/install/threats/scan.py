@@ -1,0 +1,205 @@
+"""Scans one skill: its files → the rules that apply → hits → a verdict.
+
+Covered: what stands in the files, as text or as Python's syntax tree. Not covered: what a program fetches or works out
+when it runs, text inside pictures and archives, and who is behind it. SAFE means that no rule said anything.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+from skillyard.catalog.manifest import parse_skill
+from skillyard.catalog.reading import Reading
+from skillyard.install.threats.binaries import find_binary
+from skillyard.install.threats.context import Context
+from skillyard.install.threats.excerpt import clean, line_at, place
+from skillyard.install.threats.fields import find_asked
+from skillyard.install.threats.files import File, Trouble, read_files
+from skillyard.install.threats.packages import find_squats
+from skillyard.install.threats.pycode import Call, read_program
+from skillyard.install.threats.rule import Rule, all_rules
+from skillyard.install.threats.verdict import Hit, Verdict
+
+#: One rule in one file makes its point with so many, and a skill with so many in all.
+MAX_HITS_OF_RULE = 5
+MAX_HITS = 200
+MAX_MATCHES = 1_000
+
+
+def scan_skill(folder: Path) -> Verdict:
+    """Read a skill's folder and say what is wrong with it. Never raises for what stands in the files."""
+    return scan_files(folder, read_files(folder))
+
+
+def scan_files(folder: Path, found: Iterator[File | Trouble]) -> Verdict:
+    """Pure but for the reading that the iterator does."""
+    everything = list(found)
+    files = [item for item in everything if isinstance(item, File)]
+    skill = _Skill(folder, files)
+    hits = [_trouble(item) for item in everything if isinstance(item, Trouble)]
+    for file in files:
+        for find in _FINDERS:
+            hits += find(file, skill)
+    return Verdict(tuple(sorted(dict.fromkeys(hits), key=_order)[:MAX_HITS]))
+
+
+def _order(hit: Hit) -> tuple[int, str, int, int, str]:
+    return (-hit.severity, hit.file, hit.line, hit.column, hit.rule)
+
+
+class _Skill:
+    """What rules ask about the skill as a whole."""
+
+    def __init__(self, folder: Path, files: list[File]) -> None:
+        self.folder = folder
+        self.names = frozenset(file.name for file in files)
+        self._text = next((file.text for file in files if file.is_skill), "")
+        self._said: dict[str, bool] = {}
+
+    def says(self, rule: Rule) -> bool:
+        if not rule.unless_said:
+            return False
+        if rule.unless_said not in self._said:
+            self._said[rule.unless_said] = bool(rule.said_regex.search(self._text))
+        return self._said[rule.unless_said]
+
+
+def _trouble(trouble: Trouble) -> Hit:
+    return Hit(trouble.rule, all_rules()[trouble.rule].severity, clean(trouble.name), 1, 1, clean(trouble.reason))
+
+
+def _whole(rule: str, file: File, said: str) -> Hit:
+    """A hit on the file as it is, not on a line of it."""
+    return Hit(rule, all_rules()[rule].severity, clean(file.name), 1, 1, clean(said))
+
+
+def _find_binaries(file: File, skill: _Skill) -> Iterator[Hit]:
+    for rule, said in find_binary(file, skill.names):
+        yield _whole(rule, file, said)
+
+
+def _find_asked(file: File, skill: _Skill) -> Iterator[Hit]:
+    if not file.is_skill:
+        return
+    reading: Reading = parse_skill(file.content, skill.folder / file.name)
+    for asked in find_asked(reading):
+        line, column = reading.places.get(asked.field, (1, 1))
+        rule = all_rules()[asked.rule]
+        yield Hit(rule.id, rule.severity, file.name, line, column, clean(f"{asked.field}: {asked.shown}"[:200]))
+
+
+def _find_squats(file: File, _: _Skill) -> Iterator[Hit]:
+    if file.language == "binary":
+        return
+    rule = all_rules()["package-squat"]
+    for wanted, near in islice(find_squats(file), MAX_HITS_OF_RULE):
+        line, column = place(file.text, wanted.at)
+        yield Hit(rule.id, rule.severity, clean(file.name), line, column, clean(f"{wanted.name} is nearly {near}"))
+
+
+def _find_patterns(file: File, skill: _Skill) -> Iterator[Hit]:
+    if file.language == "binary":
+        return
+    context = Context(file)
+    for rule in _rules_for(file.kinds):
+        if rule.needs and not any(map(file.has, rule.needs)):
+            continue
+        if not skill.says(rule):
+            yield from sorted(_matches(rule, file, context), key=_order)[:MAX_HITS_OF_RULE]
+
+
+@cache
+def _rules_for(kinds: frozenset[str]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in all_rules().values() if rule.patterns and not kinds.isdisjoint(rule.applies))
+
+
+def _matches(rule: Rule, file: File, context: Context) -> Iterator[Hit]:
+    """At most one for each line. Whoever hides a match behind a thousand quoted ones gets it at full weight."""
+    base = rule.prose if file.is_prose else rule.severity
+    last = 0
+    for count, found in enumerate(_found(rule, file)):
+        line, column = place(file.text, found.start())
+        if line == last:
+            continue
+        last = line
+        if count >= MAX_MATCHES:
+            yield Hit(rule.id, base, clean(file.name), line, column, line_at(file, found.start()))
+            return
+        steps = context.milder(found.start(), found.end()) if rule.quotable else 0
+        if rule.softer and rule.softer_regex.fullmatch(found[0]):
+            steps += 2
+        yield Hit(rule.id, base.lowered(steps), clean(file.name), line, column, line_at(file, found.start()))
+
+
+def _found(rule: Rule, file: File) -> Iterator[re.Match[str]]:
+    """On the lines that hold what the rule needs: a pattern costs a hundred times what the look for a word costs."""
+    text, small = file.joined, file.small
+    if rule.spans or not rule.needs or len(small) != len(text):
+        yield from rule.regex.finditer(text)
+        return
+    lines: set[tuple[int, int]] = set()
+    for need in rule.needs:
+        at = small.find(need) if file.has(need) else -1
+        while at >= 0:
+            end = text.find("\n", at)
+            end = end if end >= 0 else len(text)
+            lines.add((text.rfind("\n", 0, at) + 1, end))
+            at = small.find(need, end)
+    for start, end in sorted(lines):
+        yield from rule.regex.finditer(text, start, end)
+
+
+def _find_python(file: File, skill: _Skill) -> Iterator[Hit]:
+    if file.language != "python":
+        return
+    program = read_program(file.text, _called())
+    if program is None:
+        yield _whole("python-unread", file, "Python cannot read it")
+        return
+    starts = _line_starts(file.text)
+    for rule in _python_rules():
+        if skill.says(rule):
+            continue
+        spots = {(found.line, found.column) for found in program.imports if found.name.split(".")[0] in rule.imports}
+        spots |= {(call.line, call.column) for call in program.calls if _is_meant(call, rule)}
+        for line, column in sorted(spots)[:MAX_HITS_OF_RULE]:
+            yield Hit(rule.id, rule.severity, clean(file.name), line, column, line_at(file, starts[line - 1]))
+
+
+@cache
+def _python_rules() -> tuple[Rule, ...]:
+    return tuple(rule for rule in all_rules().values() if rule.calls or rule.imports)
+
+
+@cache
+def _called() -> frozenset[str]:
+    return frozenset().union(*(rule.calls for rule in _python_rules()))
+
+
+def _is_meant(call: Call, rule: Rule) -> bool:
+    if call.name not in rule.calls:
+        return False
+    if not rule.mentions and not rule.literal:
+        return True
+    if not rule.mentions.isdisjoint(call.mentions):
+        return True
+    return bool(rule.literal) and any(rule.literal_regex.search(text[:10_000]) for text in call.literals)
+
+
+def _line_starts(text: str) -> list[int]:
+    """Where each line starts, as Python's parser counts them."""
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    return starts
+
+
+_FINDERS: tuple[Callable[[File, _Skill], Iterator[Hit]], ...] = (
+    _find_binaries,
+    _find_asked,
+    _find_patterns,
+    _find_python,
+    _find_squats,
+)

@@ -1,0 +1,61 @@
+"""What a scan says of one skill: how bad, and every hit with its place."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from skillyard.core.values import Json
+from skillyard.install.threats.severity import HELD, Severity
+
+#: The lines that a held-back install shows.
+LINES_THAT_MATTER = 3
+
+
+class Hit(NamedTuple):
+    """One rule at one place. `file` is relative to the skill's folder; `excerpt` is safe to print."""
+
+    rule: str
+    severity: Severity
+    file: str
+    line: int = 1
+    column: int = 1
+    excerpt: str = ""
+
+    def as_dict(self) -> dict[str, Json]:
+        return {**self._asdict(), "severity": self.severity.name}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Json]) -> "Hit":
+        """Reads back what `as_dict` wrote; what is not there or of another type is as bad as not read."""
+        name, line, column = data.get("severity"), data.get("line"), data.get("column")
+        return cls(
+            rule=str(data.get("rule", "")),
+            severity=Severity[name] if isinstance(name, str) and name in Severity.__members__ else Severity.UNKNOWN,
+            file=str(data.get("file", "")),
+            line=line if isinstance(line, int) else 1,
+            column=column if isinstance(column, int) else 1,
+            excerpt=str(data.get("excerpt", "")),
+        )
+
+
+class Verdict(NamedTuple):
+    """The worst first."""
+
+    hits: tuple[Hit, ...] = ()
+
+    @property
+    def severity(self) -> Severity:
+        return max((hit.severity for hit in self.hits), default=Severity.SAFE)
+
+    @property
+    def held(self) -> bool:
+        """Whether an install waits for a decision."""
+        return self.severity >= HELD
+
+    @property
+    def lines_that_matter(self) -> tuple[Hit, ...]:
+        """The worst hits, each rule once while there are others to show."""
+        firsts: dict[str, Hit] = {}
+        for hit in self.hits:
+            firsts.setdefault(hit.rule, hit)
+        shown = [*firsts.values(), *(hit for hit in self.hits if hit not in firsts.values())]
+        return tuple(shown[:LINES_THAT_MATTER])
