@@ -9,12 +9,14 @@ SkillError
   InvalidCommand      the command template cannot be run without a shell
   InvalidRequirements the packages it names cannot be read (InvalidCommand on the wire)
   InvalidArgs         the call itself cannot be read
+  SourceRefused       what a source holds is not safe to write down (InvalidArgs on the wire)
   MultiStep           one call asks for several steps
   NotGranted          the person has not allowed it
   PermissionDenied    nobody can allow it here
   ScriptNotFound      no such script in bin/
   RuntimeFailed       the skill ran and failed
   EnvironmentFailed   its packages could not be installed (RuntimeFailed on the wire)
+  SourceFailed        a source could not be fetched (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
@@ -175,6 +177,15 @@ class InvalidArgs(SkillError):
         super().__init__(msg, details=details, reason=msg)
 
 
+class SourceRefused(InvalidArgs):
+    """Nothing of it was written."""
+
+    type = "InvalidArgs"
+    recoverable = False
+    says = Text("来源被拒绝: {reason}", "the source is refused: {reason}")
+    advises = Text("不要信任此来源; 请发布者修正", "nothing was installed; whoever publishes it must correct it")
+
+
 class MultiStep(SkillError):
     recoverable = True
     says = Text("多步任务: 请逐个调用或写成工作流", "several steps in one call: make it a workflow")
@@ -226,6 +237,14 @@ class EnvironmentFailed(RuntimeFailed):
         "视具体错误判断: 只安装二进制 wheel, 没有适合此平台的 wheel 的包无法安装; 完整输出见 {log}",
         "only binary wheels are installed, so each package needs one for this Python and platform; see {log}",
     )
+
+
+class SourceFailed(RuntimeFailed):
+    """A source is not there, or did not answer in time."""
+
+    type = "RuntimeFailed"
+    says = Text("无法获取来源: {reason}", "the source could not be fetched: {reason}")
+    advises = Text("检查地址、网络和访问权限后重试", "check the address, the network and your access, then try again")
 
 
 class PythonMissing(EnvironmentFailed):
