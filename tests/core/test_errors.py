@@ -42,7 +42,7 @@ CASES = [
     Case(errors.NotGranted("network", "skillyard grant a network"), "NotGranted", True, "未授权: network"),
     Case(errors.OutputTooLarge("x", limit="10.0MB", log="r1"), "OutputTooLarge", False, "输出过大: 超过 10.0MB"),
     Case(errors.SandboxUnavailable("x", missing="bwrap"), "SandboxUnavailable", False, "沙箱不可用: bwrap"),
-    Case(errors.SourceRefused("../x"), "InvalidArgs", False, "来源被拒绝: ../x"),
+    Case(errors.SourceRefused("../x"), "SourceRefused", False, "来源被拒绝: ../x"),
     Case(errors.SourceFailed("no answer"), "RuntimeFailed", None, "无法获取来源: no answer"),
     Case(errors.MultiStep("two skills"), "MultiStep", True, "多步任务: 请逐个调用或写成工作流"),
     Case(

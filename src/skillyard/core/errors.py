@@ -9,7 +9,7 @@ SkillError
   InvalidCommand      the command template cannot be run without a shell
   InvalidRequirements the packages it names cannot be read (InvalidCommand on the wire)
   InvalidArgs         the call itself cannot be read
-  SourceRefused       what a source holds is not safe to write down (InvalidArgs on the wire)
+  SourceRefused       what a source holds is not safe to write down
   MultiStep           one call asks for several steps
   NotGranted          the person has not allowed it
   PermissionDenied    nobody can allow it here
@@ -177,13 +177,15 @@ class InvalidArgs(SkillError):
         super().__init__(msg, details=details, reason=msg)
 
 
-class SourceRefused(InvalidArgs):
+class SourceRefused(SkillError):
     """Nothing of it was written."""
 
-    type = "InvalidArgs"
     recoverable = False
     says = Text("来源被拒绝: {reason}", "the source is refused: {reason}")
     advises = Text("不要信任此来源; 请发布者修正", "nothing was installed; whoever publishes it must correct it")
+
+    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None) -> None:
+        super().__init__(msg, details=details, reason=msg)
 
 
 class MultiStep(SkillError):
@@ -244,7 +246,10 @@ class SourceFailed(RuntimeFailed):
 
     type = "RuntimeFailed"
     says = Text("无法获取来源: {reason}", "the source could not be fetched: {reason}")
-    advises = Text("检查地址、网络和访问权限后重试", "check the address, the network and your access, then try again")
+    advises = Text(
+        "视具体错误判断: 检查地址、网络和访问权限后重试",
+        "check the address, the network and your access, then try again",
+    )
 
 
 class PythonMissing(EnvironmentFailed):

@@ -44,7 +44,7 @@ def show(result: Result, style: Style, out: TextIO, page: Page | None = None) ->
     if isinstance(page, Table) and not style.json:
         show_table(page, out)
     elif isinstance(page, Lines) and not style.json:
-        _write(out, "".join(f"{_one_line(line)}\n" for line in page.lines))
+        _write(out, "".join(f"{one_line(line)}\n" for line in page.lines))
     else:
         _write(out, _envelope(result, style, out) + "\n")
 
@@ -77,7 +77,7 @@ def show_table(table: Table, out: TextIO) -> None:
 def _show_plain(table: Table, out: TextIO) -> None:
     rows = [
         [cell.upper() for cell in table.columns],
-        *([_one_line(cell) for cell in row] for row in table.rows),
+        *([one_line(cell) for cell in row] for row in table.rows),
     ]
     widths = [max(cell_width(row[i]) for row in rows) for i in range(len(table.columns) - 1)]
     lines: list[str] = []
@@ -97,7 +97,7 @@ def _show_rich(table: Table) -> None:
         last = position == len(table.columns) - 1
         shown.add_column(column, overflow="ellipsis" if last else "fold", no_wrap=last, ratio=1 if last else None)
     for row in table.rows:
-        shown.add_row(*(Text(_one_line(cell)) for cell in row))
+        shown.add_row(*(Text(one_line(cell)) for cell in row))
     Console(highlight=False).print(shown)
 
 
@@ -111,7 +111,7 @@ def cell_width(text: str) -> int:
     )
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Nothing that a skill's text holds can move the cursor or fake a row."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
@@ -163,7 +163,7 @@ class Steps:
     def __call__(self, step: str) -> None:
         if not self._err.isatty():
             return
-        text = _one_line(f"{self._doing}: {step}")[:78]
+        text = one_line(f"{self._doing}: {step}")[:78]
         self._clear()
         self._width = cell_width(text)
         _write(self._err, text)

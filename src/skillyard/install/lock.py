@@ -3,6 +3,7 @@
 It comes with a clone, so everything in it is checked when it is read: no name in it can be a path.
 """
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ _HEAD = """\
 version = 1
 """
 _TEXTS = ("name", "source", "ref", "commit", "path", "reviewed", "hash")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _NEEDED = frozenset({"name", "source", "hash"})
 
 
@@ -113,7 +115,7 @@ def as_text(lock: Lock) -> str:
         fields = skill._asdict()
         lines = [f"{key} = {quoted(fields[key])}" for key in _TEXTS if fields[key] or key in _NEEDED]
         files = [f"{quoted(path)} = {quoted(mark)}" for path, mark in sorted(skill.files.items())]
-        header = quoted(folder)
+        header = folder if _BARE.fullmatch(folder) else quoted(folder)
         parts.append("\n".join(["", f"[skills.{header}]", *lines, "", f"[skills.{header}.files]", *files, ""]))
     return "".join(parts)
 

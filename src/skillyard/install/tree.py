@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeAlias
 
+from skillyard.catalog.discover import SKILL_FILE
 from skillyard.core.errors import SourceRefused
 from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import as_safe_path, check_apart, link_stays_inside, shown
@@ -22,6 +23,13 @@ Marks: TypeAlias = Mapping[str, str]
 class _File(NamedTuple):
     path: PurePosixPath
     status: os.stat_result
+
+
+def find_skill_file(folder: Path) -> Path | None:
+    """SKILL.md as the standard spells it, else in whatever case somebody wrote it; never a link."""
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
+    found = [name for name in names if name.lower() == SKILL_FILE.lower()]
+    return folder / (SKILL_FILE if SKILL_FILE in found else found[0]) if found else None
 
 
 def marks_of(folder: Path) -> dict[str, str]:
@@ -39,11 +47,8 @@ def hash_of(marks: Marks) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def copy_checked(source: Path, target: Path, limits: Limits = LIMITS) -> None:
-    """Copy a folder that strangers made. Links that leave it, devices and odd names are SourceRefused.
-
-    Modes become 644 and 755: no setuid, no folder that cannot be deleted again.
-    """
+def check_tree(source: Path, limits: Limits = LIMITS) -> None:
+    """A folder that strangers made: links that leave it, devices and odd names are SourceRefused."""
     files = list(_files(source))
     if len(files) > limits.files:
         raise SourceRefused(f"more than {limits.files} files")
@@ -52,8 +57,13 @@ def copy_checked(source: Path, target: Path, limits: Limits = LIMITS) -> None:
     check_apart([as_safe_path(_as_text(file.path)) for file in files])
     for file in files:
         _check_kind(source, file)
+
+
+def copy_checked(source: Path, target: Path, limits: Limits = LIMITS) -> None:
+    """Copy it where all of it may be. Modes become 644 and 755: no setuid, no folder that cannot be deleted again."""
+    check_tree(source, limits)
     target.mkdir(parents=True)
-    for file in files:
+    for file in _files(source):
         copy_file(source / file.path, target / file.path)
 
 

@@ -32,6 +32,19 @@ COMMANDS = {
     "show": Listed("show", "Show everything that is known of a skill."),
     "explain": Listed("explain", "Explain a name: who answers to it here and in each agent, and why."),
     "new": Listed("new", "Write a new skill that passes its own test at once."),
+    "add": Listed("add", "Install skills from a folder, an archive, a git repository or the web."),
+    "update": Listed(
+        "update", "Bring installed skills to what their sources have now, after telling what would change."
+    ),
+    "remove": Listed(
+        "remove", "Remove installed skills: only what `skillyard add` installed. Files that you made or edited stay."
+    ),
+    "restore": Listed("restore", "Install exactly what skillyard.lock says, on this machine too."),
+    "verify": Listed(
+        "verify",
+        "Compare the installed skills with skillyard.lock: changed, missing and added files. Exits with 1 on drift.",
+    ),
+    "review": Listed("review", "Decide on skills that were held back: keep installs them, uninstall does not."),
     "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
     "check": Listed("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
     "sync": Listed("sync", "Read the skill folders and say what changed."),
