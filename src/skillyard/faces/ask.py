@@ -28,11 +28,11 @@ def ask_key(question: str, keys: str) -> str:
     import termios  # noqa: PLC0415  (only a terminal has keys)
     import tty  # noqa: PLC0415
 
-    sys.stderr.write(question)
-    sys.stderr.flush()
     before = termios.tcgetattr(sys.stdin)
     try:
-        tty.setcbreak(sys.stdin)
+        tty.setcbreak(sys.stdin, termios.TCSADRAIN)  # before we ask, and without losing what was typed ahead
+        sys.stderr.write(question)
+        sys.stderr.flush()
         key = ""
         while key not in set(keys):
             typed = os.read(sys.stdin.fileno(), 1)
