@@ -81,6 +81,33 @@ def test_nothing_is_installed_through_a_link_out_of_the_project(place: Place, tm
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "moves",
+    ['[["../../precious", "", 0]]', '[["x", "../../../precious", 1]]', "[[1]]", "7", '[["x/../..", "", 0]]'],
+)
+def test_a_journal_that_came_with_a_clone_moves_nothing(place: Place, tmp_path: Path, moves: str) -> None:
+    (place.bounds / "precious").mkdir()
+    place.state.mkdir(parents=True)
+    journal = place.state / "journal.json"
+    journal.write_text(f'{{"moves": {moves}, "lock": "", "id": "{"0" * 32}"}}')
+    with pytest.raises(InvalidArgs), open_place(place):
+        pass
+
+    assert (place.bounds / "precious").is_dir()
+
+
+@pytest.mark.parametrize("name", ["staging", "trash", "lock", "../.gitignore"])
+def test_a_link_in_our_own_folder_is_never_followed(place: Place, tmp_path: Path, name: str) -> None:
+    (tmp_path / "precious/inner").mkdir(parents=True)
+    place.state.mkdir(parents=True)
+    (place.state / name).symlink_to(tmp_path / "precious" if "." not in name else tmp_path / "made")
+    with pytest.raises(PermissionDenied), open_place(place):
+        pass
+
+    assert (tmp_path / "precious/inner").is_dir()
+    assert not (tmp_path / "made").exists()
+
+
 _ONE_CHANGE = """
 import os, signal, sys
 from pathlib import Path

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
@@ -163,11 +164,21 @@ class _Git:
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=git_environment()) as process:
             if process.stdin is None or process.stdout is None:
                 raise SourceFailed("git gives no pipes")
-            for blob in blobs:
-                process.stdin.write(f"{blob.object}\n".encode())
-                process.stdin.flush()
-                _write(blob, _read_object(process.stdout, blob), into / blob.path)
-            process.stdin.close()
+            feeder = threading.Thread(target=_feed, args=(process.stdin, blobs), daemon=True)
+            feeder.start()
+            try:
+                for blob in blobs:
+                    _write(blob, _read_object(process.stdout, blob), into / blob.path)
+            finally:
+                process.kill()
+                feeder.join()
+
+
+def _feed(stream: IO[bytes], blobs: Sequence[Blob]) -> None:
+    """All names at once: git answers while we write."""
+    with suppress(OSError):  # it has gone; whoever reads its answers will say so
+        stream.write("".join(f"{blob.object}\n" for blob in blobs).encode())
+        stream.close()
 
 
 def _collect(stream: IO[bytes], into: list[bytes]) -> None:

@@ -10,6 +10,7 @@ Not covered: a power cut within the seconds that a disk keeps things to itself; 
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,10 +18,12 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from skillyard.core.errors import PermissionDenied
+from skillyard.core.errors import InvalidArgs, PermissionDenied
+from skillyard.install.slug import as_slug
 from skillyard.install.swap import Exchange, exchange, swap_in
 
 _JOURNAL = "journal.json"
+_HEX = re.compile(r"[0-9a-f]{32}")
 
 
 class Place(NamedTuple):
@@ -71,11 +74,14 @@ def open_place(place: Place, swap: Exchange = exchange) -> Iterator[None]:
 
 
 def _check_bounds(place: Place) -> None:
-    """A link in a cloned project must not make us write elsewhere."""
+    """A link in a cloned project must not make us write or clean up elsewhere."""
     bounds = place.bounds.resolve()
     for path in (place.skills, place.state):
         if not path.resolve().is_relative_to(bounds):
             raise PermissionDenied(f"{path} leads out of {place.bounds}: nothing is installed through a link")
+    for path in (place.staging, place.trash, place.state / "lock", place.state.parent / ".gitignore"):
+        if path.is_symlink():
+            raise PermissionDenied(f"{path} is a link, and we never made it: delete it")
 
 
 def _hide(place: Place) -> None:
@@ -123,19 +129,36 @@ def recover(place: Place, swap: Exchange = exchange) -> None:
         _finish(place, swap)
     for leftovers in (place.staging, place.trash):
         _delete(leftovers)
-    for temporary in place.state.glob("*.tmp-*"):
-        temporary.unlink(missing_ok=True)
+    for folder, name in ((place.state, _JOURNAL), (place.lock_file.parent, place.lock_file.name)):
+        for temporary in folder.glob(f"{name}.tmp-*"):
+            temporary.unlink(missing_ok=True)
 
 
 def _finish(place: Place, swap: Exchange) -> None:
-    journal = json.loads((place.state / _JOURNAL).read_text("utf-8"))
+    change, moves, lock_text = _read_journal(place.state / _JOURNAL)
     place.trash.mkdir(parents=True, exist_ok=True)
-    for move in (Move(*fields) for fields in journal["moves"]):
-        _do(place, move, journal["id"], swap)
-    write_whole(place.lock_file, journal["lock"])
+    place.skills.mkdir(parents=True, exist_ok=True)
+    for move in moves:
+        _do(place, move, change, swap)
+    _sync(place.skills)
+    write_whole(place.lock_file, lock_text)
     (place.state / _JOURNAL).unlink()
     _sync(place.state)
     _delete(place.trash)
+
+
+def _read_journal(file: Path) -> tuple[str, list[Move], str]:
+    """A project can come with one that we never wrote: no name in it may be more than a name."""
+    try:
+        fields = json.loads(file.read_text("utf-8"))
+        moves = [Move(str(name), str(staged), int(inode)) for name, staged, inode in fields["moves"]]
+        change, lock_text = str(fields["id"]), str(fields["lock"])
+    except (ValueError, KeyError, TypeError):
+        raise InvalidArgs(f"{file} is broken, and not by us: delete it") from None
+    known = all(as_slug(move.name) == move.name and _HEX.fullmatch(move.staged or change) for move in moves)
+    if not known or not _HEX.fullmatch(change):
+        raise InvalidArgs(f"{file} was not written by us: delete it")
+    return change, moves, lock_text
 
 
 def _do(place: Place, move: Move, change: str, swap: Exchange) -> None:
@@ -147,7 +170,6 @@ def _do(place: Place, move: Move, change: str, swap: Exchange) -> None:
     staged = place.staging / move.staged
     if not (os.path.lexists(target) and target.lstat().st_ino == move.inode):
         swap_in(staged, target, trash, swap)
-    _sync(place.skills)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ examples:
   skillyard update --all --keep
 """
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -19,7 +20,7 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.faces.cli.held import answer_of
-from skillyard.faces.present import Lines, Steps
+from skillyard.faces.present import Lines, Steps, one_line
 from skillyard.install.candidates import open_staging
 from skillyard.install.changes import find_installed
 from skillyard.install.lock import read_lock
@@ -53,7 +54,7 @@ def _answer(options: Options) -> Answer:
         if options.dry_run:
             return _told(plan, place, Text("可更新 {count} 个技能 (未更新)", "{count} skills would change"))
         if not (options.keep or options.theirs):
-            _refuse_edits(plan, place)
+            _refuse_edits(plan, place, show=not options.json)
         changed = [step.candidate for step in plan.steps if step.candidate and step.standing is Standing.CHANGED]
         brought = bring_in(yard, place, changed, keep=options.keep, theirs=options.theirs)
         if brought.review:
@@ -61,14 +62,16 @@ def _answer(options: Options) -> Answer:
         return _told(plan, place, Text("已更新 {count} 个技能", "{count} skills updated"))
 
 
-def _refuse_edits(plan: Plan, place: Place) -> None:
+def _refuse_edits(plan: Plan, place: Place, *, show: bool) -> None:
     edited = [step for step in plan.steps if step.edited]
     if edited:
         diff = [line for step in edited for line in differences(place, step)]
         shown = ", ".join(f"{step.skill.folder}/{path}" for step in edited for path in step.edited[:5])
         told = "\n".join(diff)
+        if show:
+            sys.stderr.write("".join(f"{one_line(line)}\n" for line in diff))
         raise InvalidArgs(
-            f"changed here: {shown}; --keep keeps yours, --theirs takes the source's, --dry-run shows the difference",
+            f"changed here: {shown}; --keep keeps yours, --theirs takes the source's",
             details={"edited": {step.skill.folder: list(step.edited) for step in edited}, "diff": told},
         )
 
