@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,6 +159,17 @@ def test_a_kept_skill_restores_without_being_asked_again(skillyard: Skillyard, p
     assert skills_in(project) == ["fine", "x"]
 
 
+def test_what_a_lock_says_of_a_review_counts_on_no_other_machine(
+    skillyard: Skillyard, project: Path, tmp_path: Path, many: Path
+) -> None:
+    review = held(skillyard, many)
+    skillyard("review", "resume", review, "--decisions", '{"x": "keep", "y": "uninstall"}')
+    (project / ".claude").rename(project / "old")
+
+    assert skillyard("restore", SKILLYARD_HOME=str(tmp_path / "other-home")).returncode == 5
+    assert skills_in(project) == ["fine"]
+
+
 @pytest.mark.slow
 def test_a_resume_goes_on_after_a_kill_in_another_process(
     skillyard: Skillyard, project: Path, places: Places, many: Path
@@ -187,6 +199,7 @@ def test_a_resume_goes_on_after_a_kill_in_another_process(
         assert skills_in(project) == ["fine", "x"]
         assert list_reviews(places.own_home) == ()
         assert skillyard("remove", "x", "fine", "--yes").returncode == 0
+        shutil.rmtree(places.own_home / "kept", ignore_errors=True)  # what was decided would not be asked again
     assert killed >= 8
 
 

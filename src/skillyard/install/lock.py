@@ -39,7 +39,7 @@ class Installed(NamedTuple):
     commit: str
     #: Its folder inside the source.
     path: str
-    #: The severity that a person kept it in spite of.
+    #: The severity that a person kept it in spite of; for people to read, it decides nothing.
     reviewed: str
     hash: str
     files: Marks

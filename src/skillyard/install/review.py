@@ -54,10 +54,14 @@ class Resumed(NamedTuple):
     """What came of a resume; the rest still waits."""
 
     review: Review
-    installed: tuple[str, ...] = ()
+    kept: tuple[Held, ...] = ()
     uninstalled: tuple[str, ...] = ()
     #: Not what was shown before: scanned again, and not decided.
     changed: tuple[str, ...] = ()
+
+    @property
+    def installed(self) -> tuple[str, ...]:
+        return tuple(held.skill.folder for held in self.kept)
 
 
 #: The files of a held skill as its source has them now; None where that cannot be told from here.
@@ -136,9 +140,10 @@ def resume(
         kept = [name for name in review.held if decisions.get(name) == KEEP and name not in changed]
         _check_limit(review, kept, limit)
         install(review.place, [_addition(review.held[name]) for name in kept])
+        installed = tuple(review.held[name] for name in kept)
         gone = [name for name in review.held if decisions.get(name) == UNINSTALL]
         review = _without(review, {*kept, *gone})
-        return Resumed(review, tuple(kept), tuple(gone), changed)
+        return Resumed(review, installed, tuple(gone), changed)
 
 
 @contextmanager

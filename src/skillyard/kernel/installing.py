@@ -10,7 +10,7 @@ from skillyard.install.address import FORGE, Wanted, locked_source, parse_source
 from skillyard.install.candidates import Candidate, Offer, as_candidate, find_offers, open_staging
 from skillyard.install.changes import Addition, drift_of, install
 from skillyard.install.lock import Installed, read_lock
-from skillyard.install.place import Place, global_place, open_place, project_place
+from skillyard.install.place import Place, global_place, open_place, project_place, write_whole
 from skillyard.install.review import Resumed, Review, hold, resume, write_interrupt
 from skillyard.install.source import Fetched, Source, Tell
 from skillyard.install.verdict import Scan, Severity, lint_scan
@@ -66,10 +66,9 @@ def scanned_offer(offer: Offer, source: Source, fetched: Fetched, tell: Tell, fo
 def bring_in(
     yard: "Yard", place: Place, found: Sequence[Candidate], *, keep: bool = False, theirs: bool = False
 ) -> Brought:
-    """Install what is clean; hold back what is not, unless a person kept exactly that before."""
-    known = read_lock(place.lock_file).skills
-    held = [each for each in found if is_held_back(each, known.get(each.skill.folder))]
-    clean = [_as_decided(each, known.get(each.skill.folder)) for each in found if each not in held]
+    """Install what is clean; hold back what is not, unless a person kept exactly these bytes before."""
+    held = [each for each in found if _is_held_back(yard, each)]
+    clean = [_as_decided(each) for each in found if each not in held]
     if clean:
         install(place, [Addition(each.skill, each.at) for each in clean], keep=keep, theirs=theirs)
     review = hold(yard.places.own_home, place, held) if held else None
@@ -78,19 +77,25 @@ def bring_in(
     return Brought(tuple(each.skill for each in clean), review)
 
 
-def is_held_back(candidate: Candidate, known: Installed | None) -> bool:
-    """A lock comes with its project, as the skills themselves could: what it says was decided for these very bytes."""
+def _is_held_back(yard: "Yard", candidate: Candidate) -> bool:
+    """What a lock says of a review comes with the project, so only what was decided on this machine counts."""
     severity = candidate.verdict.severity
     if not severity.is_held_back:
         return False
-    is_same = known is not None and known.hash == candidate.skill.hash and known.reviewed in Severity.__members__
-    return not (is_same and known and Severity(known.reviewed).rank >= severity.rank)
+    file = _kept_file(yard, candidate.skill.hash)
+    said = file.read_text("utf-8") if file.is_file() else ""
+    return said not in Severity.__members__ or Severity(said).rank < severity.rank
 
 
-def _as_decided(candidate: Candidate, known: Installed | None) -> Candidate:
-    if known and candidate.verdict.severity.is_held_back:
-        return candidate._replace(skill=candidate.skill._replace(reviewed=known.reviewed))
-    return candidate
+def _as_decided(candidate: Candidate) -> Candidate:
+    severity = candidate.verdict.severity
+    said = str(severity) if severity.is_held_back else ""
+    return candidate._replace(skill=candidate.skill._replace(reviewed=said))
+
+
+def _kept_file(yard: "Yard", content_hash: str) -> Path:
+    """One file for each content that a person kept, with the severity that it was kept in spite of."""
+    return yard.places.own_home / "kept" / content_hash.removeprefix("sha256:")
 
 
 def restore(yard: "Yard", place: Place, tell: Tell, *, theirs: bool = False) -> Brought:
@@ -155,6 +160,8 @@ def resume_review(yard: "Yard", review: Review, decisions: "Mapping[str, Json]",
             SCAN,
             lambda skill: _local_again(skill, review.place, staging),
         )
+    for held in resumed.kept:
+        write_whole(_kept_file(yard, held.skill.hash), str(held.verdict.severity))
     _tell_project(yard, resumed.review)
     return resumed
 
