@@ -44,6 +44,8 @@ CASES = [
     Case(errors.SandboxUnavailable("x", missing="bwrap"), "SandboxUnavailable", False, "沙箱不可用: bwrap"),
     Case(errors.TextNotFound("no 'x'"), "TextNotFound", True, "未找到: no 'x'"),
     Case(errors.AmbiguousText("'x'", 2, [1, 5]), "AmbiguousText", True, "文本不唯一: 'x' 出现 2 次"),
+    Case(errors.SourceRefused("../x"), "SourceRefused", False, "来源被拒绝: ../x"),
+    Case(errors.SourceFailed("no answer"), "RuntimeFailed", None, "无法获取来源: no answer"),
     Case(errors.MultiStep("two skills"), "MultiStep", True, "多步任务: 请逐个调用或写成工作流"),
     Case(
         errors.AgentNotInstalled("x", agent="codex", command="npm i codex"),

@@ -9,6 +9,7 @@ SkillError
   InvalidCommand      the command template cannot be run without a shell
   InvalidRequirements the packages it names cannot be read (InvalidCommand on the wire)
   InvalidArgs         the call itself cannot be read
+  SourceRefused       what a source holds is not safe to write down
   MultiStep           one call asks for several steps
   NotGranted          the person has not allowed it
   PermissionDenied    nobody can allow it here
@@ -17,6 +18,7 @@ SkillError
   AmbiguousText       the text stands in several places of the file, and nobody said which
   RuntimeFailed       the skill ran and failed
   EnvironmentFailed   its packages could not be installed (RuntimeFailed on the wire)
+  SourceFailed        a source could not be fetched (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
@@ -177,6 +179,17 @@ class InvalidArgs(SkillError):
         super().__init__(msg, details=details, reason=msg)
 
 
+class SourceRefused(SkillError):
+    """Nothing of it was written."""
+
+    recoverable = False
+    says = Text("来源被拒绝: {reason}", "the source is refused: {reason}")
+    advises = Text("不要信任此来源; 请发布者修正", "nothing was installed; whoever publishes it must correct it")
+
+    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None) -> None:
+        super().__init__(msg, details=details, reason=msg)
+
+
 class MultiStep(SkillError):
     recoverable = True
     says = Text("多步任务: 请逐个调用或写成工作流", "several steps in one call: make it a workflow")
@@ -251,6 +264,17 @@ class EnvironmentFailed(RuntimeFailed):
     advises = Text(
         "视具体错误判断: 只安装二进制 wheel, 没有适合此平台的 wheel 的包无法安装; 完整输出见 {log}",
         "only binary wheels are installed, so each package needs one for this Python and platform; see {log}",
+    )
+
+
+class SourceFailed(RuntimeFailed):
+    """A source is not there, or did not answer in time."""
+
+    type = "RuntimeFailed"
+    says = Text("无法获取来源: {reason}", "the source could not be fetched: {reason}")
+    advises = Text(
+        "视具体错误判断: 检查地址、网络和访问权限后重试",
+        "check the address, the network and your access, then try again",
     )
 
 

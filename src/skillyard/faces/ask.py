@@ -1,5 +1,6 @@
 """Questions to the person at the terminal. Asked on stderr, so that stdout stays the result."""
 
+import os
 import sys
 
 
@@ -20,3 +21,26 @@ def confirm(question: str) -> bool:
     """Nothing but a clear yes is one."""
     answer = ask(f"{question} [y/N] ")
     return answer is not None and answer.strip().lower() in {"y", "yes", "是", "好"}
+
+
+def ask_key(question: str, keys: str) -> str:
+    """One key, without Enter, of those that count; nothing where the person has left."""
+    import termios  # noqa: PLC0415  (only a terminal has keys)
+    import tty  # noqa: PLC0415
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin, termios.TCSADRAIN)  # before we ask, and without losing what was typed ahead
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        key = ""
+        while key not in set(keys):
+            typed = os.read(sys.stdin.fileno(), 1)
+            if not typed or typed == b"\x04":
+                key = ""
+                break
+            key = typed.decode("ascii", "replace").lower()
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+    sys.stderr.write(f"{key}\n")
+    return key

@@ -47,7 +47,7 @@ def show(result: Result, style: Style, out: TextIO, page: Page | None = None) ->
     if isinstance(page, Table) and not style.json:
         show_table(page, out)
     elif isinstance(page, Lines) and not style.json:
-        _write(out, "".join(f"{_one_line(line)}\n" for line in page.lines))
+        _write(out, "".join(f"{one_line(line)}\n" for line in page.lines))
     else:
         _write(out, _envelope(result, style, out) + "\n")
 
@@ -86,7 +86,7 @@ def _columns(out: TextIO) -> int:
 
 def _lines(table: Table, width: int) -> Iterator[str]:
     """Columns side by side; on a terminal the last one takes what room is left, and ends in an ellipsis."""
-    rows = [[cell.upper() for cell in table.columns], *([_one_line(cell) for cell in row] for row in table.rows)]
+    rows = [[cell.upper() for cell in table.columns], *([one_line(cell) for cell in row] for row in table.rows)]
     widths = [max(cell_width(row[i]) for row in rows) for i in range(len(table.columns) - 1)]
     room = max(width - sum(widths) - 2 * len(widths), _SMALLEST_ROOM) if width else 0
     for row in rows:
@@ -117,7 +117,7 @@ def cell_width(text: str) -> int:
     )
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Nothing that a skill's text holds can move the cursor or fake a row."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
@@ -169,7 +169,7 @@ class Steps:
     def __call__(self, step: str) -> None:
         if not self._err.isatty():
             return
-        text = _one_line(f"{self._doing}: {step}")[:78]
+        text = one_line(f"{self._doing}: {step}")[:78]
         self._clear()
         self._width = cell_width(text)
         _write(self._err, text)

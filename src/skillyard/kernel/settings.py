@@ -20,6 +20,8 @@ class Settings(NamedTuple):
     keep_days: float = 30.0
     #: How long a key's success answers for it.
     key_seconds: float = 5.0
+    #: Where `owner/repo` is looked for; nothing for the usual place.
+    forge: str = ""
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def read_settings(own_home: Path, user_home: Path) -> Settings:
     """The user's own file: everything in it counts."""
     file = own_home / USER_FILE
     fields = read_toml(file)
-    runs, catalog, worker = (_table(fields, name, file) for name in ("runs", "catalog", "worker"))
+    runs, catalog, worker, install = (_table(fields, name, file) for name in ("runs", "catalog", "worker", "install"))
     default = Settings()
     return Settings(
         roots=tuple(_folders(catalog, "catalog", own_home, user_home, file)),
@@ -50,6 +52,7 @@ def read_settings(own_home: Path, user_home: Path) -> Settings:
         keep_runs=int(_number(runs, "keep", default.keep_runs, file)),
         keep_days=_number(runs, "keep_days", default.keep_days, file),
         key_seconds=_number(worker, "key_seconds", default.key_seconds, file),
+        forge=_text(install, "forge", default.forge, file),
     )
 
 
@@ -78,3 +81,10 @@ def _number(table: Mapping[str, Any], key: str, default: float, file: Path) -> f
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise InvalidArgs(f"{file}: {key} must be a number that is not negative")
     return float(value)
+
+
+def _text(table: Mapping[str, Any], key: str, default: str, file: Path) -> str:
+    value = table.get(key, default)
+    if not isinstance(value, str):
+        raise InvalidArgs(f"{file}: {key} must be a text")
+    return value

@@ -43,8 +43,24 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
         "check": Listed("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
     },
-    "allow and forbid": {
+    "install them": {
+        "add": Listed("add", "Install skills from a folder, an archive, a git repository or the web."),
+        "update": Listed(
+            "update", "Bring installed skills to what their sources have now, after telling what would change."
+        ),
+        "remove": Listed(
+            "remove",
+            "Remove installed skills; files that you made or edited stay.",
+        ),
+        "restore": Listed("restore", "Install exactly what skillyard.lock says, on this machine too."),
+        "verify": Listed(
+            "verify",
+            "Compare the installed skills with skillyard.lock: changed, missing and added files.",
+        ),
         "scan": Listed("scan", "Scan skills for threats: what in them may harm you, where, and what to do."),
+        "review": Listed("review", "Decide on skills that were held back: keep installs them, uninstall does not."),
+    },
+    "allow and forbid": {
         "grant": Listed(
             "grant", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."
         ),

@@ -1,0 +1,132 @@
+"""Install skills from a folder, an archive, a git repository or the web.
+
+They go into .claude/skills/ of the project, or with --global into the user's own; skillyard.lock says what came from
+where. Every file is checked and scanned before anything is written. What looks doubtful is held back until you decide;
+--yes never decides that.
+
+examples:
+  skillyard add ./my-skill
+  skillyard add anthropics/skills@pdf
+  skillyard add https://example.org/skills.git --ref v2 --all
+  skillyard add skills.zip --skill docx --as word
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.core.values import Json
+from skillyard.faces.ask import ask, on_terminal
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.held import answer_of
+from skillyard.faces.present import Lines, Steps
+from skillyard.install.candidates import Candidate, Offer, choose, open_staging
+from skillyard.install.place import Place
+from skillyard.install.slug import as_slug
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.installing import bring_in, inner_folder, look, place_of, wanted_from
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        metavar="SOURCE",
+        help="a folder, an archive, a git address (…/tree/REF/PATH), owner/repo[/path][@skill][#ref], an http(s) "
+        "archive, or …/.well-known/agent-skills/index.json",
+    )
+    parser.add_argument("--skill", action="append", default=[], metavar="NAME", help="only this one; can be repeated")
+    parser.add_argument("--all", action="store_true", help="every skill that the source holds")
+    parser.add_argument("--global", dest="is_global", action="store_true", help="for every project of yours")
+    parser.add_argument("--ref", default="", help="a branch, a tag or a commit of a git source")
+    parser.add_argument("--as", dest="name", default="", metavar="NAME", help="another name for its folder")
+    parser.add_argument("--yes", action="store_true", help="take all of several without being asked")
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be installed")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    with open_yard() as yard, open_staging(yard.places.own_home) as staging:
+        place = place_of(yard, is_global=options.is_global)
+        with Steps("adding") as steps:
+            found = [each for text in options.sources for each in _look(yard, place, text, options, staging, steps)]
+        if options.name and len(found) != 1:
+            raise InvalidArgs(f"--as names one skill, not {len(found)}")
+        _check_apart(found)
+        if options.dry_run:
+            return _planned(found)
+        return answer_of(yard, bring_in(yard, place, found), terminal=on_terminal() and not options.json)
+
+
+def _look(yard: Yard, place: Place, text: str, options: Options, staging: Path, steps: Steps) -> Sequence[Candidate]:
+    wanted = wanted_from(yard, place, text, options.ref)
+    names = [*options.skill, *([wanted.skill] if wanted.skill else [])]
+    folder = as_slug(options.name) if options.name else ""
+    return look(wanted, inner_folder(staging), partial(_pick, text, names, options), steps, folder)
+
+
+def _pick(text: str, names: Sequence[str], options: Options, offers: Sequence[Offer]) -> Sequence[Offer]:
+    if not offers:
+        raise InvalidArgs(f"{text} holds no skill: there is no SKILL.md in it")
+    if names:
+        return choose(offers, names)
+    if len(offers) == 1 or options.all or options.yes:
+        return offers
+    listed: list[Json] = [{"name": offer.name, "description": offer.description} for offer in offers]
+    if not on_terminal() or options.json:
+        shown = ", ".join(offer.name for offer in offers[:20]) + (", …" if len(offers) > 20 else "")
+        raise InvalidArgs(
+            f"{text} holds {len(offers)} skills: say which with --skill, or --all. They are: {shown}",
+            details={"skills": listed},
+        )
+    lines = "\n".join(f"  {number:>3}  {offer.name}" for number, offer in enumerate(offers, 1))
+    said = ask(f"\n{text} holds {len(offers)} skills:\n{lines}\nWhich? Numbers or names, or all: ") or ""
+    words = said.replace(",", " ").split()
+    if words == ["all"]:
+        return offers
+    if not words:
+        raise InvalidArgs("nothing was chosen, and nothing installed")
+    return choose(offers, [_named(word, offers) for word in words])
+
+
+def _named(word: str, offers: Sequence[Offer]) -> str:
+    if word.isdecimal() and 1 <= int(word) <= len(offers):
+        return offers[int(word) - 1].path or offers[int(word) - 1].name
+    return word
+
+
+def _check_apart(found: Sequence[Candidate]) -> None:
+    folders = [each.skill.folder for each in found]
+    twice = sorted({folder for folder in folders if folders.count(folder) > 1})
+    if twice:
+        raise InvalidArgs(f"two of these would be {twice[0]}: add one of them by itself, with --as")
+
+
+def _planned(found: Sequence[Candidate]) -> Answer:
+    skills: list[Json] = [
+        {
+            "name": each.skill.name,
+            "folder": each.skill.folder,
+            "source": each.skill.source,
+            "commit": each.skill.commit,
+            "files": len(each.skill.files),
+            "severity": str(each.verdict.severity),
+            "held_back": each.verdict.severity.is_held_back,
+            "findings": [hit.as_dict() for hit in each.verdict.worst(20)],
+        }
+        for each in found
+    ]
+    lines = [
+        f"{'would hold back' if each.verdict.severity.is_held_back else 'would add'} {each.skill.folder} "
+        f"({len(each.skill.files)} files, {each.verdict.severity})"
+        for each in found
+    ]
+    return Answer(
+        summary=Text("将要安装 {count} 个技能 (未安装)", "would install {count} skills (nothing was installed)"),
+        words={"count": len(found)},
+        data={"skills": skills},
+        page=Lines(lines),
+    )

@@ -1,0 +1,81 @@
+"""What an install answers, and the moment when a person decides on what was held back: three lines, one key."""
+
+import sys
+
+from skillyard.core.phrases import Text
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.ask import ask_key
+from skillyard.faces.cli.command import Answer
+from skillyard.faces.present import Lines, one_line
+from skillyard.install.review import KEEP, UNINSTALL, Held, Review, interrupt_data
+from skillyard.kernel.assembly import Yard
+from skillyard.kernel.installing import Brought, resume_review
+
+_ADDED = Text("已安装 {count} 个技能", "{count} skills installed")
+_PAUSED = Text("工作流已暂停: {count} 个技能需 LLM 分析", "{count} skills are held back until somebody decides")
+_SHOWN_FILES = 40
+
+
+def answer_of(yard: Yard, brought: Brought, *, terminal: bool) -> Answer:
+    installed = [skill.folder for skill in brought.installed]
+    review, uninstalled = brought.review, list[str]()
+    if review and terminal:
+        resumed = resume_review(yard, review, ask_decisions(review), on_terminal=True)
+        review = resumed.review
+        installed, uninstalled = [*installed, *resumed.installed], list(resumed.uninstalled)
+    waiting = review if review and review.held else None
+    data: dict[str, Json] = {"installed": list(installed), "uninstalled": list(uninstalled)}
+    lines = [*(f"added {name}" for name in installed), *(f"not installed {name}" for name in uninstalled)]
+    if waiting:
+        data = {**interrupt_data(waiting), **data}
+        lines += waiting_lines(waiting)
+    return Answer(
+        summary=_PAUSED if waiting else _ADDED,
+        words={"count": len(waiting.held) if waiting else len(installed)},
+        data=data,
+        page=Lines(lines or ["nothing to do"]),
+        state=State.INTERRUPTED if waiting else State.SUCCESS,
+    )
+
+
+def waiting_lines(review: Review) -> list[str]:
+    lines = [line for held in review.held.values() for line in three_lines(held)]
+    example = ", ".join(f'"{name}": "keep"' for name in sorted(review.held)[:1])
+    return [*lines, f"decide: {review.resume_command} --decisions '{{{example}}}'"]
+
+
+def three_lines(held: Held) -> list[str]:
+    """What it is, and the two worst things about it."""
+    skill, verdict = held.skill, held.verdict
+    commit = f" @ {skill.commit[:12]}" if skill.commit and not skill.commit.startswith("sha256:") else ""
+    hits = [f"  {hit.severity:<8} {hit.where}  {hit.says}" for hit in verdict.worst(2)]
+    more = len(verdict.hits) - len(hits)
+    if more and hits:
+        hits[-1] += f"  (and {more} more)"
+    return [f"held back {skill.folder}: {verdict.severity}, from {skill.source}{commit}", *hits]
+
+
+def ask_decisions(review: Review) -> dict[str, Json]:
+    """One key for each: k keeps, u does not install, s shows more, q leaves the rest for later."""
+    decisions: dict[str, Json] = {}
+    for name, held in sorted(review.held.items()):
+        _tell(three_lines(held))
+        key = ask_key("  k keep · u uninstall · s show · q leave it ", "kusq")
+        while key == "s":
+            _tell(all_lines(held))
+            key = ask_key("  k keep · u uninstall · s show · q leave it ", "kusq")
+        if key not in {"k", "u"}:
+            break
+        decisions[name] = KEEP if key == "k" else UNINSTALL
+    return decisions
+
+
+def all_lines(held: Held) -> list[str]:
+    hits = [f"  {hit.severity:<8} {hit.where}  {hit.rule}: {hit.says}" for hit in held.verdict.worst(100)]
+    files = [f"  {path}" for path in list(held.skill.files)[:_SHOWN_FILES]]
+    return [*hits, f"  staged in {held.at}", *files]
+
+
+def _tell(lines: list[str]) -> None:
+    sys.stderr.write("".join(f"{one_line(line)}\n" for line in lines))

@@ -1,0 +1,46 @@
+"""Remove installed skills; files that you made or edited stay.
+
+examples:
+  skillyard remove pdf docx
+  skillyard remove --source https://github.com/anthropics/skills
+"""
+
+from functools import partial
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.faces.ask import confirm, on_terminal
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.present import Lines
+from skillyard.install.changes import find_installed, remove
+from skillyard.install.lock import read_lock
+from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.installing import place_of
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="folder or name of an installed skill")
+    parser.add_argument("--source", default="", help="everything that came from there, as skillyard.lock spells it")
+    parser.add_argument("--global", dest="is_global", action="store_true", help="of the user's own skills")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    if not options.names and not options.source:
+        raise InvalidArgs("say which: names, or --source")
+    with open_yard() as yard:
+        place = place_of(yard, is_global=options.is_global)
+    chosen = find_installed(read_lock(place.lock_file), options.names, options.source)
+    folders = [skill.folder for skill in chosen]
+    if not options.yes and not (on_terminal() and confirm(f"Remove {', '.join(folders)}?")):
+        raise InvalidArgs("nothing was removed: say yes on a terminal, or give --yes", details={"skills": folders})
+    kept = remove(place, folders)
+    notes = [f"kept {folder}/{path}" for folder, paths in kept.items() for path in paths]
+    return Answer(
+        summary=Text("已删除 {count} 个技能", "{count} skills removed"),
+        words={"count": len(folders)},
+        data={"removed": folders, "kept": {folder: list(paths) for folder, paths in kept.items()}},
+        page=Lines([*(f"removed {folder}" for folder in folders), *notes]),
+    )

@@ -1,0 +1,32 @@
+"""Install exactly what skillyard.lock says, on this machine too.
+
+Skills that are there already stay as they are; files that you edited stay, unless --theirs says otherwise. A source
+that has other bytes now is an error: nothing else is installed in its place.
+
+examples:
+  skillyard restore
+  skillyard restore --global
+"""
+
+from functools import partial
+
+from skillyard.faces.ask import on_terminal
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.held import answer_of
+from skillyard.faces.present import Steps
+from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.installing import place_of, restore
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("--global", dest="is_global", action="store_true", help="the user's own skills")
+    parser.add_argument("--theirs", action="store_true", help="replace files that were edited here")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    with open_yard() as yard:
+        with Steps("restoring") as steps:
+            brought = restore(yard, place_of(yard, is_global=options.is_global), steps, theirs=options.theirs)
+        return answer_of(yard, brought, terminal=on_terminal() and not options.json)

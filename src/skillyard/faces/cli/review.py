@@ -1,0 +1,117 @@
+"""Decide on skills that were held back: keep installs them, uninstall does not.
+
+On a terminal `review resume ID` shows three lines for each and takes one key. Off a terminal --decisions says it, and
+nothing above MEDIUM is kept; inside an agent nothing is kept at all. What is not decided stays held back.
+
+examples:
+  skillyard review
+  skillyard review show 3f9a1c0b22de
+  skillyard review resume 3f9a1c0b22de --decisions '{"pdf": "keep", "odd": "uninstall"}'
+  skillyard review drop 3f9a1c0b22de
+"""
+
+import json
+from functools import partial
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.ask import on_terminal
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.held import all_lines, ask_decisions, three_lines, waiting_lines
+from skillyard.faces.present import Lines, Table
+from skillyard.install.review import Resumed, Review, drop, interrupt_data, list_reviews, read_review
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.installing import resume_review
+
+_WORDS = ("list", "show", "resume", "drop")
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("verb", nargs="?", default="list", choices=_WORDS, help="list where nothing is said")
+    parser.add_argument("review", nargs="?", default="", metavar="ID", help="as `skillyard review` lists it")
+    parser.add_argument("--decisions", default="", metavar="JSON", help='{"skill": "keep" or "uninstall"}')
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    with open_yard() as yard:
+        if options.verb == "list":
+            return _list(list_reviews(yard.places.own_home))
+        if not options.review:
+            raise InvalidArgs(f"say which: `skillyard review {options.verb} ID`; `skillyard review` lists them")
+        if options.verb == "drop":
+            drop(yard.places.own_home, options.review)
+            return Answer(Text("已放弃: {id}", "dropped: {id}"), {"id": options.review}, {"review": options.review})
+        review = read_review(yard.places.own_home, options.review)
+        return _show(review) if options.verb == "show" else _resume(yard, review, options)
+
+
+def _list(reviews: tuple[Review, ...]) -> Answer:
+    rows = [
+        (review.id, ", ".join(f"{name} ({held.verdict.severity})" for name, held in sorted(review.held.items())))
+        for review in reviews
+    ]
+    return Answer(
+        summary=Text("共 {count} 个待审", "{count} reviews wait"),
+        words={"count": len(reviews)},
+        data={"reviews": [interrupt_data(review) for review in reviews]},
+        page=Table(columns=("id", "held back"), rows=rows, empty="Nothing is held back."),
+    )
+
+
+def _show(review: Review) -> Answer:
+    lines = [line for held in review.held.values() for line in (three_lines(held)[0], *all_lines(held))]
+    return Answer(
+        summary=Text("待审: {id}", "review: {id}"),
+        words={"id": review.id},
+        data=interrupt_data(review),
+        page=Lines(lines),
+    )
+
+
+def _resume(yard: Yard, review: Review, options: Options) -> Answer:
+    terminal = on_terminal() and not options.json
+    decisions = _parsed(options.decisions) if options.decisions else ask_decisions(review) if terminal else {}
+    unknown = sorted(decisions.keys() - review.held.keys())
+    resumed = resume_review(yard, review, decisions, on_terminal=on_terminal())
+    return _told(resumed, unknown)
+
+
+def _parsed(text: str) -> dict[str, Json]:
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgs(f"--decisions is not JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise InvalidArgs('--decisions must be an object: {"skill": "keep"}')
+    return said
+
+
+def _told(resumed: Resumed, unknown: list[str]) -> Answer:
+    review = resumed.review
+    data: dict[str, Json] = {
+        **(interrupt_data(review) if review.held else {"review": review.id}),
+        "installed": list(resumed.installed),
+        "uninstalled": list(resumed.uninstalled),
+        "changed": list(resumed.changed),
+        "unknown": list(unknown),
+    }
+    lines = [
+        *(f"added {name}" for name in resumed.installed),
+        *(f"not installed {name}" for name in resumed.uninstalled),
+        *(f"changed since it was shown, scanned again: {name}" for name in resumed.changed),
+        *(f"nothing here is called {name}" for name in unknown),
+        *(waiting_lines(review) if review.held else ()),
+    ]
+    return Answer(
+        summary=Text("工作流已暂停: {count} 个技能需 LLM 分析", "{count} skills are still held back")
+        if review.held
+        else Text("审查完成: 安装 {kept}, 不安装 {gone}", "review done: {kept} installed, {gone} not"),
+        words={"count": len(review.held), "kept": len(resumed.installed), "gone": len(resumed.uninstalled)},
+        data=data,
+        page=Lines(lines),
+        state=State.INTERRUPTED if review.held else State.SUCCESS,
+    )

@@ -1,0 +1,111 @@
+"""Bring installed skills to what their sources have now, after telling what would change.
+
+Files that you edited are never overwritten unasked: the difference is shown, --keep keeps yours, --theirs takes the
+source's. Files that you added stay in any case. What the scan holds back waits for a decision, as with `add`.
+
+examples:
+  skillyard update --dry-run --all
+  skillyard update pdf
+  skillyard update --all --keep
+"""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.ask import on_terminal
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.held import answer_of
+from skillyard.faces.present import Lines, Steps, one_line
+from skillyard.install.candidates import open_staging
+from skillyard.install.changes import find_installed
+from skillyard.install.lock import read_lock
+from skillyard.install.place import Place
+from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.installing import bring_in, place_of
+from skillyard.kernel.updating import Plan, Standing, Step, differences, plan_update
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="folder or name of an installed skill")
+    parser.add_argument("--all", action="store_true", help="every installed skill")
+    parser.add_argument("--global", dest="is_global", action="store_true", help="the user's own skills")
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would change")
+    edits = parser.add_mutually_exclusive_group()
+    edits.add_argument("--keep", action="store_true", help="keep files that were edited here")
+    edits.add_argument("--theirs", action="store_true", help="replace files that were edited here")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    if bool(options.names) == options.all:
+        raise InvalidArgs("say which: names, or --all")
+    with open_yard() as yard, open_staging(yard.places.own_home) as staging:
+        place = place_of(yard, is_global=options.is_global)
+        lock = read_lock(place.lock_file)
+        chosen = tuple(lock.skills.values()) if options.all else find_installed(lock, options.names)
+        with Steps("updating") as steps:
+            plan = plan_update(place, chosen, staging, steps)
+        if options.dry_run:
+            return _told(plan, place, Text("可更新 {count} 个技能 (未更新)", "{count} skills would change"))
+        if not (options.keep or options.theirs):
+            _refuse_edits(plan, place, show=not options.json)
+        changed = [step.candidate for step in plan.steps if step.candidate and step.standing is Standing.CHANGED]
+        brought = bring_in(yard, place, changed, keep=options.keep, theirs=options.theirs)
+        if brought.review:
+            return answer_of(yard, brought, terminal=on_terminal() and not options.json)
+        return _told(plan, place, Text("已更新 {count} 个技能", "{count} skills updated"))
+
+
+def _refuse_edits(plan: Plan, place: Place, *, show: bool) -> None:
+    edited = [step for step in plan.steps if step.edited]
+    if edited:
+        diff = [line for step in edited for line in differences(place, step)]
+        shown = ", ".join(f"{step.skill.folder}/{path}" for step in edited for path in step.edited[:5])
+        told = "\n".join(diff)
+        if show:
+            sys.stderr.write("".join(f"{one_line(line)}\n" for line in diff))
+        raise InvalidArgs(
+            f"changed here: {shown}; --keep keeps yours, --theirs takes the source's",
+            details={"edited": {step.skill.folder: list(step.edited) for step in edited}, "diff": told},
+        )
+
+
+def _told(plan: Plan, place: Place, summary: Text) -> Answer:
+    changed = sum(step.standing is Standing.CHANGED for step in plan.steps)
+    failed = any(step.standing is Standing.FAILED for step in plan.steps)
+    new: list[Json] = [{"source": source, "name": name} for source, name in plan.new]
+    return Answer(
+        summary=summary,
+        words={"count": changed},
+        data={"skills": [_as_data(step, place) for step in plan.steps], "new": new},
+        page=Lines([*_lines(plan.steps, place), *(f"new      {name}  (in {source})" for source, name in plan.new)]),
+        state=(State.PARTIAL if changed else State.ERROR) if failed else State.SUCCESS,
+    )
+
+
+def _as_data(step: Step, place: Place) -> dict[str, Json]:
+    return {
+        "folder": step.skill.folder,
+        "standing": str(step.standing),
+        "from": step.skill.commit,
+        "to": step.candidate.skill.commit if step.candidate else "",
+        **{key: list(paths) for key, paths in step.drift._asdict().items()},
+        "edited": list(step.edited),
+        "diff": "\n".join(differences(place, step)),
+        "reason": step.reason,
+    }
+
+
+def _lines(steps: Sequence[Step], place: Place) -> list[str]:
+    lines: list[str] = []
+    for step in steps:
+        lines.append(f"{step.standing:<8} {step.skill.folder}{f'  ({step.reason})' if step.reason else ''}")
+        lines += [f"         {what:<8} {path}" for what, paths in step.drift._asdict().items() for path in paths]
+        lines += [f"         {line}" for line in differences(place, step)]
+    return lines or ["nothing installed"]

@@ -1,0 +1,48 @@
+"""Compare the installed skills with skillyard.lock: changed, missing and added files.
+
+examples:
+  skillyard verify
+  skillyard verify --json
+"""
+
+from functools import partial
+
+from skillyard.core.phrases import Text
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.present import Lines
+from skillyard.install.changes import compare
+from skillyard.install.tree import Drift
+from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.installing import place_of
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("--global", dest="is_global", action="store_true", help="the user's own skills")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    with open_yard() as yard:
+        found = compare(place_of(yard, is_global=options.is_global))
+    bad = sum(not drift.is_none for drift in found.values())
+    skills: list[Json] = [
+        {"folder": folder, **{key: list(paths) for key, paths in drift._asdict().items()}}
+        for folder, drift in found.items()
+    ]
+    return Answer(
+        summary=Text("检查 {total} 个技能: {bad} 个有变化", "{total} skills compared: {bad} differ from the lock"),
+        words={"total": len(found), "bad": bad},
+        data={"skills": skills},
+        page=Lines(
+            [line for folder, drift in found.items() for line in _lines(folder, drift)] or ["nothing installed"]
+        ),
+        state=State.ERROR if bad else State.SUCCESS,
+    )
+
+
+def _lines(folder: str, drift: Drift) -> list[str]:
+    files = [f"     {what:<8} {path}" for what, paths in drift._asdict().items() for path in paths]
+    return [f"{'ok  ' if drift.is_none else 'FAIL'} {folder}", *files]

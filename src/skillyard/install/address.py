@@ -1,0 +1,110 @@
+"""Which source a text names. An existing local path always wins over the shorthand."""
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from skillyard.core.errors import InvalidArgs, SourceFailed
+from skillyard.install.archive import is_archive
+from skillyard.install.folders import ArchiveSource, FolderSource
+from skillyard.install.git import GitSource, is_bare
+from skillyard.install.names import as_safe_path
+from skillyard.install.source import Source
+from skillyard.install.web import INDEX_PATH, WebArchive, WebIndex
+
+FORGE = "https://github.com"
+_SHORTHAND = re.compile(r"([A-Za-z0-9][\w.-]*)/([A-Za-z0-9_][\w.-]*)((?:/[^@#]+)?)(?:@([^#]+))?")
+_SCP = re.compile(r"[\w.-]+@[\w.-]+:(?!//)")
+_TREE = re.compile(r"(?:/-)?/tree/([^/]+)(?:/(.+))?$")
+_REF = re.compile(r"(?!-)[\w.+@/-]{1,200}")
+_FORMS = (
+    "a folder, a .skill, .zip or .tar.gz file, a git address, owner/repo[/path][@skill][#ref], "
+    f"an http(s) archive, or …{INDEX_PATH}"
+)
+
+
+class Wanted(NamedTuple):
+    """A source, the folder inside it, and the one skill of it where the text names one."""
+
+    source: Source
+    path: str = ""
+    skill: str = ""
+
+
+def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = FORGE) -> Wanted:
+    """InvalidArgs, with what there is, where the text names no source."""
+    local = _local(text, ref, cwd / Path(text).expanduser(), root) if text and "\0" not in text else None
+    if local:
+        return Wanted(local)
+    plain, _, fragment = text.partition("#")
+    if ref and fragment and ref != fragment:
+        raise InvalidArgs(f"--ref {ref} and #{fragment} say different things")
+    ref = ref or fragment
+    if ref and (not _REF.fullmatch(ref) or ".." in ref):
+        raise InvalidArgs(f"{ref!r} is no branch, tag or commit")
+    if "://" in plain or _SCP.match(plain):
+        return _address(plain, ref)
+    if found := _SHORTHAND.fullmatch(plain):
+        owner, repo, path, skill = found.groups()
+        url = f"{forge.rstrip('/')}/{owner}/{repo.removesuffix('.git')}"
+        return Wanted(GitSource(url, ref), _inner(path), skill or "")
+    raise InvalidArgs(f"{text!r} names no source: give {_FORMS}")
+
+
+def _inner(path: str) -> str:
+    path = (path or "").strip("/")
+    return str(as_safe_path(path)) if path else ""
+
+
+def locked_source(source: str, ref: str, commit: str, root: Path) -> Source:
+    """The source that a lock names. Never a shorthand: what is not there is not looked for elsewhere."""
+    if source.startswith(("./", "../", "/")):
+        found = _local(source, ref, root / source, root, commit)
+        if found is None:
+            raise SourceFailed(f"{source} is not there any more")
+        return found
+    if "://" not in source and not _SCP.match(source):
+        raise InvalidArgs(f"the lock names no source: {source!r}")
+    found = _address(source, ref).source
+    return found._replace(commit=commit) if isinstance(found, GitSource) else found
+
+
+def _local(text: str, ref: str, path: Path, root: Path, commit: str = "") -> Source | None:
+    if not path.exists():
+        return None
+    kept = _as_kept(path, root)
+    if path.is_file() and is_archive(path.name):
+        return ArchiveSource(kept, path)
+    if path.is_dir() and (is_bare(path) or ((ref or commit) and (path / ".git").exists())):
+        return GitSource(kept, ref, commit, path)
+    if path.is_dir() and ref:
+        raise InvalidArgs(f"{text} is no git repository: --ref means nothing there")
+    if path.is_dir():
+        return FolderSource(kept, path)
+    raise InvalidArgs(f"{text} is a file, but no .skill, .zip or .tar.gz")
+
+
+def _as_kept(path: Path, root: Path) -> str:
+    """How a lock names a path: from the project inside it, whole outside; never like an address or the shorthand."""
+    absolute = Path(os.path.normpath(path.absolute()))
+    return f"./{absolute.relative_to(root).as_posix()}" if absolute.is_relative_to(root) else str(absolute)
+
+
+def _address(url: str, ref: str) -> Wanted:
+    parts = urlsplit(url)
+    if parts.password:
+        raise InvalidArgs("no passwords in addresses: the lock would keep it; use git's credential helper")
+    if parts.scheme in {"http", "https"}:
+        if parts.path.endswith(INDEX_PATH):
+            return Wanted(WebIndex(url))
+        if is_archive(parts.path):
+            return Wanted(WebArchive(url))
+    elif parts.scheme not in {"", "file", "ssh"}:
+        raise InvalidArgs(f"{parts.scheme}:// is not spoken here: give {_FORMS}")
+    if found := _TREE.search(url):
+        if ref and ref != found[1]:
+            raise InvalidArgs(f"the address says {found[1]}, --ref says {ref}")
+        return Wanted(GitSource(url[: found.start()], found[1]), _inner(found[2] or ""))
+    return Wanted(GitSource(url, ref))

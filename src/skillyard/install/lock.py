@@ -1,0 +1,133 @@
+"""skillyard.lock: what was installed from where, file by file. TOML that people read, in an order that never changes.
+
+It comes with a clone, so everything in it is checked when it is read: no name in it can be a path.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.install.names import as_safe_path
+from skillyard.install.slug import as_slug
+from skillyard.install.tree import Marks, hash_of
+
+VERSION = 1
+_HEAD = """\
+# Written by skillyard; commit it. `skillyard restore` installs exactly this, `skillyard verify` compares.
+version = 1
+"""
+_TEXTS = ("name", "source", "ref", "commit", "path", "reviewed", "hash")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_NEEDED = frozenset({"name", "source", "hash"})
+
+
+class Installed(NamedTuple):
+    """One installed skill."""
+
+    #: Its folder below the place.
+    folder: str
+    #: What its SKILL.md says, and `--skill` takes.
+    name: str
+    #: As it can be fetched again; without what stands in `ref` and `path`.
+    source: str
+    #: What was asked for (a branch, a tag); nothing is the source's own default.
+    ref: str
+    #: What that was when it was fetched, where the source knows such a thing.
+    commit: str
+    #: Its folder inside the source.
+    path: str
+    #: The severity that a person kept it in spite of; for people to read, it decides nothing.
+    reviewed: str
+    hash: str
+    files: Marks
+
+
+class Lock(NamedTuple):
+    skills: Mapping[str, Installed]
+
+    def with_changes(self, changed: Iterable[Installed] = (), removed: Iterable[str] = ()) -> "Lock":
+        gone = set(removed)
+        kept = {folder: skill for folder, skill in self.skills.items() if folder not in gone}
+        return Lock({**kept, **{skill.folder: skill for skill in changed}})
+
+
+def read_lock(file: Path) -> Lock:
+    try:
+        text = file.read_text("utf-8")
+    except FileNotFoundError:
+        return Lock({})
+    except UnicodeDecodeError as error:
+        raise InvalidArgs(f"{file}: {error}") from None
+    return parse_lock(text, str(file))
+
+
+def parse_lock(text: str, shown: str = "skillyard.lock") -> Lock:
+    """InvalidArgs, with the place, where it is not what we write."""
+    try:
+        fields = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgs(f"{shown}: {error}") from None
+    if fields.get("version") != VERSION:
+        raise InvalidArgs(f"{shown}: version {fields.get('version')!r} is not {VERSION}: another skillyard wrote it")
+    skills = fields.get("skills", {})
+    if not isinstance(skills, dict):
+        raise InvalidArgs(f"{shown}: [skills] must be a table")
+    return Lock({folder: _installed(folder, table, shown) for folder, table in skills.items()})
+
+
+def _installed(folder: str, table: Any, shown: str) -> Installed:
+    where = f"{shown}: [skills.{quoted(folder)}]"
+    try:
+        if as_slug(folder) != folder:
+            raise InvalidArgs(f"{where} is no name of a skill's folder")
+        if not isinstance(table, dict):
+            raise InvalidArgs(f"{where} must be a table")
+        texts = {key: table.get(key, None if key in _NEEDED else "") for key in _TEXTS}
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise InvalidArgs(f"{where} needs {', '.join(sorted(_NEEDED))}, as texts")
+        if texts["path"]:
+            as_safe_path(str(texts["path"]))
+        files = _files(table.get("files", {}), where)
+    except SkillError as error:
+        raise InvalidArgs(error.msg if error.msg.startswith(shown) else f"{where}: {error.msg}") from None
+    if hash_of(files) != texts["hash"]:
+        raise InvalidArgs(f"{where}: the hash is not that of its files: a merge may have gone wrong")
+    return Installed(folder=folder, files=files, **{key: str(text) for key, text in texts.items()})
+
+
+def _files(table: Any, where: str) -> dict[str, str]:
+    if not isinstance(table, dict) or not all(isinstance(mark, str) for mark in table.values()):
+        raise InvalidArgs(f"{where}: files must be texts by path")
+    for path in table:
+        if str(as_safe_path(path)) != path:
+            raise InvalidArgs(f"{where}: {path!r} is no plain path")
+    return dict(sorted(table.items()))
+
+
+def as_text(lock: Lock) -> str:
+    """Sorted, one line for each fact, so that a merge of two branches is one of lines."""
+    parts = [_HEAD]
+    for folder in sorted(lock.skills):
+        skill = lock.skills[folder]
+        fields = skill._asdict()
+        lines = [f"{key} = {quoted(fields[key])}" for key in _TEXTS if fields[key] or key in _NEEDED]
+        files = [f"{quoted(path)} = {quoted(mark)}" for path, mark in sorted(skill.files.items())]
+        header = folder if _BARE.fullmatch(folder) else quoted(folder)
+        parts.append("\n".join(["", f"[skills.{header}]", *lines, "", f"[skills.{header}.files]", *files, ""]))
+    return "".join(parts)
+
+
+def quoted(text: str) -> str:
+    """A basic string of TOML."""
+    return '"' + "".join(_escaped(letter) for letter in text) + '"'
+
+
+def _escaped(letter: str) -> str:
+    if letter in '"\\':
+        return f"\\{letter}"
+    if letter.isprintable():
+        return letter
+    return f"\\u{ord(letter):04x}" if ord(letter) <= 0xFFFF else f"\\U{ord(letter):08x}"

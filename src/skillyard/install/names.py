@@ -1,0 +1,90 @@
+"""Which paths may come from outside: relative, plain, and the same file on every system. Pure."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+from skillyard.core.errors import SourceRefused
+
+MAX_PART_BYTES = 255
+MAX_PATH_BYTES = 1024
+#: Windows takes these for devices, whatever their ending; the small digits too.
+_DEVICES = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|com[\d¹²³]|lpt[\d¹²³])(?:\..*)?", re.IGNORECASE)
+_WINDOWS = re.compile(r'[<>:"|?*\\]')
+_SHOWN = 80
+
+
+def as_safe_path(name: str) -> PurePosixPath:
+    """The path, or SourceRefused: never absolute, never upwards, nothing that Windows reads otherwise."""
+    if not name or name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
+        raise SourceRefused(f"{shown(name)} is no relative path")
+    if not _is_text(name):
+        raise SourceRefused(f"{shown(name)} holds characters that no file name should")
+    parts = [part for part in name.split("/") if part not in {"", "."}]
+    if not parts:
+        raise SourceRefused(f"{shown(name)} names no file")
+    for part in parts:
+        _check_part(part, name)
+    if len("/".join(parts).encode()) > MAX_PATH_BYTES:
+        raise SourceRefused(f"{shown(name)} is longer than {MAX_PATH_BYTES} bytes")
+    return PurePosixPath(*parts)
+
+
+def _is_text(name: str) -> bool:
+    """No control characters and no half characters; what an emoji is joined with is fine."""
+    return not any(unicodedata.category(letter) in {"Cc", "Cs"} or letter in "\u2028\u2029" for letter in name)
+
+
+def _check_part(part: str, name: str) -> None:
+    if part == "..":
+        raise SourceRefused(f"{shown(name)} leads out of its folder")
+    if _WINDOWS.search(part) or part.endswith((".", " ")) or _DEVICES.fullmatch(part):
+        raise SourceRefused(f"{shown(name)} is another file, or none, on Windows")
+    if len(part.encode()) > MAX_PART_BYTES:
+        raise SourceRefused(f"{shown(name)} has a part longer than {MAX_PART_BYTES} bytes")
+
+
+def check_apart(files: Iterable[PurePosixPath], folders: Iterable[PurePosixPath] = ()) -> None:
+    """SourceRefused where two would be one file on some system, or a file stands where a folder must be."""
+    seen: dict[str, PurePosixPath] = {}
+    inner: dict[str, PurePosixPath] = {}
+    for path in files:
+        if (other := seen.setdefault(_folded(path), path)) is not path:
+            raise SourceRefused(f"{shown(str(path))} and {shown(str(other))} are one file on some systems")
+        _note_parents(path.parents, inner)
+    for folder in folders:
+        _note_parents((folder, *folder.parents), inner)
+    if clash := seen.keys() & inner.keys():
+        raise SourceRefused(f"{shown(str(seen[min(clash)]))} is a file and a folder at once")
+
+
+def _note_parents(folders: Iterable[PurePosixPath], inner: dict[str, PurePosixPath]) -> None:
+    for folder in folders:
+        if str(folder) == ".":
+            continue
+        other = inner.setdefault(_folded(folder), folder)
+        if other != folder:
+            raise SourceRefused(f"{shown(str(folder))} and {shown(str(other))} are one folder on some systems")
+
+
+def link_stays_inside(link: PurePosixPath, target: str) -> bool:
+    """Whether a symbolic link at this place of a folder leads to another place of the same folder.
+
+    Upward steps stand first or not at all: after a name they could start from wherever another link leads.
+    """
+    if not target or target.startswith(("/", "\\")) or not _is_text(target) or _WINDOWS.search(target):
+        return False
+    parts = [part for part in target.split("/") if part not in {"", "."}]
+    ups = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
+    return ups <= len(link.parts) - 1 and ".." not in parts[ups:]
+
+
+def _folded(path: PurePosixPath) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFKC", str(path)).casefold())
+
+
+def shown(name: str) -> str:
+    """In quotes, on one line, and not longer than a line."""
+    text = ascii(name)[1:-1] if not name.isprintable() else name
+    return f"'{text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}'"

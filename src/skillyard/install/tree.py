@@ -1,0 +1,145 @@
+"""A skill's folder as files with their hashes; copied only where every file of it may come from outside."""
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, TypeAlias
+
+from skillyard.catalog.discover import SKILL_FILE
+from skillyard.core.errors import SourceRefused
+from skillyard.install.limits import LIMITS, Limits
+from skillyard.install.names import as_safe_path, check_apart, link_stays_inside, shown
+
+#: The same that a fingerprint leaves out: they come and go without the skill being another.
+IGNORED = frozenset({"__pycache__", ".git", ".DS_Store"})
+
+#: What each file holds, by its path: "sha256:…", "program:sha256:…" or "link:target".
+Marks: TypeAlias = Mapping[str, str]
+
+
+class _File(NamedTuple):
+    path: PurePosixPath
+    status: os.stat_result
+
+
+def find_skill_file(folder: Path) -> Path | None:
+    """SKILL.md as the standard spells it, else in whatever case somebody wrote it; never a link."""
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
+    found = [name for name in names if name.lower() == SKILL_FILE.lower()]
+    return folder / (SKILL_FILE if SKILL_FILE in found else found[0]) if found else None
+
+
+def marks_of(folder: Path) -> dict[str, str]:
+    """Every file below the folder with its mark, in the order of their paths."""
+    return {str(file.path): _mark(folder / file.path, file.status) for file in _files(folder)}
+
+
+def hash_of(marks: Marks) -> str:
+    """One hash over all: the same files in the same places, and nothing else."""
+    digest = hashlib.sha256()
+    for path, mark in sorted(marks.items()):
+        for part in (path, mark):
+            content = part.encode("utf-8", "surrogateescape")
+            digest.update(len(content).to_bytes(8, "big") + content)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def check_tree(source: Path, limits: Limits = LIMITS) -> None:
+    """A folder that strangers made: links that leave it, devices and odd names are SourceRefused."""
+    files = list(_files(source))
+    if len(files) > limits.files:
+        raise SourceRefused(f"more than {limits.files} files")
+    if sum(file.status.st_size for file in files) > limits.total_bytes:
+        raise SourceRefused(f"more than {limits.total_bytes} bytes")
+    check_apart([as_safe_path(_as_text(file.path)) for file in files])
+    for file in files:
+        _check_kind(source, file)
+
+
+def copy_checked(source: Path, target: Path, limits: Limits = LIMITS) -> None:
+    """Copy it where all of it may be. Modes become 644 and 755: no setuid, no folder that cannot be deleted again."""
+    check_tree(source, limits)
+    target.mkdir(parents=True)
+    for file in _files(source):
+        copy_file(source / file.path, target / file.path)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_symlink():
+        target.symlink_to(source.readlink())
+        return
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(source, flags), "rb") as content, target.open("xb") as file:
+        shutil.copyfileobj(content, file)
+        mode = os.fstat(content.fileno()).st_mode
+    target.chmod(0o755 if mode & 0o111 else 0o644)
+
+
+def _as_text(path: PurePosixPath) -> str:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise SourceRefused(f"{shown(str(path))} is not UTF-8") from None
+    return str(path)
+
+
+def _check_kind(source: Path, file: _File) -> None:
+    mode = file.status.st_mode
+    if stat.S_ISLNK(mode):
+        target = str((source / file.path).readlink())
+        if not link_stays_inside(file.path, target):
+            raise SourceRefused(f"{shown(str(file.path))} is a link that leads out, to {shown(target)}")
+    elif not stat.S_ISREG(mode):
+        raise SourceRefused(f"{shown(str(file.path))} is a device or a pipe")
+
+
+def _files(folder: Path) -> Iterator[_File]:
+    """Files and links, sorted; folders count only by what is in them."""
+    found: list[_File] = []
+    queue = [""]
+    while queue:
+        inner = queue.pop()
+        with os.scandir(folder / inner) as entries:
+            for entry in entries:
+                if entry.name in IGNORED:
+                    continue
+                path = f"{inner}/{entry.name}" if inner else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    queue.append(path)
+                else:
+                    found.append(_File(PurePosixPath(path), entry.stat(follow_symlinks=False)))
+    return iter(sorted(found, key=lambda file: str(file.path)))
+
+
+def _mark(path: Path, status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
+        return f"link:{path.readlink()}"
+    if not stat.S_ISREG(status.st_mode):
+        return "other:"
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return f"{'program:' if status.st_mode & 0o111 else ''}sha256:{digest}"
+
+
+class Drift(NamedTuple):
+    """How a folder differs from what its marks say."""
+
+    changed: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    @property
+    def is_none(self) -> bool:
+        return not (self.changed or self.missing or self.added)
+
+
+def drift_between(wanted: Marks, found: Marks) -> Drift:
+    return Drift(
+        changed=tuple(sorted(path for path in wanted.keys() & found.keys() if wanted[path] != found[path])),
+        missing=tuple(sorted(wanted.keys() - found.keys())),
+        added=tuple(sorted(found.keys() - wanted.keys())),
+    )

@@ -1,0 +1,141 @@
+"""Sources on the web: an archive, and the index that a site publishes at /.well-known/agent-skills/index.json.
+
+The index is that of the Agent Skills discovery draft 0.2.0: each entry one artifact, a SKILL.md or an archive, with its
+SHA-256. Only http(s), never from https down to http; size and time are bounded; a wrong digest refuses the source.
+"""
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+from skillyard.catalog.discover import SKILL_FILE
+from skillyard.core.errors import InvalidArgs, SourceFailed, SourceRefused
+from skillyard.install.archive import extract
+from skillyard.install.limits import LIMITS, Limits
+from skillyard.install.names import shown
+from skillyard.install.slug import as_slug
+from skillyard.install.source import Fetched, Tell
+
+INDEX_PATH = "/.well-known/agent-skills/index.json"
+_MAX_INDEX_BYTES = 1 << 20
+_MAX_ENTRIES = 500
+_CHUNK = 1 << 16
+_SECONDS_BETWEEN_BYTES = 30.0
+
+
+class WebArchive(NamedTuple):
+    text: str
+    ref: str = ""
+    limits: Limits = LIMITS
+
+    def fetch(self, staging: Path, tell: Tell) -> Fetched:
+        file = staging / "archive"
+        digest = download(self.text, file, self.limits, tell)
+        extract(file, staging / "files", self.limits)
+        return Fetched(staging / "files", f"sha256:{digest}")
+
+
+class WebIndex(NamedTuple):
+    text: str
+    ref: str = ""
+    limits: Limits = LIMITS
+
+    def fetch(self, staging: Path, tell: Tell) -> Fetched:
+        file = staging / "index.json"
+        digest = download(self.text, file, self.limits._replace(total_bytes=_MAX_INDEX_BYTES), tell)
+        folder = staging / "files"
+        folder.mkdir()
+        for entry in parse_index(file.read_bytes()):
+            self._get(entry, folder / as_slug(entry.name), staging / "artifact", tell)
+        return Fetched(folder, f"sha256:{digest}")
+
+    def _get(self, entry: "Entry", into: Path, artifact: Path, tell: Tell) -> None:
+        found = download(urljoin(self.text, entry.url), artifact, self.limits, tell, above=self.text)
+        if f"sha256:{found}" != entry.digest:
+            raise SourceRefused(f"{shown(entry.name)} is not what the index says: its digest is sha256:{found}")
+        if entry.is_archive:
+            extract(artifact, into, self.limits)
+        else:
+            into.mkdir()
+            artifact.rename(into / SKILL_FILE)
+
+
+class Entry(NamedTuple):
+    """One skill of an index."""
+
+    name: str
+    url: str
+    digest: str
+    is_archive: bool
+
+
+def parse_index(content: bytes) -> tuple[Entry, ...]:
+    """SourceRefused where it is not the format; entries of unknown types are left out, as the draft wants."""
+    try:
+        fields = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise SourceRefused(f"the index is not JSON: {error}") from None
+    skills = fields.get("skills") if isinstance(fields, dict) else None
+    if not isinstance(skills, list) or len(skills) > _MAX_ENTRIES:
+        raise SourceRefused(f"the index lists no skills, or more than {_MAX_ENTRIES}")
+    entries = tuple(entry for entry in map(_entry, skills) if entry)
+    folders = [as_slug(entry.name) for entry in entries]
+    if len(set(folders)) != len(folders):
+        raise SourceRefused("the index lists a name twice")
+    return entries
+
+
+def _entry(fields: Any) -> Entry | None:
+    if not isinstance(fields, dict) or fields.get("type") not in {"skill-md", "archive"}:
+        return None
+    name, url, digest = (fields.get(key) for key in ("name", "url", "digest"))
+    if not isinstance(name, str) or not isinstance(url, str) or not isinstance(digest, str):
+        raise SourceRefused("an entry of the index has no name, url or digest")
+    try:
+        as_slug(name)
+    except InvalidArgs as error:
+        raise SourceRefused(error.msg) from None
+    return Entry(name, url, digest.lower(), fields["type"] == "archive")
+
+
+def download(url: str, into: Path, limits: Limits, tell: Tell, above: str = "") -> str:
+    """Its SHA-256. `above` is the address that named this one: it may not lead from https to less."""
+    import http.client  # noqa: PLC0415  (only what comes from the web needs it)
+    import urllib.error  # noqa: PLC0415
+    import urllib.request  # noqa: PLC0415
+
+    _check_address(url, above or url)
+    tell(f"fetching {url}")
+    request = urllib.request.Request(url, headers={"User-Agent": "skillyard"})  # noqa: S310  (checked above)
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS_BETWEEN_BYTES) as answer:  # noqa: S310
+            _check_address(answer.geturl(), url)
+            return _saved(answer, into, limits)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise SourceFailed(f"{url}: {error.code} {error.reason}") from None
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        raise SourceFailed(f"{url}: {getattr(error, 'reason', error)}") from None
+
+
+def _check_address(url: str, above: str) -> None:
+    scheme = urlsplit(url).scheme
+    if scheme not in {"http", "https"} or (scheme == "http" and urlsplit(above).scheme == "https"):
+        raise SourceRefused(f"{above} leads to {shown(url)}")
+
+
+def _saved(answer: IO[bytes], into: Path, limits: Limits) -> str:
+    digest, total, end = hashlib.sha256(), 0, time.monotonic() + limits.seconds
+    with into.open("wb") as file:
+        while chunk := answer.read(_CHUNK):
+            total += len(chunk)
+            if total > limits.total_bytes:
+                raise SourceRefused(f"more than {limits.total_bytes} bytes")
+            if time.monotonic() > end:
+                raise SourceFailed(f"it took longer than {limits.seconds:g} s")
+            digest.update(chunk)
+            file.write(chunk)
+    return digest.hexdigest()
