@@ -1,5 +1,6 @@
 """The command `skillyard`."""
 
+import gc
 import os
 import sys
 
@@ -11,6 +12,8 @@ def main() -> None:
 
         sys.stdout.write(f"skillyard {__version__}\n")
         return
+    # A command makes many small values and ends: looking for cycles among them every 700 would take a tenth of it.
+    gc.set_threshold(100_000, 20, 20)
     from skillyard.faces.cli.main import main as command_line  # noqa: PLC0415
 
     code: object = 0
