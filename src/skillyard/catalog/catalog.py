@@ -106,10 +106,13 @@ class Catalog:
 
     def _reachable(self, entries: Sequence[Entry], rivals: Sequence[Entry]) -> Iterator[Entry]:
         """Those that no rival of the same folder name in a stronger root hides."""
-        holders: dict[tuple[str, str], str] = {}
-        for rival in self._ordered(rivals):
-            holders.setdefault((rival.role, rival.folder_name), rival.root)
-        return (entry for entry in entries if holders[entry.role, entry.folder_name] == entry.root)
+        ranks = {str(root.path): root.rank for root in self.roots}
+        strongest: dict[tuple[str, str], int] = {}
+        for rival in rivals:
+            name, rank = (rival.role, rival.folder_name), ranks[rival.root]
+            if rank < strongest.get(name, rank + 1):
+                strongest[name] = rank
+        return (entry for entry in entries if strongest[entry.role, entry.folder_name] == ranks[entry.root])
 
     def _names(self) -> Sequence[str]:
         return [str(root.path) for root in self.roots]

@@ -103,12 +103,14 @@ class Index:
     def close(self) -> None:
         self._connection.close()
 
-    def known_files(self, root: str) -> dict[str, tuple[Stamp, str]]:
-        """Each skill file with its stamp and the digest of what it held."""
-        rows = self._connection.execute(
-            "SELECT file, mtime, ctime, size, inode, digest FROM skills WHERE root = ?", (root,)
-        )
-        return {file: ((mtime, ctime, size, inode), digest) for file, mtime, ctime, size, inode, digest in rows}
+    def known_files(self, root: str) -> dict[str, Stamp]:
+        """Each skill file with its stamp."""
+        rows = self._connection.execute("SELECT file, mtime, ctime, size, inode FROM skills WHERE root = ?", (root,))
+        return {row[0]: row[1:] for row in rows}
+
+    def digests(self, root: str) -> dict[str, str]:
+        """Each skill file with the digest of what it held."""
+        return dict(self._connection.execute("SELECT file, digest FROM skills WHERE root = ?", (root,)).fetchall())
 
     def known_folders(self, root: str) -> dict[str, Folder]:
         """The folders between the root and its skills, as the last scan left them."""

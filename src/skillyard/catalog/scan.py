@@ -37,8 +37,8 @@ def scan(index: Index, root: Root, progress: Progress | None = None) -> Changes:
         return Changes(left_out=left_out)
     with index.writing(), _without_collecting():
         # Asked again under the lock: another process may just have done the same work.
-        known = index.known_files(name)
-        changed = [file for file, stamp in found.skills.items() if file not in known or known[file][0] != stamp]
+        known, held = index.known_files(name), index.digests(name)
+        changed = [file for file, stamp in found.skills.items() if known.get(file) != stamp]
         gone = [file for file in known if file not in found.skills]
         index.forget(name, [*gone, *(file for file in changed if file in known)])
         stamps = {file: _trusted(found.skills[file], now_ns) for file in changed}
@@ -46,14 +46,14 @@ def scan(index: Index, root: Root, progress: Progress | None = None) -> Changes:
         index.put_folders(name, _settled(found.folders, now_ns))
     return Changes(
         added=tuple(file for file in changed if file not in known),
-        updated=tuple(file for file in changed if file in known and known[file][1] != digests[file]),
+        updated=tuple(file for file in changed if file in known and held[file] != digests[file]),
         removed=tuple(gone),
         left_out=left_out,
     )
 
 
-def _differs(known: dict[str, tuple[Stamp, str]], found: Survey) -> bool:
-    return known.keys() != found.skills.keys() or any(known[file][0] != stamp for file, stamp in found.skills.items())
+def _differs(known: dict[str, Stamp], found: Survey) -> bool:
+    return known != found.skills
 
 
 def _read_into(index: Index, root: Root, stamps: Mapping[str, Stamp], progress: Progress | None) -> dict[str, str]:

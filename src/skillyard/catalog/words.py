@@ -28,7 +28,7 @@ def _query_word() -> re.Pattern[str]:
 
 def fold(text: str) -> str:
     """Full-width letters, ligatures and case are one and the same to somebody who searches."""
-    return unicodedata.normalize("NFKC", text).casefold()
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
 
 
 def as_words(text: str) -> str:
