@@ -332,3 +332,13 @@ def test_a_snippet_shows_the_words_around_the_match(yard: Yard, write_skill: Wri
 
     assert "needle" in snippet
     assert len(snippet) < 130
+
+
+@pytest.mark.parametrize("name", ["", " ", "/", "x/"])
+def test_nobody_answers_to_an_empty_name(yard: Yard, write_skill: WriteSkill, name: str) -> None:
+    write_skill("a", skill_text("a"))
+    write_skill("b", skill_text("b"))
+    yard.catalog.sync()
+
+    with pytest.raises(SkillNotFound):
+        yard.catalog.resolve(name)

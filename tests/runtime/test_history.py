@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from skillyard.core.envelope import from_json
 from skillyard.core.request import Request
+from skillyard.core.secrets import MASK
 from skillyard.core.states import State
 from skillyard.kernel.assembly import Yard
 from skillyard.kernel.consent import grant
 from skillyard.kernel.places import Places
 from skillyard.runtime.record import Recorder
-from skillyard.runtime.redact import MASK, Redactor
+from skillyard.runtime.redact import Redactor
 from skillyard.store.database import open_database
 from skillyard.store.runs import Runs
 from tests.conftest import Skillyard, WriteSkill

@@ -241,3 +241,11 @@ def test_a_dry_run_shows_everything_and_starts_nothing(yard: Yard, project: Path
 
 def test_permission_denied_is_never_recoverable() -> None:
     assert PermissionDenied("x").data()["recoverable"] is False
+
+
+def test_an_output_that_the_run_did_not_write_is_not_told(yard: Yard, project: Path, write_skill: WriteSkill) -> None:
+    write_skill("lazy", "---\nname: lazy\ndescription: x\ncommand: echo {output}\n---\n")
+    (project / "mybox").mkdir()
+    (project / "mybox/old.txt").write_text("old")
+
+    assert "output_path" not in run(yard, "lazy", "output=mybox/old.txt").data

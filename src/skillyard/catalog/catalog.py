@@ -50,6 +50,8 @@ class Catalog:
     def candidates(self, name: str) -> tuple[Entry, ...]:
         """Everything that answers to the name, strongest first."""
         role, _, plain = name.rpartition("/")
+        if not plain.strip():
+            return ()  # a skill without a title does not answer to nothing
         found = self.index.named(self._names(), plain)
         if role:
             found = [entry for entry in found if entry.role == role or _qualified(entry).endswith(f"{role}/{plain}")]

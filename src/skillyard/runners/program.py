@@ -78,18 +78,28 @@ Snapshot: TypeAlias = dict[str, tuple[int, int, int]]
 
 
 def snapshot(call: Call) -> Snapshot:
-    """The files below mybox/ as they are, to see afterwards which one is new; nothing where that is not asked."""
-    return _files(call.root / BOX) if call.output.endswith("/") else {}
+    """The output as it is before the run: the files below mybox/, or the one that was named."""
+    return _files(call.root / BOX) if call.output.endswith("/") else _stamped(call.root / call.output)
 
 
 def written(call: Call, before: Snapshot) -> dict[str, Json]:
     """The file that `{output}` named, else the one new file below mybox/."""
     if not call.output.endswith("/"):
         target = call.root / call.output
-        return _told(target, call) if target.is_file() else {}
+        after = _stamped(target)
+        return _told(target, call) if after and after != before else {}
     after = _files(call.root / BOX)
     fresh = [path for path, stamp in after.items() if before.get(path) != stamp]
     return _told(Path(fresh[0]), call) if len(fresh) == 1 else {}
+
+
+def _stamped(path: Path) -> Snapshot:
+    """One file with its stamp; nothing where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return {}
+    return {str(path): (status.st_mtime_ns, status.st_size, status.st_ino)} if path.is_file() else {}
 
 
 def _told(path: Path, call: Call) -> dict[str, Json]:

@@ -1,18 +1,9 @@
 """The offending line, fit to be shown: one line, no control characters, no secrets, not longer than a line."""
 
-import re
-
+from skillyard.core.secrets import mask_keys
 from skillyard.install.threats.files import File
 
 _WIDTH = 160
-_MASK = "•••"
-_SECRETS = re.compile(
-    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}"
-    r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bxox[abprs]-[A-Za-z0-9-]{10,}"
-    r"|\bAKIA[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{30,}|\beyJ[\w-]{10,}\.eyJ[\w-]{10,}"
-    r"|(?<=://)[^\s/:@]{1,80}:[^\s/@]{1,80}(?=@)"
-    r"|(?i:(?<=bearer )[\w.~+/-]{16,})"
-)
 
 
 def place(text: str, index: int) -> tuple[int, int]:
@@ -33,7 +24,7 @@ def line_at(file: File, index: int) -> str:
 
 
 def clean(text: str) -> str:
-    masked = _SECRETS.sub(_MASK, text.strip())
+    masked = mask_keys(text.strip())
     if masked.isprintable():
         return masked
     return "".join(_shown(letter) for letter in masked)
