@@ -221,7 +221,7 @@ def test_without_a_sandbox_the_result_says_so(skillyard: Skillyard, write_skill:
 
 
 def test_a_dry_run_shows_everything_and_starts_nothing(yard: Yard, project: Path, write_skill: WriteSkill) -> None:
-    write_skill("cat", CAT)
+    write_skill("cat", "---\nname: cat\ndescription: x\ncommand: cat {file}\nparams:\n  file: {}\n  output: {}\n---\n")
     (project / "a.txt").write_text("a")
 
     plan = yard.runtime.plan(Request(name="cat", args=("a.txt", "output=x.html"), typed_in=project)).data
@@ -249,3 +249,9 @@ def test_an_output_that_the_run_did_not_write_is_not_told(yard: Yard, project: P
     (project / "mybox/old.txt").write_text("old")
 
     assert "output_path" not in run(yard, "lazy", "output=mybox/old.txt").data
+
+
+def test_an_output_that_the_command_has_no_place_for_is_surplus(yard: Yard, write_skill: WriteSkill) -> None:
+    write_skill("cat", CAT)
+
+    assert run(yard, "cat", "SKILL.md", "output=/etc/passwd").data["type"] == "InvalidParam"

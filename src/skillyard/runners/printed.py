@@ -42,6 +42,7 @@ def _adopted(fields: dict[str, Json]) -> tuple[dict[str, Json], Result | None]:
         except ValueError:
             return fields, None
         return dict(envelope.data), envelope
-    if isinstance(fields.get("success"), bool) and isinstance(fields.get("data"), Mapping):
-        return {str(key): value for key, value in fields["data"].items()}, None  # type: ignore[union-attr]
+    data = fields.get("data")
+    if isinstance(fields.get("success"), bool) and isinstance(data, Mapping):
+        return dict(data), None
     return fields, None

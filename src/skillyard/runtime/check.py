@@ -88,10 +88,15 @@ def _action(skill: Skill, request: Request) -> tuple[str | None, tuple[str, ...]
 def _refuse_unknown(skill: Skill, given: Mapping[str, Json]) -> None:
     if skill.kind is not Kind.COMMAND:
         return
-    known = {param.name for param in skill.params} | {OUTPUT}
+    known = {param.name for param in skill.params} | ({OUTPUT} if _takes_output(skill) else set())
     for name in given:
         if name not in known:
             raise InvalidParam(f"unknown param '{name}'", details={"known": sorted(known - {OUTPUT})})
+
+
+def _takes_output(skill: Skill) -> bool:
+    """Naming an output that the command has no place for would be a param that nothing takes."""
+    return not skill.command or f"{{{OUTPUT}}}" in skill.command
 
 
 def _complete(skill: Skill, given: Mapping[str, Json], root: Path) -> dict[str, Json]:
