@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from skillyard.core.notation import Json
+from skillyard.core.values import Json
 
 
 class Told(StrEnum):
