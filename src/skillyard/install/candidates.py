@@ -38,6 +38,7 @@ class Candidate(NamedTuple):
     skill: Installed
     at: Path
     verdict: Verdict
+    is_ours: bool = False
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def look(wanted: Wanted, staging: Path, pick: Pick, tell: Tell, folder: str = ""
 
 def scanned_offer(offer: Offer, source: Source, fetched: Fetched, tell: Tell, folder: str) -> Candidate:
     tell(f"scanning {offer.name}")
-    return as_candidate(offer, source, fetched.commit, SCAN, folder)
+    return as_candidate(offer, source, fetched.commit, SCAN, folder)._replace(is_ours=fetched.is_ours)
 
 
 def bring_in(
@@ -70,7 +70,7 @@ def bring_in(
     held = [each for each in found if _is_held_back(yard, each)]
     clean = [_as_decided(each) for each in found if each not in held]
     if clean:
-        install(place, [Addition(each.skill, each.at) for each in clean], keep=keep, theirs=theirs)
+        install(place, [Addition(each.skill, each.at, each.is_ours) for each in clean], keep=keep, theirs=theirs)
     review = hold(yard.places.own_home, place, held) if held else None
     if review:
         _tell_project(yard, review)
