@@ -25,6 +25,13 @@ _VERSIONS = (
     ) WITHOUT ROWID;
     CREATE TABLE trusts (project TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, granted REAL NOT NULL) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE activations (
+        id INTEGER PRIMARY KEY, user TEXT NOT NULL, conversation TEXT NOT NULL, project TEXT NOT NULL,
+        skill TEXT NOT NULL, activated REAL NOT NULL, UNIQUE (user, conversation, project, skill)
+    );
+    CREATE INDEX activations_by_skill ON activations (skill);
+    """,
 )
 
 
