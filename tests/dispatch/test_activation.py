@@ -351,3 +351,13 @@ def test_the_table_is_an_ordered_set(table: Callable[[], Activations], steps: li
 
     counts = [row for row in model if row[1:] in {("", ""), ("", "/p"), ("t", "/p")}]
     assert list(activations.list("default", "t", "/p")) == counts
+
+
+def test_a_database_of_an_older_version_gets_the_table(yard: Yard, write_skill: WriteSkill) -> None:
+    write_skill("a", skill_text("a"))
+    old = open_database(yard.places.database)
+    old.executescript("DROP TABLE activations; PRAGMA user_version = 1;")
+    old.close()
+
+    assert activate(yard, "a") == [True]
+    assert names(yard) == ["a"]

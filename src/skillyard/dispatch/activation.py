@@ -103,7 +103,11 @@ def as_conversation(asked: str | None) -> str:
 
 def is_text(text: str) -> bool:
     """Whether it can be written down: no bytes that were never UTF-8."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bare(name: str) -> str:
