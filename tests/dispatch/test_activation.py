@@ -1,6 +1,7 @@
 """What is active: by name, per conversation and project, in order, once; and gone with the skill."""
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from skillyard.kernel.assembly import Yard
 from skillyard.kernel.handover import find_active
 from skillyard.kernel.places import Places
 from skillyard.store.activations import Activation, Activations
-from skillyard.store.database import open_database
+from skillyard.store.database import _VERSIONS, open_database
 from tests.conftest import WriteSkill
 
 
@@ -355,8 +356,8 @@ def test_the_table_is_an_ordered_set(table: Callable[[], Activations], steps: li
 
 def test_a_database_of_an_older_version_gets_the_table(yard: Yard, write_skill: WriteSkill) -> None:
     write_skill("a", skill_text("a"))
-    old = open_database(yard.places.database)
-    old.executescript("DROP TABLE activations; PRAGMA user_version = 1;")
+    old = sqlite3.connect(yard.places.database)
+    old.executescript(f"{_VERSIONS[0]}; PRAGMA user_version = 1;")
     old.close()
 
     assert activate(yard, "a") == [True]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from skillyard.runtime.pipeline import Runtime
     from skillyard.sandbox.launch import Sandbox
     from skillyard.store.activations import Activations
+    from skillyard.store.conversations import Conversations
     from skillyard.store.grants import Grants
     from skillyard.store.logs import Logs
     from skillyard.store.runs import Run, Runs
@@ -152,6 +153,13 @@ class Yard:
         from skillyard.dispatch.activation import Activator
 
         return Activator(self.catalog, self.activations, self.contents, self._key)
+
+    @cached_property
+    def conversations(self) -> "Conversations":
+        from skillyard.store.conversations import Conversations
+        from skillyard.store.holds import Holds
+
+        return Conversations(self._database, Holds(self.places.own_home / "conversations"))
 
     @cached_property
     def dispatcher(self) -> "Dispatcher":
