@@ -7,10 +7,14 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import catalog, install, reader, run, start
-from bench.figures import Figure
-
-GROUPS = {"start": start, "reader": reader, "catalog": catalog, "run": run, "install": install}
+GROUPS = {
+    "start": start,
+    "reader": reader,
+    "catalog": catalog,
+    "run": run,
+    "install": install,
+    "dispatch": dispatch,
+}
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
 HEAD = """\
 # Performance

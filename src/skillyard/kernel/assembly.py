@@ -3,10 +3,10 @@
 import os
 import time
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Self
 
-from skillyard.core.errors import InvalidArgs
+from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.kernel.places import Places, find_places
 
 if TYPE_CHECKING:
@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from skillyard.core.phrases import Lang
     from skillyard.core.request import Request
     from skillyard.core.result import Result
+    from skillyard.dispatch.activation import Activator
+    from skillyard.dispatch.contents import Contents, Memo
+    from skillyard.dispatch.order import Dispatcher
     from skillyard.kernel.settings import Settings
     from skillyard.runtime.pipeline import Runtime
     from skillyard.sandbox.launch import Sandbox
+    from skillyard.store.activations import Activations
+    from skillyard.store.conversations import Conversations
     from skillyard.store.grants import Grants
     from skillyard.store.logs import Logs
     from skillyard.store.runs import Run, Runs
@@ -130,6 +135,39 @@ class Yard:
         users = map(user_root, self.settings.editor_roots)
         return Editor((*mine, *users), [project_root(self.root, folder) for folder in asked], self.places.own_home)
 
+    @cached_property
+    def activations(self) -> "Activations":
+        from skillyard.store.activations import Activations
+
+        return Activations(self._database)
+
+    @cached_property
+    def contents(self) -> "Contents":
+        from skillyard.dispatch.contents import Contents
+
+        return Contents(self.activations, self._key, _memo_of(self.places))
+
+    @cached_property
+    def activator(self) -> "Activator":
+        """Its catalog must be in step with the folders: `catalog.sync()` first."""
+        from skillyard.dispatch.activation import Activator
+
+        return Activator(self.catalog, self.activations, self.contents, self._key)
+
+    @cached_property
+    def conversations(self) -> "Conversations":
+        from skillyard.store.conversations import Conversations
+        from skillyard.store.holds import Holds
+
+        return Conversations(self._database, Holds(self.places.own_home / "conversations"))
+
+    @cached_property
+    def dispatcher(self) -> "Dispatcher":
+        """Where the agents plug in: `dispatch/conversations.py` will be built here."""
+        raise RuntimeFailed(
+            "this version does not hand tasks to agents yet; `skillyard dispatch --dry-run` shows the text for them"
+        )
+
     def list_runs(self, limit: int) -> "tuple[Run, ...]":
         self._close_abandoned(limit)
         return self.runs.list(limit)
@@ -220,6 +258,15 @@ class Yard:
 
     def _uses(self) -> Mapping[str, int]:
         return self.runs.uses() if self.places.database.exists() else {}
+
+
+@lru_cache(maxsize=64)
+def _memo_of(places: Places) -> "Memo":
+    """What was read outlives a yard: the next one of the same places in this process finds it."""
+    from skillyard.dispatch.contents import Memo
+
+    del places
+    return Memo()
 
 
 def new_run_id() -> str:

@@ -38,6 +38,12 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "runs": Listed("runs", "Show what ran."),
         "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
     },
+    "hand them to agents": {
+        "activate": Listed("activate", "Activate skills: from now on they go with every task for an agent."),
+        "deactivate": Listed("deactivate", "Take skills out of what goes with a task."),
+        "active": Listed("active", "Show the active skills in the order in which they are handed over."),
+        "dispatch": Listed("dispatch", "Hand a task with the active skills to an agent."),
+    },
     "write them": {
         "new": Listed("new", "Write a new skill that passes its own test at once."),
         "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),

@@ -14,7 +14,8 @@ from skillyard.faces.cli.command import Answer, Options, Parser, add_output_opti
 from skillyard.faces.present import Lines
 from skillyard.install.changes import find_installed, remove
 from skillyard.install.lock import read_lock
-from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.handover import forget_skills
 from skillyard.kernel.installing import place_of
 
 
@@ -31,12 +32,17 @@ def _answer(options: Options) -> Answer:
     if not options.names and not options.source:
         raise InvalidArgs("say which: names, or --source")
     with open_yard() as yard:
-        place = place_of(yard, is_global=options.is_global)
+        return _remove(yard, options)
+
+
+def _remove(yard: Yard, options: Options) -> Answer:
+    place = place_of(yard, is_global=options.is_global)
     chosen = find_installed(read_lock(place.lock_file), options.names, options.source)
     folders = [skill.folder for skill in chosen]
     if not options.yes and not (on_terminal() and confirm(f"Remove {', '.join(folders)}?")):
         raise InvalidArgs("nothing was removed: say yes on a terminal, or give --yes", details={"skills": folders})
     kept = remove(place, folders)
+    forget_skills(yard, [place.skills / folder for folder in folders])
     notes = [f"kept {folder}/{path}" for folder, paths in kept.items() for path in paths]
     return Answer(
         summary=Text("已删除 {count} 个技能", "{count} skills removed"),
