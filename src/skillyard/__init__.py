@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from skillyard.core.request import Request as Request
     from skillyard.core.result import Result as Result
     from skillyard.kernel.assembly import run as run
+    from skillyard.kernel.task import JobExecutor as JobExecutor
     from skillyard.kernel.task import Kernel as Kernel
     from skillyard.kernel.task import execute_skill as execute_skill
 
 _HOMES = {
+    "JobExecutor": "skillyard.kernel.task",
     "Kernel": "skillyard.kernel.task",
     "Request": "skillyard.core.request",
     "Result": "skillyard.core.result",
@@ -21,7 +23,7 @@ _HOMES = {
     "run": "skillyard.kernel.assembly",
 }
 
-__all__ = ["Kernel", "Request", "Result", "__version__", "execute_skill", "run"]
+__all__ = ["JobExecutor", "Kernel", "Request", "Result", "__version__", "execute_skill", "run"]
 
 
 def __getattr__(name: str) -> object:
