@@ -25,6 +25,8 @@ SCHEMA_FILE = Path(__file__).parent / "agent.schema.json"
 MAX_BYTES = 1_000_000
 #: Where a role's skill keeps the uuid of its agent, for S3's context.
 AGENT_ID = "agent_id"
+#: Of a file, in bytes, on every system.
+_LONGEST_NAME = 255
 #: After so many the point is made.
 _MOST_PROBLEMS = 100
 
@@ -224,11 +226,13 @@ def _missing(skills: Sequence[Skill]) -> Iterator[Finding]:
 
 def is_inside(folder: Path, entry: str) -> bool:
     """Whether the path stays in the folder, links followed."""
-    if not entry or "\0" in entry or Path(entry).is_absolute():
+    path = Path(entry)
+    too_long = any(len(part.encode()) > _LONGEST_NAME for part in path.parts)
+    if not entry or "\0" in entry or path.is_absolute() or too_long:
         return False
     try:
-        return (folder / entry).resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # a name too long for any file, or links in a circle
+        return (folder / path).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links in a circle
         return False
 
 
