@@ -1,6 +1,7 @@
 """`skillyard role`, as people and programs use it."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,32 @@ def test_a_role_is_never_overwritten(skillyard: Skillyard, project: Path) -> Non
     assert again.returncode == 1
     assert parse(again.stdout).data["type"] == "InvalidArgs"
     assert (project / "agents/dev/CLAUDE.md").read_text() == "mine"
+
+
+def test_nothing_is_written_through_a_link_that_leads_out_of_the_project(
+    skillyard: Skillyard, project: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (project / "agents").symlink_to(outside)
+
+    refused = skillyard("role", "new", "dev")
+    (project / "agents").unlink()
+    (project / "agents").mkdir()
+    (project / "agents" / "agent.schema.json").symlink_to(outside / "made")
+    made = skillyard("role", "new", "dev")
+
+    assert (refused.returncode, made.returncode) == (1, 0)
+    assert list(outside.iterdir()) == []
+
+
+def test_a_pipe_in_a_role_holds_nobody_up(skillyard: Skillyard, project: Path) -> None:
+    skillyard("role", "new", "dev")
+    os.mkfifo(project / "agents" / "dev" / "pipe")
+    with (project / "agents/dev/agent.yaml").open("a", encoding="utf-8") as file:
+        file.write("security: {network: true}\n")
+
+    assert skillyard("trust", "--accept").returncode == 0
 
 
 @pytest.mark.parametrize(

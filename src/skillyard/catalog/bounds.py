@@ -12,6 +12,8 @@ from skillyard.core.values import NOTHING, Json
 BOUNDS = "bounds"
 SECTIONS = ("workspace", "security", "secrets")
 _MIB = 1 << 20
+#: Of a file, in bytes, on every system.
+_LONGEST_NAME = 255
 
 
 class Secret(NamedTuple):
@@ -62,7 +64,13 @@ def read_bounds(kept: Mapping[str, Json]) -> Bounds:
 
 def place_of(path: str, root: Path) -> Path:
     """A path of agent.yaml, as it really is: relative to the project, in the home folder, or in full."""
-    return (Path(path).expanduser() if path.startswith("~") else root / path).resolve()
+    plain = Path(path).expanduser() if path == "~" or path.startswith("~/") else root / path
+    if any(len(part.encode()) > _LONGEST_NAME for part in plain.parts):
+        raise RoleInvalid(f"workspace: no file can have the name {path[:40]}…")
+    try:
+        return plain.resolve()
+    except (OSError, RuntimeError):
+        raise RoleInvalid(f"workspace: {path} is a link that leads nowhere") from None
 
 
 def _secret(item: Mapping[str, Json]) -> Secret:

@@ -49,8 +49,10 @@ def make_role(root: Path, name: str, *, description: str, skill: str, lang: "Lan
     draft = make_role_draft(name, str(uuid4()), description=description, skill=skill, lang=lang)
     files = as_role_files(draft)
     agents = root / ROLES_FOLDER
+    if not agents.resolve().is_relative_to(root.resolve()):
+        raise InvalidArgs(f"{agents} leads out of the project through a link: roles there are not read")
     create(agents / draft.slug, files)
     schema = agents / SCHEMA_FILE.name
-    if not schema.exists():
+    if not schema.exists() and not schema.is_symlink():
         schema.write_bytes(SCHEMA_FILE.read_bytes())
     return Made(draft, f"{ROLES_FOLDER}/{draft.slug}", tuple(files))

@@ -88,19 +88,15 @@ def make_outputs(outputs: tuple[Path, ...]) -> tuple[Path, ...]:
     return fresh
 
 
-def make_folders(folders: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Those that were not there; they too are taken away again where they stay empty."""
-    fresh = tuple(path for path in folders if not path.exists())
-    for path in fresh:
+def make_folders(folders: tuple[Path, ...]) -> None:
+    """They stay, empty as they are: another run that stands in them at this moment must not lose them."""
+    for path in folders:
         path.mkdir(parents=True, exist_ok=True)
-    return fresh
 
 
 def remove_empty(outputs: tuple[Path, ...]) -> None:
     for path in outputs:
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
-        elif path.is_file() and path.stat().st_size == 0:
+        if path.is_file() and path.stat().st_size == 0:
             path.unlink()
 
 

@@ -99,7 +99,7 @@ class Runtime(NamedTuple):
         secrets = self._secrets(found)
         make_box(self.root)
         fresh = make_outputs(found.outputs)
-        covered = make_folders(found.folders)
+        make_folders(found.folders)
         facts["run"] = call.run_id
         with self.recorder.recording(as_run(request, call, moment, secrets.values()), request.lang) as record:
             guarded = guard(self.sandbox, found if request.sandboxed else None, record, on_progress, secrets)
@@ -109,7 +109,7 @@ class Runtime(NamedTuple):
             except RuntimeFailed as error:
                 raise self._with_advice(error, call, found, record.stderr) from None
             finally:
-                remove_empty((*fresh, *covered))
+                remove_empty(fresh)
                 facts["sandbox"] = record.sandbox
 
     def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, stderr: str) -> RuntimeFailed:
