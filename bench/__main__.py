@@ -7,6 +7,9 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench import catalog, dispatch, install, reader, run, start
+from bench.figures import Figure
+
 GROUPS = {
     "start": start,
     "reader": reader,

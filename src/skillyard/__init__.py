@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from skillyard.dispatch.text import build_enhanced_task as build_enhanced_task
     from skillyard.kernel.assembly import run as run
     from skillyard.kernel.handover import active_skills as active_skills
+    from skillyard.kernel.task import JobExecutor as JobExecutor
     from skillyard.kernel.task import Kernel as Kernel
     from skillyard.kernel.task import execute_skill as execute_skill
 
 _HOMES = {
     "ActiveSkill": "skillyard.dispatch.text",
+    "JobExecutor": "skillyard.kernel.task",
     "Kernel": "skillyard.kernel.task",
     "Request": "skillyard.core.request",
     "Result": "skillyard.core.result",
@@ -29,6 +31,7 @@ _HOMES = {
 
 __all__ = [
     "ActiveSkill",
+    "JobExecutor",
     "Kernel",
     "Request",
     "Result",

@@ -54,7 +54,8 @@ class Catalog:
             return ()  # a skill without a title does not answer to nothing
         found = self.index.named(self._names(), plain)
         if role:
-            found = [entry for entry in found if entry.role == role or _qualified(entry).endswith(f"{role}/{plain}")]
+            ending = f"/{role}/{plain}"
+            found = [entry for entry in found if entry.role == role or f"/{_qualified(entry)}".endswith(ending)]
         return self._ordered(found)
 
     def choose(self, name: str) -> Entry:
@@ -73,8 +74,17 @@ class Catalog:
                 raise AmbiguousName(name, tuple(_qualified(entry) for entry in strongest))
         raise SkillNotFound(name, self.nearest(name))
 
+    def resolve_in(self, role: str, name: str) -> "Skill":
+        """A skill of exactly this role, whatever else has its name."""
+        for entry in self.index.named(self._names(), name):
+            if entry.role == role and entry.name == name:
+                return self._read(entry)
+        raise SkillNotFound(f"{role}/{name}", tuple(_qualified(e) for e in self.list() if e.role and e.name == name))
+
     def resolve(self, name: str) -> "Skill":
-        entry = self.choose(name)
+        return self._read(self.choose(name))
+
+    def _read(self, entry: Entry) -> "Skill":
         skill = self.index.skill(entry)
         if not entry.usable:
             reason = skill.findings[0].message if skill.findings else "unreadable"

@@ -17,7 +17,7 @@ from skillyard.core.kinds import Kind
 if TYPE_CHECKING:
     from skillyard.core.skill import Skill
 
-_SCHEMA_VERSION = 2
+_SCHEMA_VERSION = 3
 _SCHEMA = """
 CREATE TABLE skills (
     id INTEGER PRIMARY KEY, root TEXT NOT NULL, file TEXT NOT NULL,

@@ -4,6 +4,7 @@ SkillError
   SkillNotFound       the name resolves to nothing
   AmbiguousName       the name resolves to several, none of them better than the others
   MetadataMissing     a named folder without a usable SKILL.md
+  RoleInvalid         an agent.yaml that cannot be read (MetadataMissing on the wire)
   ParamMissing        a required param was not given; pending where someone can answer
   InvalidParam        a param has a value that the skill does not take
   InvalidCommand      the command template cannot be run without a shell
@@ -19,6 +20,7 @@ SkillError
   RuntimeFailed       the skill ran and failed
   EnvironmentFailed   its packages could not be installed (RuntimeFailed on the wire)
   SourceFailed        a source could not be fetched (RuntimeFailed on the wire)
+  SecretMissing       a declared secret is not there (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
@@ -104,6 +106,17 @@ class MetadataMissing(SkillError):
         "重新安装技能, 或用 skillyard validate 查看问题",
         "reinstall the skill, or see what is wrong with `skillyard validate`",
     )
+
+
+class RoleInvalid(MetadataMissing):
+    """A role's file says something that cannot be read about what its skills may touch."""
+
+    type = "MetadataMissing"
+    says = Text("agent.yaml 无效: {reason}", "invalid agent.yaml: {reason}")
+    advises = Text("用 skillyard role validate 查看并修正", "see and correct it with `skillyard role validate`")
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(msg, reason=msg)
 
 
 class ParamMissing(SkillError):
@@ -276,6 +289,18 @@ class SourceFailed(RuntimeFailed):
         "视具体错误判断: 检查地址、网络和访问权限后重试",
         "check the address, the network and your access, then try again",
     )
+
+
+class SecretMissing(RuntimeFailed):
+    """A secret that a role declares is not where it says."""
+
+    type = "RuntimeFailed"
+    says = Text("缺少密钥: {reason}", "secret missing: {reason}")
+    advises = Text("由用户本人提供: {remedy}", "the person must provide it: {remedy}")
+
+    def __init__(self, msg: str, remedy: str, *, details: Mapping[str, Json]) -> None:
+        super().__init__(msg, details=details)
+        self.words = {**self.words, "remedy": remedy}
 
 
 class PythonMissing(EnvironmentFailed):

@@ -25,6 +25,8 @@ class Request(NamedTuple):
     params: Mapping[str, Json] = NOTHING
     #: A program that the skill ships, instead of its command.
     script: str = ""
+    #: Only a skill of agents/<role> answers, and `name` is role/skill.
+    role: str = ""
     action: str | None = None
     context: Mapping[str, Json] = NOTHING
     timeout_seconds: float | None = None

@@ -111,12 +111,46 @@ def execute_skill(
     yard: Yard | None = None,
 ) -> dict[str, Json]:
     """S3: run a JSON skill of agents/<role>/agent.yaml; the response is S3's own."""
-    place = yard or open_yard()
+    if yard is None:
+        with open_yard() as opened:
+            return execute_skill(
+                agent_role=agent_role,
+                skill_name=skill_name,
+                action=action,
+                params=params,
+                context=context,
+                yard=opened,
+            )
     request = Request(
         name=f"{agent_role}/{skill_name}",
+        role=agent_role,
         action=action,
         params=params or {},
         context=context or {},
         interactive=False,
     )
-    return place.runtime.respond(request)
+    return yard.runtime.respond(request)
+
+
+class JobExecutor:
+    """S3's name for whoever runs the skills of roles; the same as `execute_skill`, in a project of your choice."""
+
+    def __init__(self, yard: Yard | None = None) -> None:
+        self._yard = yard
+
+    def execute_skill(
+        self,
+        agent_role: str,
+        skill_name: str,
+        action: str,
+        params: Mapping[str, Json] | None = None,
+        context: Mapping[str, Json] | None = None,
+    ) -> dict[str, Json]:
+        return execute_skill(
+            agent_role=agent_role,
+            skill_name=skill_name,
+            action=action,
+            params=params,
+            context=context,
+            yard=self._yard,
+        )

@@ -1,7 +1,7 @@
 """The sandbox of one run: its policy on it, and everything that it does noted down."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from skillyard.core.errors import PermissionDenied, RuntimeFailed
@@ -11,6 +11,7 @@ from skillyard.sandbox.launch import Exit, Launch, Sandbox
 
 #: Called with each piece of stderr as it comes.
 OnProgress: TypeAlias = Callable[[bytes], None] | None
+NO_SECRETS: Mapping[str, str] = {}
 
 
 def guard(
@@ -18,25 +19,33 @@ def guard(
     found: Permit | None,
     record: Record,
     on_progress: OnProgress,
+    secrets: Mapping[str, str] = NO_SECRETS,
 ) -> Sandbox:
-    """The sandbox with this call's policy on it, and everything it does noted down."""
+    """The sandbox with this call's policy on it, and everything it does noted down.
+
+    Here, where its output comes in, a secret that it prints is masked: whoever reads on never had it.
+    """
 
     def hear(piece: bytes) -> None:
-        record.hear(piece)
-        if on_progress:
-            on_progress(piece)
+        shown = record.hear(piece)
+        if on_progress and shown:
+            on_progress(shown)
 
     def launch_it(launch: Launch) -> Exit:
         passed = {name: os.environ[name] for name in (found.variables if found else ()) if name in os.environ}
+        passed |= secrets
         policy = found.policy if found else None
         bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear)
         record.starting(bound, tuple(passed.values()))
         try:
-            ended = sandbox(bound)
+            ended = record.clean(sandbox(bound))
         except PermissionError as error:
             raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
         except OSError as error:
             raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
+        rest = record.rest()
+        if on_progress and rest:
+            on_progress(rest)
         record.ended(ended)
         return ended
 

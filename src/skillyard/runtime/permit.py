@@ -7,6 +7,7 @@ and a private temp. Everything wider is a capability that a person granted, for 
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.catalog.bounds import Secret
 from skillyard.core.errors import NotGranted
 from skillyard.core.request import Call
 from skillyard.core.skill import Kind
@@ -18,8 +19,11 @@ NETWORK = "network"
 PACKAGES = "packages"
 #: Each with an argument: a path, or the name of a variable.
 READ, WRITE, ENV = "read", "write", "env"
-PLAIN = (READ_PROJECT, NETWORK, PACKAGES)
-WITH_ARGUMENT = (READ, WRITE, ENV)
+#: What only the file of a role asks for.
+SECRET, MEMORY, PROCESSES = "secret", "memory", "processes"
+SCHEDULE, ON_FAILURE, ALLOWED_TOOLS = "schedule", "on-failure", "allowed-tools"
+PLAIN = (READ_PROJECT, NETWORK, PACKAGES, SCHEDULE, ON_FAILURE, ALLOWED_TOOLS)
+WITH_ARGUMENT = (READ, WRITE, ENV, SECRET, MEMORY, PROCESSES)
 BOX = "mybox"
 
 
@@ -31,6 +35,10 @@ class Permit(NamedTuple):
     missing: tuple[str, ...] = ()
     #: Outputs outside mybox/: a file must be there before it can be opened to the run alone.
     outputs: tuple[Path, ...] = ()
+    #: What a role declares; resolved when it runs.
+    secrets: tuple[Secret, ...] = ()
+    #: Folders that must be there for the sandbox to open or to cover.
+    folders: tuple[Path, ...] = ()
 
 
 def is_capability(text: str) -> bool:
@@ -80,6 +88,12 @@ def make_outputs(outputs: tuple[Path, ...]) -> tuple[Path, ...]:
     return fresh
 
 
+def make_folders(folders: tuple[Path, ...]) -> None:
+    """They stay, empty as they are: another run that stands in them at this moment must not lose them."""
+    for path in folders:
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def remove_empty(outputs: tuple[Path, ...]) -> None:
     for path in outputs:
         if path.is_file() and path.stat().st_size == 0:
@@ -90,7 +104,8 @@ def demand(call: Call, found: Permit) -> None:
     """NotGranted, with the command that a person must run, where something is missing."""
     if found.missing:
         capabilities = " ".join(found.missing)
-        raise NotGranted(capabilities, f"skillyard grant @{call.asked_as} {capabilities}")
+        command = "skillyard trust" if call.skill.role else f"skillyard grant @{call.asked_as} {capabilities}"
+        raise NotGranted(capabilities, command)
 
 
 def _arguments(granted: frozenset[str], name: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Allow a skill more than the rules give it: for this project, and for exactly its bytes.
 
 Capabilities: read-project, network, packages, read:PATH, write:PATH, env:NAME. A changed skill has none of them.
+What the agent.yaml of a role asks for is granted all at once by `skillyard trust`.
 
 examples:
   skillyard grant @report network

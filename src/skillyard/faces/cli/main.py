@@ -46,6 +46,7 @@ GROUPS: dict[str, dict[str, Listed]] = {
     },
     "write them": {
         "new": Listed("new", "Write a new skill that passes its own test at once."),
+        "role": Listed("role", "Roles: agents/<role> with its own JSON skills, schedule, secrets and bounds."),
         "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
         "check": Listed("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
     },
