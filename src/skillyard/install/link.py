@@ -90,7 +90,7 @@ def unlink(
     for name in names or ():
         if name not in known:
             raise SkillNotFound(name, known)
-    if dry_run or not record.links:
+    if dry_run or record == Record():
         return tuple(step for undo in _undoing(ledger, record, names, agents) for step in undo.steps())
     with open_place(ledger.place):
         record = _tidied(ledger, read_record(ledger))
@@ -178,7 +178,7 @@ def _is_taken(ledger: Ledger, link: Link) -> bool:
 def _shared(ledger: Ledger, record: Record, wish: Wish) -> Link | None:
     """What was made for another agent, in a folder that this one reads too."""
     folders = {str(where.parent) for where in wish.seen_at}
-    for known in record.links.values():
+    for known in sorted(record.links.values(), key=lambda link: (wish.agent not in link.agents, link.key)):
         is_same = known.name == wish.name and known.source == _stored(ledger, wish.source)
         if is_same and known.folder != ledger.folders[wish.agent] and str(path_of(ledger, known).parent) in folders:
             return known if not _is_taken(ledger, known) else None

@@ -1,6 +1,7 @@
 """Skills in the agents' own folders: which skills, whose folders, and what the agents themselves say."""
 
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -96,7 +97,7 @@ def _wish(yard: "Yard", ledger: Ledger, entry: Entry, looker: Looker) -> Wish:
     note, mend = (refused.why, refused.fix) if refused else ("", "")
     if rivals and not refused:
         note = f"there is another of that name at {rivals[0]}; {looker.agent} {looker.choice}"
-        mend = f"skillyard link {entry.folder_name} --check tells which one it takes"
+        mend = f"skillyard link {shlex.quote(entry.folder_name)} --check tells which one it takes"
     return Wish(entry.folder_name, entry.folder, looker.agent, tuple(seen), note, mend)
 
 
@@ -178,7 +179,7 @@ def _view(yard: "Yard", ledger: Ledger, entry: Entry, looker: Looker, sights: "t
         return View(entry.folder_name, looker.agent, Standing.SHADOWED, str(others[0]), note)
     refused = refusal(looker, entry)
     flag = "" if ledger.is_project else " --user"
-    mend = refused.why if refused else f"skillyard link {entry.folder_name} --to {looker.agent}{flag}"
+    mend = refused.why if refused else f"skillyard link {shlex.quote(entry.folder_name)} --to {looker.agent}{flag}"
     return View(entry.folder_name, looker.agent, Standing.NOT_SEEN, note=mend)
 
 
