@@ -186,7 +186,7 @@ def test_what_stands_there_is_never_overwritten(
 
     done = skillyard("link", "pdf", "--to", "claude-code,codex", "--json", *how)
     shown = from_json(done.stdout)
-    conflict = shown.data["links"][1]  # type: ignore[index, call-overload]
+    conflict = shown.data["links"][1]  # type: ignore[index]
 
     assert (shown.state, done.returncode) == ("partial", 3)
     assert conflict["outcome"] == "conflict"  # type: ignore[index, call-overload]
@@ -520,7 +520,7 @@ main()
 def test_a_kill_at_any_point_loses_track_of_nothing(
     yard: Yard, project: Path, skill: Path, words: tuple[str, ...], how: tuple[str, ...]
 ) -> None:
-    """Killed at each of its changes in turn: `unlink` undoes it to the byte, and at every other one `link` ends it first."""
+    """Killed at each of its changes in turn: `unlink` undoes it to the byte, also after `link` ended it."""
     before = picture(project)
     for point in range(MOST_CHANGES):
         if words[0] == "unlink":

@@ -160,9 +160,12 @@ def _ask(
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         asked.write(stdin.encode())
         asked.seek(0)
-        process = subprocess.Popen(
-            argv, cwd=folder, env={**env, _MARK: mark}, stdin=asked, stdout=out, stderr=err, start_new_session=True
-        )
+        try:
+            process = subprocess.Popen(
+                argv, cwd=folder, env={**env, _MARK: mark}, stdin=asked, stdout=out, stderr=err, start_new_session=True
+            )
+        except OSError as error:
+            raise RuntimeFailed(f"{argv[0]} cannot be started: {error.strerror}") from None
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
