@@ -59,7 +59,10 @@ class Catalog:
         return self._ordered(found)
 
     def choose(self, name: str) -> Entry:
-        """Folder name, else skill name, else title; in the strongest root that has it."""
+        """Folder name, else skill name, else title; in the strongest root that has it.
+
+        Where that is a link to another skill of the roots, it is that one: a link adds no second skill.
+        """
         found = self.candidates(name)
         plain = name.rpartition("/")[2]
         for matches in (
@@ -69,7 +72,7 @@ class Catalog:
         ):
             strongest = [entry for entry in matches if entry.root == matches[0].root]
             if len(strongest) == 1:
-                return strongest[0]
+                return _itself(strongest[0], found) if len(found) > 1 else strongest[0]
             if strongest:
                 raise AmbiguousName(name, tuple(_qualified(entry) for entry in strongest))
         raise SkillNotFound(name, self.nearest(name))
@@ -132,6 +135,14 @@ class Catalog:
     def _ordered(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
         ranks = {str(root.path): root.rank for root in self.roots}
         return tuple(sorted(entries, key=lambda entry: (ranks[entry.root], entry.file, entry.name)))
+
+
+def _itself(entry: Entry, found: Sequence[Entry]) -> Entry:
+    if not entry.folder.is_symlink():
+        return entry
+    real = entry.folder.resolve()
+    others = (other for other in found if not other.folder.is_symlink() and other.folder.resolve() == real)
+    return next(others, entry)
 
 
 def _qualified(entry: Entry) -> str:

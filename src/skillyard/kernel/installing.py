@@ -9,12 +9,14 @@ from skillyard.core.errors import InvalidArgs, SkillError, SkillNotFound, Source
 from skillyard.install.address import FORGE, Wanted, locked_source, parse_source
 from skillyard.install.candidates import Candidate, Offer, as_candidate, find_offers, open_staging
 from skillyard.install.changes import Addition, drift_of, install
+from skillyard.install.link import Step, refresh
 from skillyard.install.lock import Installed, read_lock
 from skillyard.install.place import Place, global_place, open_place, project_place, write_whole
 from skillyard.install.review import Resumed, Review, hold, resume, write_interrupt
 from skillyard.install.source import Fetched, Source, Tell
 from skillyard.install.verdict import Scan, Severity, threat_scan
 from skillyard.kernel.consent import DEPTH
+from skillyard.kernel.linking import ledger_for
 from skillyard.work.interrupt import FILE
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ class Brought(NamedTuple):
     installed: tuple[Installed, ...]
     #: What waits for a decision; None where nothing does.
     review: Review | None
+    #: Copies of them in agents' folders, that follow.
+    links: tuple[Step, ...] = ()
 
 
 def place_of(yard: "Yard", *, is_global: bool) -> Place:
@@ -74,7 +78,12 @@ def bring_in(
     review = hold(yard.places.own_home, place, held) if held else None
     if review:
         _tell_project(yard, review)
-    return Brought(tuple(each.skill for each in clean), review)
+    skills = tuple(each.skill for each in clean)
+    return Brought(skills, review, _refresh_links(yard, place, skills))
+
+
+def _refresh_links(yard: "Yard", place: Place, skills: Sequence[Installed]) -> tuple[Step, ...]:
+    return refresh(ledger_for(yard, place), [place.skills / skill.folder for skill in skills])
 
 
 def _is_held_back(yard: "Yard", candidate: Candidate) -> bool:
@@ -162,6 +171,7 @@ def resume_review(yard: "Yard", review: Review, decisions: "Mapping[str, Json]",
         )
     for held in resumed.kept:
         write_whole(_kept_file(yard, held.skill.hash), str(held.verdict.severity))
+    _refresh_links(yard, review.place, [held.skill for held in resumed.kept])
     _tell_project(yard, resumed.review)
     return resumed
 

@@ -64,6 +64,10 @@ GROUPS: dict[str, dict[str, Listed]] = {
             "verify",
             "Compare the installed skills with skillyard.lock: changed, missing and added files.",
         ),
+        "link": Listed(
+            "link", "Make installed skills visible to Claude Code, Codex and OpenCode in their own folders."
+        ),
+        "unlink": Listed("unlink", "Take back what `skillyard link` made, and only that."),
         "scan": Listed("scan", "Scan skills for threats: what in them may harm you, where, and what to do."),
         "review": Listed("review", "Decide on skills that were held back: keep installs them, uninstall does not."),
     },
