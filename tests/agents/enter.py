@@ -1,4 +1,4 @@
-"""Started as a program: `enter.py DOOR PORT PROGRAM ARGUMENTS…` becomes PROGRAM, with nothing but loopback for a network.
+"""Started as a program: `enter.py DOOR PORT PROGRAM ARGUMENTS…` becomes PROGRAM, in a network of nothing but loopback.
 
 There the stub listens on the same port as outside. A socket belongs to the network in which it was made, whoever serves
 it: so one is made here and handed to the stub through its door (a Unix socket, which no network bounds). Nothing stays

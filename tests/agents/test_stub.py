@@ -155,11 +155,9 @@ def test_a_tool_is_called_by_the_name_that_the_agent_gave_it(stub: Stub) -> None
 
 
 def test_codex_hears_the_group_of_a_tool() -> None:
-    offered = Responses().tools(
-        {"tools": [{"type": "namespace", "name": "mcp__x__", "tools": [{"name": "skill_run"}]}]}
-    )
+    offered = Responses().tools({"tools": [{"type": "namespace", "name": "mcp__x", "tools": [{"name": "skill_run"}]}]})
 
-    assert find(offered, "skill_run") == find(offered, "mcp__x__skill_run") == Tool("skill_run", "mcp__x__")
+    assert find(offered, "skill_run") == find(offered, "mcp__x__skill_run") == Tool("skill_run", "mcp__x")
 
 
 @each_wire

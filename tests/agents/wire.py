@@ -14,14 +14,14 @@ USAGE_IN, USAGE_OUT = 12, 7
 
 
 class Tool(NamedTuple):
-    """A tool as the agent offers it to the model; `space` is what codex puts in front of a group of them."""
+    """A tool as the agent offers it to the model; `space` is the group in which codex puts it."""
 
     name: str
     space: str = ""
 
     @property
     def whole(self) -> str:
-        return self.space + self.name
+        return f"{self.space}__{self.name}" if self.space else self.name
 
 
 class Wire(Protocol):
