@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from tests.agents import offline
-from tests.agents.agent import Agent
-from tests.agents.stub import Stub, answer, error
+from tests.agents.agent import ONE_SHOT, Agent
+from tests.agents.stub import Stub, answer, error, hang
 
 CHECK = """
 import json, socket, sys, urllib.request
@@ -69,3 +69,22 @@ def test_the_words_of_a_failing_model_come_through(agent: Agent, stub: Stub) -> 
     done = agent.ask("Hello?")
 
     assert "no such key, says the stub" in done.stdout + done.stderr
+
+
+def test_a_waiting_agent_is_alone_with_the_stub_and_its_end_is_noticed(agent: Agent, stub: Stub) -> None:
+    """The signal reaches the program itself: nothing stands between it and whoever starts it."""
+    offline.need_namespaces()
+    stub.play(hang("One moment… "))
+    quiet = subprocess.DEVNULL
+    command: list[str | Path] = [agent.program, *ONE_SHOT[agent.name]]
+    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=agent.env, cwd=agent.cwd)
+    with started as process:
+        assert process.stdin is not None
+        process.stdin.write(b"Hello?")
+        process.stdin.close()
+        stub.wait_until_held()
+        interfaces = Path(f"/proc/{process.pid}/net/dev").read_text().splitlines()[2:]
+        process.kill()
+
+    assert [line.split(":")[0].strip() for line in interfaces] == ["lo"]
+    assert stub.wait_until_hung_up().agent == agent.name
