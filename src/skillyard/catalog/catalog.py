@@ -54,7 +54,7 @@ class Catalog:
             return ()  # a skill without a title does not answer to nothing
         found = self.index.named(self._names(), plain)
         if role:
-            found = [entry for entry in found if entry.role == role or _qualified(entry).endswith(f"{role}/{plain}")]
+            found = [entry for entry in found if entry.role == role or qualified(entry).endswith(f"{role}/{plain}")]
         return self._ordered(found)
 
     def choose(self, name: str) -> Entry:
@@ -70,7 +70,7 @@ class Catalog:
             if len(strongest) == 1:
                 return strongest[0]
             if strongest:
-                raise AmbiguousName(name, tuple(_qualified(entry) for entry in strongest))
+                raise AmbiguousName(name, tuple(qualified(entry) for entry in strongest))
         raise SkillNotFound(name, self.nearest(name))
 
     def resolve(self, name: str) -> "Skill":
@@ -124,7 +124,7 @@ class Catalog:
         return tuple(sorted(entries, key=lambda entry: (ranks[entry.root], entry.file, entry.name)))
 
 
-def _qualified(entry: Entry) -> str:
+def qualified(entry: Entry) -> str:
     """A name that only this entry of its root answers to."""
     if entry.role:
         return f"{entry.role}/{entry.name}"
