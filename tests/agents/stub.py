@@ -41,6 +41,9 @@ class Received:
         #: True while a `hang()` is held; the other when the agent went away before its answer was complete.
         self.held = self.hung_up = False
 
+    def __repr__(self) -> str:
+        return f"<{self.agent} asked {self.user_text[:80]!r}, {len(self.results)} results, got {self.turn}>"
+
     @property
     def aside(self) -> bool:
         """Something that the agent wants for itself, not the conversation."""
@@ -255,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(404, {"error": {"type": "not_found_error", "message": f"the stub has no {self.path}"}})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         path = self.path.partition("?")[0]
         if path == "/v1/messages/count_tokens":
             self._json(200, {"input_tokens": 1})

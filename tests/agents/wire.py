@@ -194,7 +194,8 @@ class Responses:
         yield self._event("response.completed", response=self._response(body, "completed", output))
 
     def whole(self, body: Body, turn: Turn) -> Mapping[str, Any]:
-        return self._response(body, "completed", [self._text(turn.text)])
+        calls = [self._call(body, turn)] if turn.tool else []
+        return self._response(body, "completed", [self._text(turn.text), *calls])
 
     def _text(self, text: str) -> dict[str, Any]:
         part = {"type": "output_text", "text": text, "annotations": []}
@@ -269,9 +270,7 @@ class Completions:
 
     def end(self, body: Body, turn: Turn) -> Iterator[Event]:
         if turn.tool:
-            function = {"name": find(self.tools(body), turn.tool).name, "arguments": ""}
-            head = {"index": 0, "id": _identity("call"), "type": "function", "function": function}
-            yield self._chunk(body, {"tool_calls": [head]})
+            yield self._chunk(body, {"tool_calls": [{"index": 0, **self._call(body, turn, "")}]})
             for piece in pieces(json.dumps(turn.arguments, ensure_ascii=False)):
                 yield self._chunk(body, {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
         yield self._chunk(body, {}, "tool_calls" if turn.tool else "stop")
@@ -279,9 +278,16 @@ class Completions:
         yield "", "[DONE]"
 
     def whole(self, body: Body, turn: Turn) -> Mapping[str, Any]:
-        message = {"role": "assistant", "content": turn.text}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        message: dict[str, Any] = {"role": "assistant", "content": turn.text}
+        if turn.tool:
+            arguments = json.dumps(turn.arguments, ensure_ascii=False)
+            message["tool_calls"] = [self._call(body, turn, arguments)]
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if turn.tool else "stop"}
         return {**self._base(body, "chat.completion"), "choices": [choice], "usage": self._usage()}
+
+    def _call(self, body: Body, turn: Turn, arguments: str) -> dict[str, Any]:
+        function = {"name": find(self.tools(body), turn.tool).name, "arguments": arguments}
+        return {"id": _identity("call"), "type": "function", "function": function}
 
     def _chunk(self, body: Body, delta: Mapping[str, Any], finish: str | None = None) -> Event:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
