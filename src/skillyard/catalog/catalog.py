@@ -55,7 +55,7 @@ class Catalog:
         found = self.index.named(self._names(), plain)
         if role:
             ending = f"/{role}/{plain}"
-            found = [entry for entry in found if entry.role == role or f"/{_qualified(entry)}".endswith(ending)]
+            found = [entry for entry in found if entry.role == role or f"/{qualified(entry)}".endswith(ending)]
         return self._ordered(found)
 
     def choose(self, name: str) -> Entry:
@@ -74,7 +74,7 @@ class Catalog:
             if len(strongest) == 1:
                 return _itself(strongest[0], found) if len(found) > 1 else strongest[0]
             if strongest:
-                raise AmbiguousName(name, tuple(_qualified(entry) for entry in strongest))
+                raise AmbiguousName(name, tuple(qualified(entry) for entry in strongest))
         raise SkillNotFound(name, self.nearest(name))
 
     def resolve_in(self, role: str, name: str) -> "Skill":
@@ -82,7 +82,7 @@ class Catalog:
         for entry in self.index.named(self._names(), name):
             if entry.role == role and entry.name == name:
                 return self._read(entry)
-        raise SkillNotFound(f"{role}/{name}", tuple(_qualified(e) for e in self.list() if e.role and e.name == name))
+        raise SkillNotFound(f"{role}/{name}", tuple(qualified(e) for e in self.list() if e.role and e.name == name))
 
     def resolve(self, name: str) -> "Skill":
         return self._read(self.choose(name))
@@ -145,7 +145,7 @@ def _itself(entry: Entry, found: Sequence[Entry]) -> Entry:
     return next(others, entry)
 
 
-def _qualified(entry: Entry) -> str:
+def qualified(entry: Entry) -> str:
     """A name that only this entry of its root answers to."""
     if entry.role:
         return f"{entry.role}/{entry.name}"

@@ -103,6 +103,10 @@ class Index:
     def close(self) -> None:
         self._connection.close()
 
+    def changes_elsewhere(self) -> int:
+        """A number that changes when another connection wrote to the index; what we wrote ourselves, we know."""
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
     def known_files(self, root: str) -> dict[str, Stamp]:
         """Each skill file with its stamp."""
         rows = self._connection.execute("SELECT file, mtime, ctime, size, inode FROM skills WHERE root = ?", (root,))
@@ -185,6 +189,15 @@ class Index:
 
         (record,) = self._connection.execute("SELECT record FROM skills WHERE id = ?", (entry.id,)).fetchone()
         return from_record(record)
+
+    def find_skill(self, entry: Entry) -> "Skill | None":
+        """The same from an entry that may be old: None where its row is gone, or another's by now."""
+        from skillyard.catalog.records import from_record  # noqa: PLC0415
+
+        row = self._connection.execute(
+            "SELECT record FROM skills WHERE id = ? AND file = ? AND name = ?", (entry.id, entry.file, entry.name)
+        ).fetchone()
+        return from_record(row[0]) if row else None
 
     def _entries(self, where: str, values: Sequence[str]) -> list[Entry]:
         rows = self._connection.execute(f"SELECT {', '.join(Entry._fields)} FROM skills {where}", values)

@@ -41,6 +41,7 @@ class Yard:
         """`ends_with_process`: leaving gives nothing back, because the end of the process does that faster."""
         self.places = places
         self._ends_with_process = ends_with_process
+        self._borrows_sandbox = False
 
     def __enter__(self) -> Self:
         return self
@@ -55,12 +56,19 @@ class Yard:
             self._remember_machine()
         if self._ends_with_process:
             return
-        if "sandbox" in opened:
+        if "sandbox" in opened and not self._borrows_sandbox:
             getattr(self.sandbox, "close", lambda: None)()
         if "_database" in opened:
             self._database.close()
         if "catalog" in opened:
             self.catalog.index.close()
+
+    def twin(self) -> "Yard":
+        """The same project for another thread: databases of its own, because SQLite's belong to the thread that
+        opened them, and this one's sandbox, which any number of threads may call. Outlive it."""
+        twin = Yard(self.places, ends_with_process=self._ends_with_process)
+        twin.sandbox, twin._borrows_sandbox = self.sandbox, True
+        return twin
 
     @cached_property
     def root(self) -> "Path":

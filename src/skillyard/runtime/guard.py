@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from skillyard.core.errors import PermissionDenied, RuntimeFailed
+from skillyard.core.errors import PermissionDenied, RuntimeFailed, Stopped
 from skillyard.runtime.permit import Permit
 from skillyard.runtime.record import Record
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
+
+if TYPE_CHECKING:
+    from skillyard.sandbox.stop import Stop
 
 #: Called with each piece of stderr as it comes.
 OnProgress: TypeAlias = Callable[[bytes], None] | None
@@ -20,6 +23,7 @@ def guard(
     record: Record,
     on_progress: OnProgress,
     secrets: Mapping[str, str] = NO_SECRETS,
+    stop: "Stop | None" = None,
 ) -> Sandbox:
     """The sandbox with this call's policy on it, and everything it does noted down.
 
@@ -35,7 +39,9 @@ def guard(
         passed = {name: os.environ[name] for name in (found.variables if found else ()) if name in os.environ}
         passed |= secrets
         policy = found.policy if found else None
-        bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear)
+        bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear, stop=stop)
+        if stop and stop.asked:
+            raise Stopped("it was stopped before it started")
         record.starting(bound, tuple(passed.values()))
         try:
             ended = record.clean(sandbox(bound))
@@ -47,6 +53,8 @@ def guard(
         if on_progress and rest:
             on_progress(rest)
         record.ended(ended)
+        if stop and stop.asked:
+            raise Stopped("it was stopped, with everything that it had started")
         return ended
 
     return launch_it

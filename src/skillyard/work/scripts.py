@@ -30,6 +30,7 @@ from skillyard.runtime.permit import BOX, Permit, make_box
 from skillyard.runtime.record import Recorder
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.sandbox.policy import Policy, interpreter_paths
+from skillyard.sandbox.stop import Stop
 from skillyard.store.runs import RUNNING, Run
 from skillyard.work.decide import Decider, Decision, checked
 from skillyard.work.interrupt import Interrupt, find_analysis, read_interrupt, stamp_of
@@ -61,6 +62,8 @@ class Worker(NamedTuple):
     decide: Decider | None = None
     lang: Lang = Lang.EN
     limit_seconds: float = LIMIT_SECONDS
+    #: Whoever holds it can end the scripts.
+    stop: Stop | None = None
 
     def run(self, prompt: str, on_progress: OnProgress = None) -> Result:
         """Every script of the prompt. Expected failures come back as results; bugs still raise."""
@@ -121,7 +124,7 @@ class Worker(NamedTuple):
         )
         before = stamp_of(self.root)
         with self.recorder.recording(run, self.lang) as record:
-            guarded = guard(self.sandbox, self._permit(launch, standing), record, on_progress)
+            guarded = guard(self.sandbox, self._permit(launch, standing), record, on_progress, self.stop)
             try:
                 return record.keep(lambda: self._outcome(order, guarded(launch), before))
             finally:

@@ -36,6 +36,7 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "run": Listed("run", "Run a skill and print one result."),
         "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
         "runs": Listed("runs", "Show what ran."),
+        "mcp": Listed("mcp", "Serve the skills to an agent over MCP, on stdin and stdout."),
         "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
     },
     "hand them to agents": {
