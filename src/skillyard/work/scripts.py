@@ -124,7 +124,7 @@ class Worker(NamedTuple):
         )
         before = stamp_of(self.root)
         with self.recorder.recording(run, self.lang) as record:
-            guarded = guard(self.sandbox, self._permit(launch, standing), record, on_progress, self.stop)
+            guarded = guard(self.sandbox, self._permit(launch, standing), record, on_progress, stop=self.stop)
             try:
                 return record.keep(lambda: self._outcome(order, guarded(launch), before))
             finally:
