@@ -83,7 +83,7 @@ def test_a_dry_run_writes_nothing(skillyard: Skillyard, project: Path, tmp_path:
     write(tmp_path / "pdf", {"SKILL.md": good("pdf")})
     done = skillyard("add", str(tmp_path / "pdf"), "--dry-run")
 
-    assert done.stdout == "would add pdf (1 files, NONE)\n"
+    assert done.stdout == "would add pdf (1 files, SAFE)\n"
     assert sorted(path.name for path in project.iterdir()) == [".git"]
 
 

@@ -19,10 +19,12 @@ from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.values import Json
 from skillyard.install.candidates import Candidate, open_staging
 from skillyard.install.changes import Addition, install
+from skillyard.install.examine import Scan, scanned
 from skillyard.install.lock import Installed
 from skillyard.install.place import Place, write_whole
+from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import Hit, Verdict
 from skillyard.install.tree import copy_checked, hash_of, marks_of
-from skillyard.install.verdict import Hit, Scan, Severity, Verdict, scanned
 
 _ID = re.compile(r"[0-9a-f]{12}")
 KEEP, UNINSTALL = "keep", "uninstall"
@@ -156,7 +158,7 @@ def _alone(review: Review) -> Iterator[None]:
 def _check_limit(review: Review, kept: Sequence[str], limit: Severity | None) -> None:
     if kept and limit is None:
         raise PermissionDenied("an agent cannot keep what a scan held back: a person must do it, outside")
-    over = [name for name in kept if limit and review.held[name].verdict.severity.rank > limit.rank]
+    over = [name for name in kept if limit is not None and review.held[name].verdict.severity > limit]
     if over:
         raise PermissionDenied(
             f"only a person at a terminal keeps what is above {limit}: {', '.join(over)}",
@@ -177,7 +179,7 @@ def _refreshed(review: Review, scan: Scan, look_again: LookAgain) -> tuple[Revie
         files = marks_of(old.at) if old.at.is_dir() else {}
         verdict = scanned(scan, old.at)
         held[name] = Held(old.skill._replace(files=files, hash=hash_of(files)), verdict, old.at)
-        if files != old.skill.files or verdict.severity.rank > old.verdict.severity.rank:
+        if files != old.skill.files or verdict.severity > old.verdict.severity:
             changed.append(name)
     refreshed = review._replace(held=held)
     write_whole(review.home / "review.json", _as_text(refreshed))
@@ -212,7 +214,7 @@ def interrupt_data(review: Review) -> dict[str, Json]:
         "resume_command": review.resume_command,
         "review": review.id,
         "severities": {name: str(held.verdict.severity) for name, held in sorted(review.held.items())},
-        "findings": {name: [hit.as_dict() for hit in held.verdict.worst(20)] for name, held in review.held.items()},
+        "findings": {name: [hit.as_dict() for hit in held.verdict.hits[:20]] for name, held in review.held.items()},
     }
 
 
@@ -249,7 +251,6 @@ def _parsed(name: str, home: Path, fields: Mapping[str, Any]) -> Review:
     place = Place(**{key: Path(path) for key, path in fields["place"].items()})
     held: dict[str, Held] = {}
     for folder, about in fields["skills"].items():
-        hits = tuple(Hit(hit["rule"], Severity(hit["severity"]), hit["where"], hit["says"]) for hit in about["hits"])
         skill = Installed(**{key: about[key] for key in Installed._fields})
-        held[folder] = Held(skill, Verdict(Severity(about["severity"]), hits), home / "skills" / folder)
+        held[folder] = Held(skill, Verdict(tuple(map(Hit.of, about["hits"]))), home / "skills" / folder)
     return Review(name, home, place, held)

@@ -9,11 +9,12 @@ from skillyard.core.errors import InvalidArgs, SkillError, SkillNotFound, Source
 from skillyard.install.address import FORGE, Wanted, locked_source, parse_source
 from skillyard.install.candidates import Candidate, Offer, as_candidate, find_offers, open_staging
 from skillyard.install.changes import Addition, drift_of, install
+from skillyard.install.examine import Scan, threat_scan
 from skillyard.install.lock import Installed, read_lock
 from skillyard.install.place import Place, global_place, open_place, project_place, write_whole
 from skillyard.install.review import Resumed, Review, hold, resume, write_interrupt
 from skillyard.install.source import Fetched, Source, Tell
-from skillyard.install.verdict import Scan, Severity, threat_scan
+from skillyard.install.threats.severity import Severity
 from skillyard.kernel.consent import DEPTH
 from skillyard.work.interrupt import FILE
 
@@ -79,17 +80,15 @@ def bring_in(
 
 def _is_held_back(yard: "Yard", candidate: Candidate) -> bool:
     """What a lock says of a review comes with the project, so only what was decided on this machine counts."""
-    severity = candidate.verdict.severity
-    if not severity.is_held_back:
+    if not candidate.verdict.held:
         return False
     file = _kept_file(yard, candidate.skill.hash)
     said = file.read_text("utf-8") if file.is_file() else ""
-    return said not in Severity.__members__ or Severity(said).rank < severity.rank
+    return said not in Severity.__members__ or Severity[said] < candidate.verdict.severity
 
 
 def _as_decided(candidate: Candidate) -> Candidate:
-    severity = candidate.verdict.severity
-    said = str(severity) if severity.is_held_back else ""
+    said = str(candidate.verdict.severity) if candidate.verdict.held else ""
     return candidate._replace(skill=candidate.skill._replace(reviewed=said))
 
 

@@ -114,13 +114,13 @@ def _planned(found: Sequence[Candidate]) -> Answer:
             "commit": each.skill.commit,
             "files": len(each.skill.files),
             "severity": str(each.verdict.severity),
-            "held_back": each.verdict.severity.is_held_back,
-            "findings": [hit.as_dict() for hit in each.verdict.worst(20)],
+            "held_back": each.verdict.held,
+            "findings": [hit.as_dict() for hit in each.verdict.hits[:20]],
         }
         for each in found
     ]
     lines = [
-        f"{'would hold back' if each.verdict.severity.is_held_back else 'would add'} {each.skill.folder} "
+        f"{'would hold back' if each.verdict.held else 'would add'} {each.skill.folder} "
         f"({len(each.skill.files)} files, {each.verdict.severity})"
         for each in found
     ]
