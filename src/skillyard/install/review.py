@@ -115,6 +115,10 @@ def read_review(own_home: Path, name: str) -> Review:
         raise InvalidArgs(f"{home / 'review.json'} is broken: {error!r}; `skillyard review drop {name}`") from None
 
 
+def find_review(own_home: Path, name: str) -> Review | None:
+    return read_review(own_home, name) if _ID.fullmatch(name) and (_folder(own_home) / name).is_dir() else None
+
+
 def drop(own_home: Path, name: str) -> None:
     """Whatever it holds is gone, and nothing of it was installed."""
     home = _folder(own_home) / name
@@ -139,8 +143,8 @@ def resume(
     with _alone(review):
         review = read_review(review.home.parent.parent, review.id)
         review, changed = _refreshed(review, scan, look_again)
-        kept = [name for name in review.held if decisions.get(name) == KEEP and name not in changed]
-        _check_limit(review, kept, limit)
+        kept = [name for name in _kept(review, decisions) if name not in changed]
+        check_limit(review, dict.fromkeys(kept, KEEP), limit)
         install(review.place, [_addition(review.held[name]) for name in kept])
         installed = tuple(review.held[name] for name in kept)
         gone = [name for name in review.held if decisions.get(name) == UNINSTALL]
@@ -155,7 +159,13 @@ def _alone(review: Review) -> Iterator[None]:
         yield
 
 
-def _check_limit(review: Review, kept: Sequence[str], limit: Severity | None) -> None:
+def _kept(review: Review, decisions: Mapping[str, Json]) -> list[str]:
+    return [name for name in review.held if decisions.get(name) == KEEP]
+
+
+def check_limit(review: Review, decisions: Mapping[str, Json], limit: Severity | None) -> None:
+    """PermissionDenied where something would be kept that is worse than `limit`; None: anything."""
+    kept = _kept(review, decisions)
     if kept and limit is None:
         raise PermissionDenied("an agent cannot keep what a scan held back: a person must do it, outside")
     over = [name for name in kept if limit is not None and review.held[name].verdict.severity > limit]
@@ -207,26 +217,39 @@ def _without(review: Review, decided: set[str]) -> Review:
     return left
 
 
-def interrupt_data(review: Review) -> dict[str, Json]:
+def interrupt_data(review: Review, resume_command: str = "") -> dict[str, Json]:
     """What S1 wants to see of it, and what a decider needs."""
     return {
         "interrupted_skills": sorted(review.held),
-        "resume_command": review.resume_command,
+        "resume_command": resume_command or review.resume_command,
         "review": review.id,
         "severities": {name: str(held.verdict.severity) for name, held in sorted(review.held.items())},
         "findings": {name: [hit.as_dict() for hit in held.verdict.hits[:20]] for name, held in review.held.items()},
     }
 
 
-def write_interrupt(root: Path, file: str, review: Review) -> None:
+def write_interrupt(root: Path, file: str, review: Review, resume_command: str = "") -> None:
     """The file of S1, derived from the review; gone when nothing waits any more. Never through a link."""
+    if not review.held:
+        forget_interrupt(root, file, review.id)
+    else:
+        write_whole(
+            _inside(root, file), json.dumps(interrupt_data(review, resume_command), ensure_ascii=False, indent=2) + "\n"
+        )
+
+
+def forget_interrupt(root: Path, file: str, review_id: str) -> None:
+    """Where it tells of this review: another one's stays."""
+    path = _inside(root, file)
+    if path.is_file() and f'"review": "{review_id}"' in path.read_text("utf-8", "replace"):
+        path.unlink()
+
+
+def _inside(root: Path, file: str) -> Path:
     path = root / file
     if not path.parent.resolve().is_relative_to(root.resolve()):
         raise PermissionDenied(f"{path.parent} leads out of the project")
-    if review.held:
-        write_whole(path, json.dumps(interrupt_data(review), ensure_ascii=False, indent=2) + "\n")
-    elif path.is_file() and review.resume_command in path.read_text("utf-8", "replace"):
-        path.unlink()
+    return path
 
 
 def _as_text(review: Review) -> str:
