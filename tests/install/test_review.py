@@ -232,7 +232,7 @@ def typed(keys: str, project: Path, places: Places, *words: str) -> tuple[int, s
             except OSError:
                 break
             shown += piece
-            if waiting and shown.endswith((b"leave it ", b"or all: ")):
+            if waiting and shown.endswith((b"leave it ", b"or all: ", b"do not run ")):
                 os.write(ours, waiting.pop(0).encode())
                 if shown.endswith(b"or all: "):
                     os.write(ours, b"\n")

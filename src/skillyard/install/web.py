@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from skillyard.catalog.discover import SKILL_FILE
-from skillyard.core.errors import InvalidArgs, SourceFailed, SourceRefused
+from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceFailed, SourceRefused
 from skillyard.install.archive import extract
 from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import shown
@@ -42,15 +42,24 @@ class WebIndex(NamedTuple):
     text: str
     ref: str = ""
     limits: Limits = LIMITS
+    #: Only these entries are downloaded, by name or folder; all where nothing is said.
+    only: tuple[str, ...] = ()
 
     def fetch(self, staging: Path, tell: Tell) -> Fetched:
         file = staging / "index.json"
         digest = download(self.text, file, self.limits._replace(total_bytes=_MAX_INDEX_BYTES), tell)
         folder = staging / "files"
         folder.mkdir()
-        for entry in parse_index(file.read_bytes()):
+        for entry in self._wanted(parse_index(file.read_bytes())):
             self._get(entry, folder / as_slug(entry.name), staging / "artifact", tell)
         return Fetched(folder, f"sha256:{digest}")
+
+    def _wanted(self, entries: "tuple[Entry, ...]") -> "tuple[Entry, ...]":
+        names = {name for entry in entries for name in (entry.name, as_slug(entry.name))}
+        for name in self.only:
+            if name not in names:
+                raise SkillNotFound(name, tuple(entry.name for entry in entries[:20]))
+        return tuple(e for e in entries if not self.only or {e.name, as_slug(e.name)} & {*self.only})
 
     def _get(self, entry: "Entry", into: Path, artifact: Path, tell: Tell) -> None:
         found = download(urljoin(self.text, entry.url), artifact, self.limits, tell, above=self.text)

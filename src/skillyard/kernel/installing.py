@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.core.errors import InvalidArgs, SkillError, SkillNotFound, SourceFailed
-from skillyard.install.address import FORGE, Wanted, locked_source, parse_source
+from skillyard.install.address import FORGE, Wanted, locked_source, narrowed, parse_source
 from skillyard.install.candidates import Candidate, Offer, as_candidate, choose, find_offers, open_staging
 from skillyard.install.changes import Addition, drift_of, install
 from skillyard.install.examine import Scan, threat_scan
@@ -88,7 +88,7 @@ def bring_in(
     yard: "Yard", place: Place, found: Sequence[Candidate], *, keep: bool = False, theirs: bool = False
 ) -> Brought:
     """Install what is clean; hold back what is not, unless a person kept exactly these bytes before."""
-    held = [each for each in found if _is_held_back(yard, each)]
+    held = [each for each in found if is_held_back(yard, each)]
     clean = [_as_decided(each) for each in found if each not in held]
     if clean:
         install(place, [Addition(each.skill, each.at) for each in clean], keep=keep, theirs=theirs)
@@ -98,7 +98,7 @@ def bring_in(
     return Brought(tuple(each.skill for each in clean), review)
 
 
-def _is_held_back(yard: "Yard", candidate: Candidate) -> bool:
+def is_held_back(yard: "Yard", candidate: Candidate) -> bool:
     """What a lock says of a review comes with the project, so only what was decided on this machine counts."""
     if not candidate.verdict.held:
         return False
@@ -144,6 +144,7 @@ def _again(group: Sequence[Installed], place: Place, staging: Path, tell: Tell) 
     """The very bytes of the lock, or an error: a restore is exact."""
     first = group[0]
     source = locked_source(first.source, first.ref, first.commit, place.bounds)
+    source = narrowed(source, [skill.path for skill in group])
     fetched = source.fetch(inner_folder(staging), tell)
     found: list[Candidate] = []
     for skill in group:

@@ -30,9 +30,10 @@ def install_from(yard: "Yard", text: str, names: Sequence[str], tell: "Tell", *,
     """From the text of one source into the project: staged, scanned, and installed or held back."""
     place = place_of(yard, is_global=False)
     wanted = wanted_from(yard, place, text, "")
-    pick = pick_named(text, [*names, *([wanted.skill] if wanted.skill else [])], everything=everything)
+    names = [*names, *([wanted.skill] if wanted.skill else [])]
+    pick = pick_named(text, names, everything=everything)
     with open_staging(yard.places.own_home) as staging:
-        found = look(wanted, inner_folder(staging), pick, tell)
+        found = look(wanted.narrowed(names), inner_folder(staging), pick, tell)
         return bring_in(yard, place, found)
 
 

@@ -139,6 +139,7 @@ def _as_request(request: Request, call: Call) -> dict[str, Json]:
     redact = Redactor()
     told: dict[str, Json] = {
         "name": request.name,
+        "staged": str(request.staged or ""),
         "args": list(request.args),
         "params": dict(call.params),
         "script": request.script,

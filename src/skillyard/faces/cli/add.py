@@ -65,7 +65,7 @@ def _look(yard: Yard, place: Place, text: str, options: Options, staging: Path, 
     wanted = wanted_from(yard, place, text, options.ref)
     names = [*options.skill, *([wanted.skill] if wanted.skill else [])]
     folder = as_slug(options.name) if options.name else ""
-    return look(wanted, inner_folder(staging), partial(_pick, text, names, options), steps, folder)
+    return look(wanted.narrowed(names), inner_folder(staging), partial(_pick, text, names, options), steps, folder)
 
 
 def _pick(text: str, names: Sequence[str], options: Options, offers: Sequence[Offer]) -> Sequence[Offer]:

@@ -60,10 +60,10 @@ def ask_decisions(review: Review) -> dict[str, Json]:
     """One key for each: k keeps, u does not install, s shows more, q leaves the rest for later."""
     decisions: dict[str, Json] = {}
     for name, held in sorted(review.held.items()):
-        _tell(three_lines(held))
+        tell_lines(three_lines(held))
         key = ask_key("  k keep · u uninstall · s show · q leave it ", "kusq")
         while key == "s":
-            _tell(all_lines(held))
+            tell_lines(all_lines(held))
             key = ask_key("  k keep · u uninstall · s show · q leave it ", "kusq")
         if key not in {"k", "u"}:
             break
@@ -77,5 +77,5 @@ def all_lines(held: Held) -> list[str]:
     return [*hits, f"  staged in {held.at}", *files]
 
 
-def _tell(lines: list[str]) -> None:
+def tell_lines(lines: list[str]) -> None:
     sys.stderr.write("".join(f"{one_line(line)}\n" for line in lines))
