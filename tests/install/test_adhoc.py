@@ -159,10 +159,11 @@ def test_a_skill_in_our_home_runs_and_sees_nothing_else_there(
     skillyard("add", str(tmp_path / "x"), "--global")
     home = str(places.own_home)
     seen = told(skillyard("run", "@words", home, "--json"))
-    secret = told(skillyard("run", "@words", f"{home}/logs", "--json"), code=1)
+    secret = skillyard("run", "@words", f"{home}/logs", "--json")
 
     assert seen["data"]["content"] == "['skills']"
-    assert secret["data"]["type"] == "RuntimeFailed"
+    assert json.loads(secret.stdout)["data"]["type"] == "RuntimeFailed"
+    assert "No such file or directory" in secret.stderr
 
 
 @pytest.mark.parametrize(

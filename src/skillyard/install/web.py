@@ -8,7 +8,7 @@ import hashlib
 import json
 import time
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from skillyard.catalog.discover import SKILL_FILE
@@ -18,6 +18,9 @@ from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import shown
 from skillyard.install.slug import as_slug
 from skillyard.install.source import Fetched, Tell
+
+if TYPE_CHECKING:
+    from urllib.request import HTTPRedirectHandler
 
 INDEX_PATH = "/.well-known/agent-skills/index.json"
 _MAX_INDEX_BYTES = 1 << 20
@@ -120,14 +123,25 @@ def download(url: str, into: Path, limits: Limits, tell: Tell, above: str = "") 
     tell(f"fetching {url}")
     request = urllib.request.Request(url, headers={"User-Agent": "skillyard"})  # noqa: S310  (checked above)
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS_BETWEEN_BYTES) as answer:  # noqa: S310
-            _check_address(answer.geturl(), url)
+        with urllib.request.build_opener(_redirects()).open(request, timeout=_SECONDS_BETWEEN_BYTES) as answer:
             return _saved(answer, into, limits)
     except urllib.error.HTTPError as error:
         error.close()
         raise SourceFailed(f"{url}: {error.code} {error.reason}") from None
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         raise SourceFailed(f"{url}: {getattr(error, 'reason', error)}") from None
+
+
+def _redirects() -> "HTTPRedirectHandler":
+    """Refuses before it goes there: a request alone can tell too much."""
+    import urllib.request  # noqa: PLC0415
+
+    class Checked(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+            _check_address(newurl, req.full_url)
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    return Checked()
 
 
 def _check_address(url: str, above: str) -> None:
