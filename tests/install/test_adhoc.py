@@ -143,6 +143,30 @@ def test_archives_run_and_an_existing_path_wins(skillyard: Skillyard, project: P
     assert nothing_installed(project)
 
 
+def test_several_at_once_share_one_copy(project: Path, places: Places, words: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}
+    command = [sys.executable, "-m", "skillyard", "run", "--json", f"file://{words}@words", "notes.txt"]
+    running = [
+        subprocess.Popen(command, cwd=project, env=env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        for _ in range(4)
+    ]
+    said = [process.communicate(timeout=120)[0] for process in running]
+
+    assert [json.loads(text)["data"].get("content") for text in said] == ["3"] * 4, said
+    assert len([path for path in (places.own_home / FOLDER).iterdir() if path.is_dir()]) == 1
+    assert list((places.own_home / "staging").iterdir()) == []
+
+
+def test_a_skill_of_any_name_is_staged(skillyard: Skillyard, project: Path, tmp_path: Path) -> None:
+    write(
+        tmp_path / "in", {"a/SKILL.md": good("lock"), "b/SKILL.md": good("数数 🧮"), "c/SKILL.md": good("skill.json")}
+    )
+    shutil.make_archive(str(project / "pack"), "zip", tmp_path / "in")
+
+    for name in names:
+        assert "Do it." in told(skillyard("run", f"pack.zip@{name}", "--json"))["data"]["content"]
+
+
 def test_an_installed_skill_keeps_its_name(skillyard: Skillyard, project: Path, words: Path) -> None:
     skillyard("add", f"file://{words}", "--skill", "words")
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from skillyard.core.errors import SourceRefused
 from skillyard.install.candidates import Candidate, open_staging
 from skillyard.install.lock import Installed
 from skillyard.install.place import write_whole
@@ -19,7 +20,7 @@ from skillyard.install.tree import copy_checked, marks_of
 
 FOLDER = "adhoc"
 UNUSED_SECONDS = 30 * 24 * 3600.0
-_ABOUT, _LOCK = "skill.json", "lock"
+_ABOUT, _LOCK, _SKILL = "skill.json", "lock", "skill"
 
 
 class Staged(NamedTuple):
@@ -49,8 +50,8 @@ def find_staged(own_home: Path, key: str) -> Staged | None:
         fields = json.loads((home / _ABOUT).read_text("utf-8"))
         skill = Installed(**{name: fields[name] for name in Installed._fields})
         is_held = (home / _LOCK).stat().st_ino == os.fstat(lease.fileno()).st_ino
-        if is_held and marks_of(home / skill.folder) == skill.files:
-            found = Staged(skill, home / skill.folder, lease)
+        if is_held and marks_of(home / _SKILL / skill.folder) == skill.files:
+            found = Staged(skill, home / _SKILL / skill.folder, lease)
     except (OSError, ValueError, KeyError, TypeError):
         found = None  # gone or broken in the meantime: it is fetched again
     if found is None:
@@ -62,20 +63,21 @@ def stage(own_home: Path, key: str, candidate: Candidate, unused_seconds: float 
     """A copy of its own; on the way, what nobody used for long is taken away."""
     base = own_home / FOLDER
     base.mkdir(parents=True, exist_ok=True)
-    _prune(base, unused_seconds)
-    if found := find_staged(own_home, key):
-        return found
-    with open_staging(own_home) as staging:
+    with (base / _LOCK).open("ab") as gate, open_staging(own_home) as staging:
+        fcntl.flock(gate, fcntl.LOCK_EX)  # two that want the same must not take it from each other
+        _prune(base, unused_seconds)
+        if found := find_staged(own_home, key):
+            return found
         made = staging / key
-        copy_checked(candidate.at, made / candidate.skill.folder)
+        copy_checked(candidate.at, made / _SKILL / candidate.skill.folder)
         (made / _LOCK).touch()
         write_whole(made / _ABOUT, json.dumps(candidate.skill._asdict(), ensure_ascii=False, indent=2) + "\n")
         if (base / key).exists():  # changed by somebody since
             (base / key).rename(staging / "changed")
         made.rename(base / key)
-    found = find_staged(own_home, key)
+        found = find_staged(own_home, key)
     if found is None:
-        raise OSError(f"{base / key} changes while it is being staged")
+        raise SourceRefused(f"{candidate.skill.name} changed while it was being staged")
     return found
 
 
