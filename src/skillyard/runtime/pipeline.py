@@ -146,7 +146,11 @@ class Runtime(NamedTuple):
         return Result(agent=request.agent, state=State.SUCCESS, summary=summary, data=data, meta=meta)
 
     def resolve(self, request: Request) -> Skill:
-        """A skill of the catalog, or a folder that the person at the terminal points at."""
+        """A skill of the catalog, or a folder that the person at the terminal points at, or that was staged."""
+        if request.staged is not None:
+            from skillyard.runtime.adhoc import read_folder  # noqa: PLC0415
+
+            return read_folder(request.staged)
         if request.typed_in is not None and request.name.startswith((".", "/", "~")):
             from skillyard.runtime.adhoc import read_adhoc  # noqa: PLC0415
 

@@ -158,6 +158,7 @@ def as_run(request: Request, call: Call, moment: datetime, secrets: Iterable[str
 def _as_request(request: Request, call: Call, redact: Redactor) -> dict[str, Json]:
     told: dict[str, Json] = {
         "name": request.name,
+        "staged": str(request.staged or ""),
         "args": list(request.args),
         "params": dict(call.params),
         "script": request.script,
