@@ -336,7 +336,7 @@ def test_trust_lists_everything_that_a_role_asks_for(role: Role, project: Path) 
         "workspace: {allowed_paths: [data, /srv/shared]}\n"
         "security: {network: true}\n"
         "schedule:\n"
-        "  - {cron: '0 9 * * 1-5', skill: probe, action: try, on_failure: {command: [mail, me]}}\n"
+        "  - {cron: '0 9 * * 1-5', skill: probe, action: try, on_failure: {command: mail me}}\n"
         "  - {interval: 15m, task: run @x, on_failure: {webhook: 'https://example.com/x'}}\n"
     )
 

@@ -114,7 +114,9 @@ class RoleInvalid(MetadataMissing):
 
     type = "MetadataMissing"
     says = Text("agent.yaml 无效: {reason}", "invalid agent.yaml: {reason}")
-    advises = Text("用 skillyard role validate 查看并修正", "see and correct it with `skillyard role validate`")
+    advises = Text(
+        "重新安装技能, 或用 skillyard role validate 查看并修正", "see and correct it with `skillyard role validate`"
+    )
 
     def __init__(self, msg: str) -> None:
         super().__init__(msg, reason=msg)
@@ -297,7 +299,7 @@ class SecretMissing(RuntimeFailed):
 
     type = "RuntimeFailed"
     says = Text("缺少密钥: {reason}", "secret missing: {reason}")
-    advises = Text("由用户本人提供: {remedy}", "the person must provide it: {remedy}")
+    advises = Text("视具体错误判断: 由用户本人提供: {remedy}", "the person must provide it: {remedy}")
 
     def __init__(self, msg: str, remedy: str, *, details: Mapping[str, Json]) -> None:
         super().__init__(msg, details=details)

@@ -147,8 +147,7 @@ def _tells(role: "Role") -> Iterator[str]:
         told = job.get("on_failure")
         if isinstance(told, Mapping):
             command = told.get("command")
-            words = " ".join(map(str, command)) if isinstance(command, list) else command
-            yield f"run `{words}`" if words else f"post to {told.get('webhook')}"
+            yield f"run `{command}`" if command else f"post to {told.get('webhook')}"
 
 
 _SOURCES = {"env": "your environment variable", "file": "your file"}
