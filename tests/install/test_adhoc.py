@@ -158,9 +158,8 @@ def test_several_at_once_share_one_copy(project: Path, places: Places, words: Pa
 
 
 def test_a_skill_of_any_name_is_staged(skillyard: Skillyard, project: Path, tmp_path: Path) -> None:
-    write(
-        tmp_path / "in", {"a/SKILL.md": good("lock"), "b/SKILL.md": good("数数 🧮"), "c/SKILL.md": good("skill.json")}
-    )
+    names = ("lock", "数数 🧮", "skill.json")
+    write(tmp_path / "in", {f"{number}/SKILL.md": good(name) for number, name in enumerate(names)})
     shutil.make_archive(str(project / "pack"), "zip", tmp_path / "in")
 
     for name in names:
