@@ -45,7 +45,7 @@ def grant(grants: Grants, skill: Skill, capabilities: tuple[str, ...]) -> None:
 
 def wants(root: Path) -> tuple[Want, ...]:
     """Everything in the project's files that is wider than the rules; it takes effect only after `trust`."""
-    return (*_scripts(root), *_settings(root))
+    return (*_scripts(root), *_settings(root), *_schedules(root))
 
 
 def mark_of(found: tuple[Want, ...]) -> str:
@@ -79,8 +79,30 @@ def _settings(root: Path) -> Iterator[Want]:
     from skillyard.kernel.settings import read_toml
 
     fields = read_toml(file)
+    engine = fields.get("engine")
+    if isinstance(engine, Mapping) and engine.get("database"):
+        yield Want(f"keep jobs in {_without_password(str(engine['database']))}", "skillyard.toml [engine] database")
     for table, what in (("catalog", "look for skills in"), ("editor", "edit files in")):
         asked = fields.get(table)
         roots = asked.get("roots") if isinstance(asked, Mapping) else None
         for folder in roots if isinstance(roots, list) else ():
             yield Want(f"{what} {folder}", f"skillyard.toml [{table}] roots")
+
+
+def _without_password(url: str) -> str:
+    """Told to a person; what is trusted is the whole file's wish, so another host is another want."""
+    scheme, slashes, rest = url.partition("://")
+    return scheme + slashes + rest.rpartition("@")[2]
+
+
+def _schedules(root: Path) -> Iterator[Want]:
+    """What the roles would run by themselves, and whom they would tell."""
+    from skillyard.work.rolefiles import find_entries
+
+    for file, entries in find_entries(root):
+        where = f"{file.relative_to(root).as_posix()} schedule"
+        for entry in entries:
+            when = entry.get("cron") or entry.get("interval")
+            yield Want(f"run {entry.get('skill') or entry.get('task')} by itself, {when}", where)
+            if entry.get("on_failure"):
+                yield Want(f"tell {entry['on_failure']} of failures", where)

@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from skillyard.core.errors import PermissionDenied, RuntimeFailed
+from skillyard.core.errors import PermissionDenied, RuntimeFailed, Stopped
 from skillyard.runtime.permit import Permit
 from skillyard.runtime.record import Record
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
+
+if TYPE_CHECKING:
+    from skillyard.sandbox.stop import Stop
 
 #: Called with each piece of stderr as it comes.
 OnProgress: TypeAlias = Callable[[bytes], None] | None
@@ -18,6 +21,7 @@ def guard(
     found: Permit | None,
     record: Record,
     on_progress: OnProgress,
+    stop: "Stop | None" = None,
 ) -> Sandbox:
     """The sandbox with this call's policy on it, and everything it does noted down."""
 
@@ -29,7 +33,9 @@ def guard(
     def launch_it(launch: Launch) -> Exit:
         passed = {name: os.environ[name] for name in (found.variables if found else ()) if name in os.environ}
         policy = found.policy if found else None
-        bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear)
+        bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear, stop=stop)
+        if stop and stop.asked:
+            raise Stopped("it was stopped before it started")
         record.starting(bound, tuple(passed.values()))
         try:
             ended = sandbox(bound)
@@ -38,6 +44,8 @@ def guard(
         except OSError as error:
             raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
         record.ended(ended)
+        if stop and stop.asked:
+            raise Stopped("it was stopped, with everything that it had started")
         return ended
 
     return launch_it

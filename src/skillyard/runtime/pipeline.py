@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.fingerprint import fingerprint
@@ -27,6 +27,9 @@ from skillyard.runtime.record import Recorder, as_run
 from skillyard.sandbox.launch import Launch, Sandbox
 from skillyard.store.grants import Grants
 
+if TYPE_CHECKING:
+    from skillyard.sandbox.stop import Stop
+
 
 class Runtime(NamedTuple):
     """Everything that a run needs, passed in: nothing here looks at the world by itself."""
@@ -40,8 +43,8 @@ class Runtime(NamedTuple):
     new_id: Callable[[], str]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
-    def run(self, request: Request, on_progress: OnProgress = None) -> Result:
-        """Run one skill. Expected failures come back as results; bugs still raise."""
+    def run(self, request: Request, on_progress: OnProgress = None, stop: "Stop | None" = None) -> Result:
+        """Run one skill. Expected failures come back as results; bugs still raise. `stop` ends it from elsewhere."""
         started, moment = time.monotonic(), self.now()
         run_id = self.new_id()
         facts: dict[str, Json] = {}
@@ -51,7 +54,7 @@ class Runtime(NamedTuple):
             if skill.kind is Kind.PROMPT and not call.script:
                 outcome = runner_of(call)(call, self.sandbox)
             else:
-                outcome = self._start(request, call, moment, runner_of(call), facts, on_progress)
+                outcome = self._start(request, call, moment, runner_of(call), facts, on_progress, stop)
             seconds = time.monotonic() - started
             return outcome.as_result(request.agent, request.lang, seconds, moment, **facts)
         except SkillError as error:
@@ -87,6 +90,7 @@ class Runtime(NamedTuple):
         runner: Runner,
         facts: dict[str, Json],
         on_progress: OnProgress,
+        stop: "Stop | None" = None,
     ) -> Outcome:
         """What every run that starts a program goes through: permission, the record, the sandbox."""
         granted = self.granted(call.skill)
@@ -98,7 +102,7 @@ class Runtime(NamedTuple):
         fresh = make_outputs(found.outputs)
         facts["run"] = call.run_id
         with self.recorder.recording(as_run(request, call, moment), request.lang) as record:
-            guarded = guard(self.sandbox, found if request.sandboxed else None, record, on_progress)
+            guarded = guard(self.sandbox, found if request.sandboxed else None, record, on_progress, stop)
             try:
                 equipped = equipment.around(guarded)
                 return record.keep(lambda: runner(call, equipped))

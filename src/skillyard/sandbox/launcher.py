@@ -1,5 +1,6 @@
 """Runs programs on Linux: asks the starter for a supervisor, tells it what to do, collects what comes."""
 
+import contextlib
 import os
 import socket
 import threading
@@ -72,7 +73,8 @@ class Launcher:
                 kind = INSIDE if chosen.way in APART else OUTSIDE
                 self._begin(kind, _order(launch, chosen).as_json(), theirs, streams.inner)
             streams.close_inner()
-            streams.collect(control)
+            with _stopping(launch, control):
+                streams.collect(control)
             report = receive(control) or _SILENCE
             streams.drain()
         _raise_failure(report["failed"], chosen)
@@ -118,6 +120,16 @@ class Launcher:
         if answer is None:
             raise SandboxUnavailable("The layers could not be probed", missing="probe")
         return Layers.from_json(answer)
+
+
+def _stopping(launch: Launch, control: socket.socket) -> contextlib.AbstractContextManager[None]:
+    """The supervisor takes any word from us as the wish to stop."""
+
+    def tell() -> None:
+        with contextlib.suppress(ConnectionError):  # it has ended already
+            control.send(b"!")
+
+    return launch.stop.acting(tell) if launch.stop else contextlib.nullcontext()
 
 
 def _order(launch: Launch, chosen: Plan) -> Order:

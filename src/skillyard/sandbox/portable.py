@@ -47,10 +47,11 @@ class LocalSandbox:
         feeder = threading.Thread(target=_feed, args=(child.stdin, launch.stdin), daemon=True)
         feeder.start()
         timed_out = False
-        try:
-            child.wait(launch.limit_seconds)
-        except subprocess.TimeoutExpired:
-            timed_out = True
+        with launch.stop.acting(lambda: _stop_soon(child)) if launch.stop else contextlib.nullcontext():
+            try:
+                child.wait(launch.limit_seconds)
+            except subprocess.TimeoutExpired:
+                timed_out = True
         _stop_group(child)
         for drain in (out, err):
             drain.finish(_GRACE_SECONDS)
@@ -108,6 +109,14 @@ def _signal_group(child: subprocess.Popen[bytes], which: signal.Signals) -> bool
     except (ProcessLookupError, PermissionError):  # nobody left; on macOS, only a zombie
         return False
     return True
+
+
+def _stop_soon(child: subprocess.Popen[bytes]) -> None:
+    """For whoever must not wait: SIGTERM now, SIGKILL after the grace."""
+    if _signal_group(child, signal.SIGTERM):
+        late = threading.Timer(_GRACE_SECONDS, _signal_group, (child, signal.SIGKILL))
+        late.daemon = True
+        late.start()
 
 
 def _stop_group(child: subprocess.Popen[bytes]) -> None:

@@ -5,9 +5,12 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from skillyard.sandbox.policy import Policy
+
+if TYPE_CHECKING:
+    from skillyard.sandbox.stop import Stop
 
 #: What a program may print on stdout: S3's 10 MB.
 OUTPUT_BYTES: Final = 10_485_760
@@ -31,6 +34,8 @@ class Launch(NamedTuple):
     policy: Policy | None = None
     #: Where the head and the tail of stdout are written when there is too much of it.
     spill: Path | None = None
+    #: Whoever holds it can end the run.
+    stop: "Stop | None" = None
 
 
 class Exit(NamedTuple):

@@ -25,6 +25,10 @@ _VERSIONS = (
     ) WITHOUT ROWID;
     CREATE TABLE trusts (project TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, granted REAL NOT NULL) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE runs ADD COLUMN job TEXT NOT NULL DEFAULT '';
+    CREATE INDEX runs_of_jobs ON runs (project, started) WHERE job != '';
+    """,
 )
 
 
