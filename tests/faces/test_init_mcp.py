@@ -1,7 +1,6 @@
 """`skillyard init --mcp`: what it prints can be pasted, and what it writes loses nothing that was there."""
 
 import json
-import os
 import subprocess
 import sys
 import tomllib
@@ -58,7 +57,7 @@ def test_what_is_printed_is_a_whole_file_and_its_command_starts_the_server(
 
 
 def test_off_a_terminal_nothing_is_written_and_nothing_is_laid_out(skillyard: Skillyard, project: Path) -> None:
-    before = sorted(os.listdir(project))
+    before = sorted(path.name for path in project.iterdir())
 
     printed = skillyard("init", "--mcp", "claude-code,codex,opencode")
     told = from_json(skillyard("init", "--mcp", "claude-code,codex,opencode", "--json").stdout)
@@ -70,7 +69,7 @@ def test_off_a_terminal_nothing_is_written_and_nothing_is_laid_out(skillyard: Sk
     assert [(each["agent"], each["path"], each["entry"]) for each in told.data["files"]] == [
         (agent, path, "missing") for agent, path in FILES.items()
     ]
-    assert sorted(os.listdir(project)) == before
+    assert sorted(path.name for path in project.iterdir()) == before
 
 
 def test_with_yes_each_file_is_written_once_and_then_kept(skillyard: Skillyard, project: Path) -> None:

@@ -22,6 +22,7 @@ SkillError
   SourceFailed        a source could not be fetched (RuntimeFailed on the wire)
   SecretMissing       a declared secret is not there (RuntimeFailed on the wire)
   Stopped             whoever asked for the run took it back (RuntimeFailed on the wire)
+  SkillChanged        the bytes that a job meant are not here (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
@@ -322,6 +323,16 @@ class Stopped(RuntimeFailed):
     type = "RuntimeFailed"
     says = Text("已停止: {reason}", "stopped: {reason}")
     advises = Text("视具体错误判断: 需要时重新执行", "run it again where it is still wanted")
+
+
+class SkillChanged(RuntimeFailed):
+    """The bytes that were meant are not here; another worker may have them."""
+
+    type = "RuntimeFailed"
+    says = Text("技能已变化: {reason}", "the skill changed: {reason}")
+    advises = Text(
+        "重试以使用现在的技能: skillyard jobs retry <id>", "`skillyard jobs retry <id>` runs it as the skill is now"
+    )
 
 
 class ScriptFailed(RuntimeFailed):

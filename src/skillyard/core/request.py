@@ -45,6 +45,8 @@ class Request(NamedTuple):
     stdin: bytes = b""
     lang: Lang = Lang.EN
     agent: str = "skills"
+    #: For an attempt of a job: what its row says of it, with the job's name under `label`.
+    job: Mapping[str, Json] = NOTHING
 
 
 class Call(NamedTuple):

@@ -183,8 +183,17 @@ def _settings(root: Path) -> Iterator[Want]:
     from skillyard.kernel.settings import read_toml
 
     fields = read_toml(file)
+    engine = fields.get("engine")
+    if isinstance(engine, Mapping) and engine.get("database"):
+        yield Want(f"keep jobs in {_without_password(str(engine['database']))}", "skillyard.toml [engine] database")
     for table, what in (("catalog", "look for skills in"), ("editor", "edit files in")):
         asked = fields.get(table)
         roots = asked.get("roots") if isinstance(asked, Mapping) else None
         for folder in roots if isinstance(roots, list) else ():
             yield Want(f"{what} {folder}", f"skillyard.toml [{table}] roots")
+
+
+def _without_password(url: str) -> str:
+    """Told to a person; what is trusted is the whole file's wish, so another host is another want."""
+    scheme, slashes, rest = url.partition("://")
+    return scheme + slashes + rest.rpartition("@")[2]

@@ -151,6 +151,7 @@ def as_run(request: Request, call: Call, moment: datetime, secrets: Iterable[str
         kind="script" if call.script else str(call.skill.kind),
         state=RUNNING,
         started=moment.timestamp(),
+        job=str(request.job.get("label", "")),
         request=_as_request(request, call, Redactor(secrets)),
     )
 
@@ -166,5 +167,6 @@ def _as_request(request: Request, call: Call, redact: Redactor) -> dict[str, Jso
         "context": dict(call.context),
         "timeout_seconds": request.timeout_seconds,
         "limit_seconds": call.limit_seconds,
+        "job": dict(request.job),
     }
     return redact.mapping({key: value for key, value in told.items() if value not in (None, "", [], {})})
