@@ -49,8 +49,8 @@ class Desk(NamedTuple):
         return [(run["skill"], run["state"]) for run in reversed(self.skillyard("runs", "list")["data"]["runs"])]
 
     def configure(self, *, approved: bool = True) -> list[str]:
-        """Ours is what `init --mcp` writes. The rest is what the person says on the agent's own screen: codex may trust the
-        project; and, in tests only, every call is approved."""
+        """Ours is what `init --mcp` writes. The rest is what the person says on the agent's own screen: codex may trust
+        the project; and, in tests only, every call is approved."""
         written = self.skillyard("init", "--mcp", self.agent.name, "--yes")
         assert [file["entry"] for file in written["data"]["files"]] == ["written"]
         if self.agent.name == "claude-code":
