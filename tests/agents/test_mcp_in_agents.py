@@ -49,17 +49,15 @@ class Desk(NamedTuple):
         return [(run["skill"], run["state"]) for run in reversed(self.skillyard("runs", "list")["data"]["runs"])]
 
     def configure(self, *, approved: bool = True) -> list[str]:
-        """Ours is what `init --mcp` writes. The rest is what the person says on the agent's own screen: the project is
-        trusted and its servers may start; and, in tests only, every call is approved."""
+        """Ours is what `init --mcp` writes. The rest is what the person says on the agent's own screen: codex may trust
+        the project; and, in tests only, every call is approved."""
         written = self.skillyard("init", "--mcp", self.agent.name, "--yes")
         assert [file["entry"] for file in written["data"]["files"]] == ["written"]
-        config = self.agent.config
         if self.agent.name == "claude-code":
-            (config / "settings.json").write_text(json.dumps({"enabledMcpjsonServers": ["skillyard"]}), "utf-8")
             return ["--allowedTools", "mcp__skillyard"] if approved else []
         if self.agent.name == "codex":
             trusted = f'\n[projects.{json.dumps(str(self.project))}]\ntrust_level = "trusted"\n'
-            with (config / "config.toml").open("a", encoding="utf-8") as file:
+            with (self.agent.config / "config.toml").open("a", encoding="utf-8") as file:
                 file.write(trusted)
             return ["-c", 'mcp_servers.skillyard.default_tools_approval_mode="approve"'] if approved else []
         return []

@@ -14,6 +14,7 @@ from skillyard.kernel.agentconfig import AGENTS, Entry, find_command, make_confi
 from skillyard.kernel.places import Places
 from tests.conftest import Skillyard
 from tests.faces.mcp_client import CEILING_SECONDS, variables
+from tests.faces.test_terminal import Terminal
 
 FILES = {"claude-code": ".mcp.json", "codex": ".codex/config.toml", "opencode": "opencode.json"}
 
@@ -57,7 +58,7 @@ def test_what_is_printed_is_a_whole_file_and_its_command_starts_the_server(
 
 
 def test_off_a_terminal_nothing_is_written_and_nothing_is_laid_out(skillyard: Skillyard, project: Path) -> None:
-    before = sorted(path.name for path in project.iterdir())
+    before = sorted(project.iterdir())
 
     printed = skillyard("init", "--mcp", "claude-code,codex,opencode")
     told = from_json(skillyard("init", "--mcp", "claude-code,codex,opencode", "--json").stdout)
@@ -69,7 +70,7 @@ def test_off_a_terminal_nothing_is_written_and_nothing_is_laid_out(skillyard: Sk
     assert [(each["agent"], each["path"], each["entry"]) for each in told.data["files"]] == [
         (agent, path, "missing") for agent, path in FILES.items()
     ]
-    assert sorted(path.name for path in project.iterdir()) == before
+    assert sorted(project.iterdir()) == before
 
 
 def test_with_yes_each_file_is_written_once_and_then_kept(skillyard: Skillyard, project: Path) -> None:
@@ -176,3 +177,20 @@ def test_the_command_is_this_installation(tmp_path: Path) -> None:
     assert words[0].startswith(str(Path(sys.executable).parent))
     told = subprocess.run([*words, "--version"], capture_output=True, text=True, cwd=tmp_path, timeout=CEILING_SECONDS)
     assert told.stdout.startswith("skillyard ")
+
+
+def test_on_a_terminal_each_file_is_asked_about(places: Places, project: Path) -> None:
+    with Terminal(places, "init", "--mcp", "claude-code,opencode") as terminal:
+        terminal.expect("Put this into .mcp.json, for claude-code? [y/N]")
+        terminal.say("y")
+        terminal.expect("Put this into opencode.json, for opencode? [y/N]")
+        terminal.say("n")
+        code, out = terminal.finish()
+
+    assert code == 0
+    assert [line.split()[:3] for line in out.splitlines()[1:]] == [
+        ["written", "claude-code", ".mcp.json"],
+        ["missing", "opencode", "opencode.json"],
+    ]
+    assert "skillyard" in json.loads((project / ".mcp.json").read_text("utf-8"))["mcpServers"]
+    assert not (project / "opencode.json").exists()
