@@ -7,10 +7,10 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import catalog, reader, run, start
+from bench import catalog, jobs, reader, run, start
 from bench.figures import Figure
 
-GROUPS = {"start": start, "reader": reader, "catalog": catalog, "run": run}
+GROUPS = {"start": start, "reader": reader, "catalog": catalog, "run": run, "jobs": jobs}
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
 HEAD = """\
 # Performance

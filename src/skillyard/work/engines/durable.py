@@ -202,6 +202,7 @@ class DurableEngine:
                     "executor_id": self._executor,
                     "enable_otlp": False,
                     "log_level": "WARNING",
+                    "notification_listener_polling_interval_sec": self._place.poll_seconds,
                 }
             )
             DBOS.listen_queues(list(queues))
