@@ -100,7 +100,7 @@ def _workers(project: Path, env: Mapping[str, str]) -> Iterator[Figure]:
                 worker.wait()
 
         cases[str(count)] = drain
-    taken = {}
+    taken: dict[str, float] = {}
     for name, case in cases.items():
         for _ in range(_DRAINED):
             _run([SKILLYARD, "jobs", "enqueue", "@nap"], project, env)

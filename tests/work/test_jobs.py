@@ -200,9 +200,9 @@ def make_shift(place: Place) -> Shift:
     )
 
 
-def wait_until(claim: Callable[[], bool]) -> None:
+def wait_until(claim: Callable[[], bool], seconds: float = SECONDS) -> None:
     pause = threading.Event()
-    for _ in range(6000):
+    for _ in range(int(seconds * 100)):
         if claim():
             return
         pause.wait(0.01)

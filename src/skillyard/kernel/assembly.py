@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from skillyard.core.errors import InvalidArgs
+from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.kernel.places import Places, find_places
 
 if TYPE_CHECKING:
@@ -178,7 +178,10 @@ class Yard:
     @cached_property
     def once(self) -> "Once":
         if database := self._shared_database():
-            from skillyard.work.engines.shared_once import SharedOnce
+            try:
+                from skillyard.work.engines.shared_once import SharedOnce
+            except ModuleNotFoundError as error:
+                raise RuntimeFailed(f"{error.name} is missing; install it: pip install 'skillyard[jobs]'") from None
 
             return SharedOnce(database, self.settings.key_seconds)
         from skillyard.store.database import open_database
@@ -194,9 +197,9 @@ class Yard:
         file = project / "skillyard.toml" if project else None
         if not self.settings.engine.database and not (file and file.is_file() and "engine" in file.read_text("utf-8")):
             return ""
-        from skillyard.kernel.working import engine_settings
+        from skillyard.kernel.working import shared_database
 
-        return engine_settings(self).database
+        return shared_database(self)
 
     def worker(self, lang: "Lang", decide: "Decider | None" = None) -> "Worker":
         import sys

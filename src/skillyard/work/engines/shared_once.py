@@ -15,6 +15,7 @@ from typing import NamedTuple
 import psycopg
 
 from skillyard.core.envelope import as_json, from_json
+from skillyard.core.errors import RuntimeFailed
 from skillyard.core.result import Result
 from skillyard.work.once import WINDOW_SECONDS, Answer, Key, another_prompt
 
@@ -60,13 +61,16 @@ class SharedOnce:
 
     @contextmanager
     def _connected(self) -> Iterator["psycopg.Connection"]:
-        with psycopg.connect(self._url, autocommit=True, connect_timeout=10) as connection:
-            if not self._made:
-                connection.execute("SELECT pg_advisory_lock(%s)", (_TABLE_LOCK,))
-                connection.execute(_TABLE)
-                connection.execute("SELECT pg_advisory_unlock(%s)", (_TABLE_LOCK,))
-                self._made = True
-            yield connection
+        try:
+            with psycopg.connect(self._url, autocommit=True, connect_timeout=10) as connection:
+                if not self._made:
+                    connection.execute("SELECT pg_advisory_lock(%s)", (_TABLE_LOCK,))
+                    connection.execute(_TABLE)
+                    connection.execute("SELECT pg_advisory_unlock(%s)", (_TABLE_LOCK,))
+                    self._made = True
+                yield connection
+        except psycopg.Error as error:
+            raise RuntimeFailed(f"the database of keys cannot be used: {error}") from None
 
     def _find(self, connection: "psycopg.Connection", key: Key) -> _Kept | None:
         row = connection.execute(
