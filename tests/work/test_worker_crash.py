@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -112,6 +113,29 @@ def test_what_a_killed_worker_had_in_hand_is_done_by_the_next(
     assert (box / "starts").read_text() == "started\nstarted\n"
     (run,) = said(skillyard("runs", "--json"))["data"]["runs"]
     assert (run["id"], run["state"]) == (job["id"], "success")
+
+
+def test_a_worker_that_is_told_to_end_leaves_what_takes_too_long_to_the_next(
+    places: Places, skillyard: Skillyard, write_skill: WriteSkill
+) -> None:
+    (places.own_home / "config.toml").write_text("[engine]\npoll_seconds = 0.05\n")
+    write_skill("slow", "---\nname: slow\ndescription: Takes its time.\ncommand: sleep 600\n---\n")
+    skillyard("jobs", "enqueue", "@slow", "--timeout", "600")
+    command = [sys.executable, "-m", "skillyard", "worker"]
+    worker = subprocess.Popen(command, cwd=places.project, env=env_of(places), stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: any(job["state"] == "running" for job in jobs_of(skillyard)))
+    worker.terminate()
+    _, stderr = worker.communicate(timeout=90)
+
+    assert "1 runs go to the next worker" in stderr
+    (job,) = jobs_of(skillyard)
+    assert job["state"] == "running", "the next worker takes over"
+    assert skillyard("jobs", "cancel", job["id"]).returncode == 0
+
+
+def jobs_of(skillyard: Skillyard) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = said(skillyard("jobs", "--json"))["data"]["jobs"]
+    return found
 
 
 def test_a_worker_whose_session_the_database_ends_stops_at_once_and_starts_anew(

@@ -97,6 +97,8 @@ def _without_password(url: str) -> str:
 
 def _schedules(root: Path) -> Iterator[Want]:
     """What the roles would run by themselves, and whom they would tell."""
+    if not any(root.glob("agents/*/agent.yaml")):
+        return
     from skillyard.work.rolefiles import find_entries
 
     for file, entries in find_entries(root):
