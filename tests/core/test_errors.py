@@ -53,6 +53,14 @@ CASES = [
         True,
         "未安装代理: codex",
     ),
+    Case(
+        errors.AgentTooOld("codex", "0.1", "0.100", "npm i codex"),
+        "AgentNotInstalled",
+        True,
+        "代理版本过旧: codex 0.1, 需要 0.100 以上",
+    ),
+    Case(errors.BackendFailed("codex", "401"), "BackendFailed", None, "代理执行失败: codex: 401"),
+    Case(errors.TooDeep(2, 2), "TooDeep", False, "代理嵌套过深: 2 层 (最多 2)"),
 ]
 #: The seeds' advice column stands in the Chinese hint.
 ADVICE = {

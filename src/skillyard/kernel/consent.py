@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint
+from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.skill import Skill
 from skillyard.runtime.permit import PLAIN, WITH_ARGUMENT, is_capability
 from skillyard.store.grants import Grant, Grants
-
-#: Set in whatever an agent of ours starts; counts how deep we are.
-DEPTH = "SKILLYARD_DEPTH"
 
 
 class Want(NamedTuple):
