@@ -1,19 +1,20 @@
 """Agents that speak the Agent Client Protocol: opencode, and any other one by its command line.
 
 opencode tells of a model that fails only in its log, and tries again for ever: so its log is read, and after some
-tries the turn fails. An agent takes a text that begins with `/` for a command of its own, however much space stands before
-it: a first block that is marked as not meant for the model keeps it from that, and the text arrives unchanged.
+tries the turn fails. A text that begins with `/`, however much space stands before it, would be a command of its own: a
+first block that is marked as not meant for the model keeps it from that, and the text arrives unchanged.
 """
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import which
 from typing import Final, NamedTuple
 
 from skillyard.backends.driver import Event, Permission, Running, Start, Told
-from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError, mapping, text
+from skillyard.backends.forms import items, mapping, text
+from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError
 from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Installed, Program, check_version, find, locate, version_in
 from skillyard.backends.running import Agent, Played, shortened, shown
@@ -128,8 +129,7 @@ class _Acp(Agent):
         return self._peer.call("session/load", place)
 
     def _choose_model(self, opened: Mapping[str, Json]) -> None:
-        options = opened.get("configOptions")
-        listed = map(mapping, options if isinstance(options, Sequence) and not isinstance(options, str) else ())
+        listed = map(mapping, items(opened.get("configOptions")))
         option = next((option for option in listed if option.get("category") == "model"), None)
         if option is not None:
             self._model = self._model or option.get("currentValue")
@@ -152,7 +152,7 @@ class _Acp(Agent):
         words: list[Json] = [{"type": "text", "text": text}]
         if text.lstrip().startswith("/"):
             words.insert(0, _NOT_FOR_THE_MODEL)
-        self._drop_what_came_before()
+        self._peer.forget()  # an agent that loads a session tells all of it again
         asked = self._peer.begin("session/prompt", {"sessionId": self.session, "prompt": words})
         while True:
             match self._peer.next():
@@ -169,10 +169,6 @@ class _Acp(Agent):
                 case Notice(method=method, params=params) if method == _RETRY:
                     yield self._tried(params)
 
-    def _drop_what_came_before(self) -> None:
-        """An agent that loads a session tells all of it again."""
-        self._peer.forget()
-
     def _tried(self, params: Mapping[str, Json]) -> Event:
         self._retries += 1
         said = text(params.get("words"))
@@ -188,9 +184,8 @@ class _Acp(Agent):
         given = mapping(call.get("rawInput"))
         says = text(given.get("command")) or text(call.get("title")) or str(dict(given))
         allowed = self._allows(Permission(text(call.get("kind")) or "other", shortened(says)))
-        options = request.params.get("options")
         kinds = ("allow_once",) if allowed else ("reject_once", "reject_always")
-        listed = [mapping(option) for option in options] if isinstance(options, list) else []
+        listed = [mapping(option) for option in items(request.params.get("options"))]
         chosen = next((option for kind in kinds for option in listed if option.get("kind") == kind), None)
         outcome: Json = {"outcome": "cancelled"}
         if chosen:
@@ -212,8 +207,7 @@ def _events(update: Mapping[str, Json]) -> Iterator[Event]:
 
 
 def _plain(update: Mapping[str, Json]) -> str:
-    content = update.get("content")
-    parts = [mapping(mapping(part).get("content")) for part in content] if isinstance(content, list) else []
+    parts = [mapping(mapping(part).get("content")) for part in items(update.get("content"))]
     return shortened("\n".join(text(part.get("text")) for part in parts))
 
 

@@ -5,11 +5,11 @@ into the task; that is switched off, so that what arrives is what was written.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from skillyard.backends.driver import Event, Permission, Running, Start, Told
-from skillyard.backends.jsonrpc import mapping, text
+from skillyard.backends.forms import items, mapping, number, text
 from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Installed, check_version, find, locate, version_in
 from skillyard.backends.running import Agent, Played, shortened, shown
@@ -137,7 +137,7 @@ class _Claude(Agent):
         )
         status = result.get("api_error_status")
         words = text(result.get("result")) or "; ".join(filter(None, listed)) or text(result.get("subtype"))
-        return self._failed(words, status if isinstance(status, int) else None)
+        return self._failed(words, number(result.get("api_error_status")))
 
 
 def _says(given: Mapping[str, Json]) -> str:
@@ -156,10 +156,7 @@ def _retry(message: Mapping[str, Json]) -> Event:
 
 
 def _tools(message: Mapping[str, Json]) -> Iterator[Event]:
-    content = mapping(message.get("message")).get("content")
-    if isinstance(content, str) or not isinstance(content, Sequence):
-        return
-    for block in map(mapping, content):
+    for block in map(mapping, items(mapping(message.get("message")).get("content"))):
         if block.get("type") == "tool_use":
             yield Event(
                 Told.TOOL_CALL, text(block.get("name")), {"id": block.get("id"), "input": shown(block.get("input"))}
@@ -170,15 +167,14 @@ def _tools(message: Mapping[str, Json]) -> Iterator[Event]:
 
 
 def _plain(content: Json) -> str:
-    if isinstance(content, Sequence) and not isinstance(content, str):
-        content = "\n".join(text(mapping(block).get("text")) for block in content)
-    return shortened(text(content))
+    blocks = "\n".join(text(mapping(block).get("text")) for block in items(content))
+    return shortened(text(content) or blocks)
 
 
 def _usage(result: Mapping[str, Json]) -> Event:
     usage = mapping(result.get("usage"))
     parts = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    read = sum(value for part in parts if isinstance(value := usage.get(part), int))
+    read = sum(value for part in parts if (value := number(usage.get(part))))
     return Event(
         Told.USAGE, data={"input": read, "output": usage.get("output_tokens"), "cost": result.get("total_cost_usd")}
     )

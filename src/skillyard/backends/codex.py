@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from skillyard.backends.driver import Event, Permission, Running, Start, Told
-from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError, mapping, text
+from skillyard.backends.forms import items, mapping, number, text
+from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError
 from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Installed, check_version, find, locate, version_in
 from skillyard.backends.running import Agent, Played, shortened, shown
@@ -145,8 +146,7 @@ def _events(notice: Notice) -> Iterator[Event]:
             yield Event(Told.USAGE, data={"input": usage.get("inputTokens"), "output": usage.get("outputTokens")})
         case "error" if params.get("willRetry"):
             error = mapping(params.get("error"))
-            words = ": ".join(filter(None, (text(error.get("message")), text(error.get("additionalDetails")))))
-            yield Event(Told.ERROR, words, {"status": _status(error), "retrying": True})
+            yield Event(Told.ERROR, _words(error), {"status": _status(error), "retrying": True})
 
 
 def _begun(item: Mapping[str, Json]) -> Iterator[Event]:
@@ -167,8 +167,7 @@ def _ended(item: Mapping[str, Json]) -> Iterator[Event]:
 
 
 def _plain(result: Json) -> str:
-    content = mapping(result).get("content")
-    return "\n".join(text(mapping(part).get("text")) for part in content) if isinstance(content, list) else ""
+    return "\n".join(text(mapping(part).get("text")) for part in items(mapping(result).get("content")))
 
 
 def _words(error: Mapping[str, Json]) -> str:
@@ -179,5 +178,5 @@ def _status(error: Mapping[str, Json]) -> int | None:
     info = error.get("codexErrorInfo")
     if isinstance(info, str):
         return _STATUSES.get(info)
-    codes = (mapping(inner).get("httpStatusCode") for inner in mapping(info).values())
-    return next((code for code in codes if isinstance(code, int)), None)
+    codes = (number(mapping(inner).get("httpStatusCode")) for inner in mapping(info).values())
+    return next(filter(None, codes), None)

@@ -96,7 +96,7 @@ class Running(Protocol):
         ...
 
     def cancel(self) -> None:
-        """From any thread, at any time: the turn ends with DONE (`cancelled`) and the agent with it. Returns at once."""
+        """From any thread: the turn ends with DONE (`cancelled`), and the agent with it. Returns at once."""
         ...
 
     def close(self) -> None:

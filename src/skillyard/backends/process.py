@@ -26,6 +26,7 @@ _MOST_LINES: Final = 10_000
 #: How long an agent has, after its stdin closed, to write its session down and go.
 _FAREWELL_SECONDS: Final = 2.0
 _NO_LIMIT: Final = 1e9
+_LONGEST_WAIT_SECONDS: Final = 3600.0
 
 
 class Ended(Exception):
@@ -68,9 +69,9 @@ class Process:
         self._outgoing.put(json.dumps(message, ensure_ascii=False).encode() + b"\n")
 
     def receive(self, seconds: float) -> dict[str, Json] | None:
-        """The next message, or None when none came or somebody woke us. Raises Ended. What is no JSON object is noise."""
+        """The next message, or None when none came yet. Raises Ended. A line that is no JSON object is noise."""
         try:
-            line = self._incoming.get(timeout=max(0.0, seconds))
+            line = self._incoming.get(timeout=min(max(0.0, seconds), _LONGEST_WAIT_SECONDS))
         except Empty:
             return None
         if line is None:
