@@ -131,11 +131,7 @@ class _Claude(Agent):
         return stop if stop in {"max_tokens", "refusal"} else ""
 
     def _refused(self, result: Mapping[str, Json]) -> Exception:
-        errors = result.get("errors")
-        listed = (
-            [text(error) for error in errors] if isinstance(errors, Sequence) and not isinstance(errors, str) else []
-        )
-        status = result.get("api_error_status")
+        listed = map(text, items(result.get("errors")))
         words = text(result.get("result")) or "; ".join(filter(None, listed)) or text(result.get("subtype"))
         return self._failed(words, number(result.get("api_error_status")))
 

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import Empty, Full, Queue, SimpleQueue
@@ -114,8 +115,9 @@ class Process:
         return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
     def _join(self, thread: threading.Thread) -> None:
-        """The one that reads may be waiting for room."""
-        while thread.is_alive():
+        """The one that reads may be waiting for room. Outside Linux a process that got away may hold a stream open."""
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        while thread.is_alive() and time.monotonic() < deadline:
             with contextlib.suppress(Empty):
                 self._incoming.get_nowait()
             thread.join(0.01)
