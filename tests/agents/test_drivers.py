@@ -30,7 +30,9 @@ from tests.agents.drivers import (
 )
 from tests.agents.stub import Stub, answer, call, error, hang
 
-SLEEP = "sleep 987"
+#: claude refuses a plain `sleep`.
+SLEEP = "python3 -c 'import time; time.sleep(987)'"
+ASLEEP = "time.sleep(987)"
 
 
 def test_an_answer_comes_in_pieces_between_started_and_done(agent: Agent, stub: Stub) -> None:
@@ -53,7 +55,7 @@ def test_an_answer_comes_in_pieces_between_started_and_done(agent: Agent, stub: 
         "# Reference Skills\n\n你好 🎉\n" + "".join(f"line {n} 行 🎈\n" for n in range(3_000)) + "# Task\n\nDo it.",
         "/review this",
         "\n/review this",
-        "Look at @/etc/hostname and $imagegen --help\t\u2028end",
+        "Look at @/etc/passwd and $imagegen --help\t\u2028end",
         "--help",
         "  both ends  \n",
     ],
@@ -67,8 +69,11 @@ def test_a_task_arrives_byte_for_byte(agent: Agent, stub: Stub, task: str) -> No
     with open_agent(agent) as running:
         list(running.turn(Turn(task)))
 
-    assert stub.last_user_text(agent.name).encode() == task.encode()
-    assert "root:" not in stub.last().text
+    arrived = stub.last(agent.name).user_texts
+    assert task.encode() in [text.encode() for text in arrived]
+    # codex adds the skill that it believes to be meant by `$imagegen`, after a text that it leaves as it is
+    assert arrived[-1] == task or (agent.name == "codex" and arrived[-1].startswith("<skill>"))
+    assert "root:x:0" not in stub.last().text
 
 
 def test_a_refused_tool_is_not_run_and_the_agent_is_told(agent: Agent, stub: Stub) -> None:
@@ -170,7 +175,7 @@ def test_cancel_ends_a_tool_that_sleeps(agent: Agent, stub: Stub) -> None:
     with open_agent(agent, mark=mark) as running:
 
         def stop_when_asleep() -> None:
-            until(lambda: any(SLEEP in line for line in alive(mark)))
+            until(lambda: any(ASLEEP in line for line in alive(mark)))
             running.cancel()
 
         stopper = threading.Thread(target=stop_when_asleep)
@@ -206,7 +211,7 @@ def test_a_model_that_fails_is_an_error_in_its_own_words(agent: Agent, stub: Stu
         list(running.turn(Turn("Hello?")))
 
     said = raised.value.msg
-    assert f"the stub says {status}" in said or (agent.name, status) == ("codex", 500)
+    assert f"the stub says {status}" in said or (agent.name == "codex" and status != 401)  # it has words of its own
     assert "sk-abc" not in said
     if status == 401:
         assert "log in" in raised.value.hint(Lang.EN)
@@ -338,7 +343,7 @@ def test_a_runtime_that_is_killed_leaves_no_agent_and_no_tool(agent: Agent, stub
         if busy == "model":
             stub.wait_until_held()
         else:
-            assert until(lambda: any(SLEEP in line for line in alive(mark)))
+            assert until(lambda: any(ASLEEP in line for line in alive(mark)))
         doomed.send_signal(signal.SIGKILL)
         doomed.wait()
 
