@@ -40,7 +40,8 @@ from skillyard.faces.cli.command import (
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Table
 from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.consent import DEPTH, untrusted_roles
+from skillyard.core.depth import DEPTH
+from skillyard.kernel.consent import untrusted_roles
 from skillyard.kernel.roles import find_role, make_role, roles_of
 
 
