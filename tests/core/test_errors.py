@@ -28,6 +28,7 @@ CASES = [
     Case(errors.ParamMissing(("input_file",)), "ParamMissing", True, "参数不足: 需要 input_file"),
     Case(errors.RuntimeFailed("boom"), "RuntimeFailed", None, "执行失败: boom"),
     Case(errors.Timeout("big", 90.2, 90), "Timeout", True, "执行超时 (>90秒)"),
+    Case(errors.AgentSilent("codex", 61.0, 60), "Timeout", True, "代理无响应 (>60秒)"),
     # S1 §3
     Case(errors.ScriptNotFound("bin/a.py"), "ScriptNotFound", False, "脚本不存在: bin/a.py"),
     Case(errors.InvalidArgs("no such option"), "InvalidArgs", True, "参数错误: no such option"),
@@ -55,6 +56,14 @@ CASES = [
         True,
         "未安装代理: codex",
     ),
+    Case(
+        errors.AgentTooOld("codex", "0.1", "0.100", "npm i codex"),
+        "AgentNotInstalled",
+        True,
+        "代理版本过旧: codex 0.1, 需要 0.100 以上",
+    ),
+    Case(errors.BackendFailed("codex", "401"), "BackendFailed", None, "代理执行失败: codex: 401"),
+    Case(errors.TooDeep(2, 2), "TooDeep", False, "代理嵌套过深: 2 层 (最多 2)"),
 ]
 #: The seeds' advice column stands in the Chinese hint.
 ADVICE = {
