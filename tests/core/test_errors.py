@@ -27,6 +27,7 @@ CASES = [
     Case(errors.ParamMissing(("input_file",)), "ParamMissing", True, "参数不足: 需要 input_file"),
     Case(errors.RuntimeFailed("boom"), "RuntimeFailed", None, "执行失败: boom"),
     Case(errors.Timeout("big", 90.2, 90), "Timeout", True, "执行超时 (>90秒)"),
+    Case(errors.AgentSilent("codex", 61.0, 60), "Timeout", True, "代理无响应 (>60秒)"),
     # S1 §3
     Case(errors.ScriptNotFound("bin/a.py"), "ScriptNotFound", False, "脚本不存在: bin/a.py"),
     Case(errors.InvalidArgs("no such option"), "InvalidArgs", True, "参数错误: no such option"),
@@ -68,7 +69,7 @@ ADVICE = {
     "MetadataMissing": "重新安装技能",
     "ParamMissing": "询问用户提供",
     "RuntimeFailed": "视具体错误判断",
-    "Timeout": "建议拆分任务",
+    "Timeout": "建议",
     "ScriptNotFound": "检查脚本路径",
     "InvalidArgs": "显示脚本Help",
     "RuntimeError": "视具体错误判断",

@@ -22,6 +22,7 @@ SkillError
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
+  AgentSilent         a backend agent told nothing for too long (Timeout on the wire)
   OutputTooLarge      more output than the limit
   SandboxUnavailable  this machine cannot give what the policy demands
   AgentNotInstalled   the backend agent's program is not there
@@ -309,6 +310,25 @@ class Timeout(SkillError):
 
     def data(self) -> dict[str, Json]:
         return self.figures
+
+
+class AgentSilent(Timeout):
+    """It runs, but nothing comes any more; `words` is the last that it said on the side."""
+
+    type = "Timeout"
+    says = Text("代理无响应 (>{limit:g}秒)", "the agent says nothing (>{limit:g}s)")
+    advises = Text(
+        "建议检查模型服务是否可用: {heard}",
+        "look whether its model answers; the last heard of it: {heard}",
+    )
+
+    def __init__(self, name: str, elapsed: float, limit: float, heard: str = "") -> None:
+        super().__init__(name, elapsed, limit, "backend")
+        self.msg = f"{name} said nothing for {limit:g} s"
+        self.args = (self.msg,)
+        self.words = {**self.words, "heard": heard or "-"}
+        if heard:
+            self.figures["heard"] = heard
 
 
 class OutputTooLarge(SkillError):
