@@ -69,7 +69,7 @@ ADVICE = {
     "MetadataMissing": "重新安装技能",
     "ParamMissing": "询问用户提供",
     "RuntimeFailed": "视具体错误判断",
-    "Timeout": "建议",
+    "Timeout": "建议拆分任务",
     "ScriptNotFound": "检查脚本路径",
     "InvalidArgs": "显示脚本Help",
     "RuntimeError": "视具体错误判断",

@@ -17,8 +17,7 @@ from skillyard.backends.forms import items, mapping, text
 from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError
 from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Installed, Program, check_version, find, locate, version_in
-from skillyard.backends.running import Agent, Played, shortened, shown
-from skillyard.core.depth import DEPTH, deeper
+from skillyard.backends.running import Agent, Played, launch, shortened, shown
 from skillyard.core.errors import AgentNotInstalled
 from skillyard.core.values import Json
 
@@ -26,8 +25,8 @@ _VERSION: Final = 1
 _CLIENT: Mapping[str, Json] = {"name": "skillyard", "title": "Skillyard", "version": "1"}
 #: We offer an agent nothing: it has its own files and its own terminal.
 _OFFERS: Json = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
-#: As many tries as claude and codex make by default, about.
-_MOST_RETRIES: Final = 5
+#: As many as we let claude make.
+_MOST_RETRIES: Final = 3
 _FAILED_CALL: Final = re.compile(r'message="stream error".*error\.error="?(?:\w+: )?(?P<words>[^"]*)')
 _NOT_FOR_THE_MODEL: Json = {"type": "text", "text": "Task:\n", "annotations": {"audience": ["user"]}}
 
@@ -80,9 +79,8 @@ class AcpAgent:
 
     def start(self, start: Start) -> Running:
         argv = (str(self.locate()), *self._agent.command[1:])
-        set_here = {"PWD": str(start.folder), DEPTH: deeper(self._env)}
-        env = {**self._agent.defaults, **self._env, **self._agent.variables, **set_here}
-        return _Acp(self._agent, start, Process(argv, start.folder, env, as_message=_failed_call))
+        env = {**self._agent.defaults, **self._env, **self._agent.variables}
+        return _Acp(self._agent, start, launch(self.name, argv, start, env, as_message=_failed_call))
 
 
 def _failed_call(line: str) -> Mapping[str, Json] | None:

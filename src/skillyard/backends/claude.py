@@ -1,7 +1,8 @@
 """Claude Code: its own stream of JSON, both ways.
 
 Its `result` says `success` also for an API error: only `is_error` counts. A file that is named with `@` would be read
-into the task; that is switched off, so that what arrives is what was written.
+into the task; that is switched off, so that what arrives is what was written. Only a leading `/`, a command of its own,
+gets a newline before it.
 """
 
 import os
@@ -10,10 +11,8 @@ from pathlib import Path
 
 from skillyard.backends.driver import Event, Permission, Running, Start, Told
 from skillyard.backends.forms import items, mapping, number, text
-from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Installed, check_version, find, locate, version_in
-from skillyard.backends.running import Agent, Played, shortened, shown
-from skillyard.core.depth import DEPTH, deeper
+from skillyard.backends.running import Agent, Played, launch, shortened, shown
 from skillyard.core.values import Json
 
 _PROGRAM = PROGRAMS["claude-code"]
@@ -40,21 +39,15 @@ class ClaudeCode:
 
     def start(self, start: Start) -> Running:
         argv = [str(self.locate()), *_ARGUMENTS]
-        if start.model:
-            argv += ["--model", start.model]
-        if start.session:
-            argv += ["--resume", start.session]
-        if start.allowed_tools:
-            argv += ["--allowedTools", ",".join(start.allowed_tools)]
+        given = {"--model": start.model, "--resume": start.session, "--allowedTools": ",".join(start.allowed_tools)}
+        argv += [f"{option}={value}" for option, value in given.items() if value]  # a value is never an option
         env = {
             "CLAUDE_CODE_MAX_RETRIES": "3",  # its own default is ten, also for a key that is wrong
             **{name: value for name, value in self._env.items() if name != "CLAUDECODE"},
             "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
             "DISABLE_AUTOUPDATER": "1",
-            "PWD": str(start.folder),
-            DEPTH: deeper(self._env),
         }
-        return _Claude(self.name, _LOGIN, start, Process(tuple(argv), start.folder, env))
+        return _Claude(self.name, _LOGIN, start, launch(self.name, argv, start, env))
 
 
 class _Claude(Agent):
@@ -65,8 +58,7 @@ class _Claude(Agent):
         self._process.send({"type": "control_request", "request_id": "interrupt", "request": {"subtype": "interrupt"}})
 
     def _play(self, text: str) -> Played:
-        content: Json = [{"type": "text", "text": text}]
-        self._process.send({"type": "user", "message": {"role": "user", "content": content}})
+        self._say(text)
         started, spoken = False, False
         while True:
             message = self._next()
@@ -89,6 +81,13 @@ class _Claude(Agent):
                         raise self._refused(message)
                     yield _usage(message)
                     return (yield from self._finished(message, spoken))
+
+    def _say(self, text: str) -> None:
+        if text.startswith("/"):
+            text = "\n" + text
+        content: Json = [{"type": "text", "text": text}]
+        self._process.forget()  # what it did by itself since the last turn is no answer to this one
+        self._process.send({"type": "user", "message": {"role": "user", "content": content}})
 
     def _started(self, init: Mapping[str, Json]) -> Event:
         self.session = text(init.get("session_id")) or self.session

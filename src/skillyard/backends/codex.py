@@ -13,8 +13,7 @@ from skillyard.backends.forms import items, mapping, number, text
 from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError
 from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Installed, check_version, find, locate, version_in
-from skillyard.backends.running import Agent, Played, shortened, shown
-from skillyard.core.depth import DEPTH, deeper
+from skillyard.backends.running import Agent, Played, launch, shortened, shown
 from skillyard.core.values import Json
 
 _PROGRAM = PROGRAMS["codex"]
@@ -41,8 +40,7 @@ class Codex:
 
     def start(self, start: Start) -> Running:
         argv = (str(self.locate()), "app-server", "-c", "check_for_update_on_startup=false")
-        env = {**self._env, "PWD": str(start.folder), DEPTH: deeper(self._env)}
-        return _Codex(self.name, "codex login", start, Process(argv, start.folder, env))
+        return _Codex(self.name, "codex login", start, launch(self.name, argv, start, self._env))
 
 
 class _Codex(Agent):
@@ -50,8 +48,9 @@ class _Codex(Agent):
         super().__init__(backend, login, start, process)
         self._peer = Peer(process.send, self._next)
         self._model: Json = None
-        #: The turn that runs, by codex's own id.
+        #: The turn that runs, by codex's own id, and the tokens that the session had used before it.
         self._number = ""
+        self._before: tuple[int, int] | None = None
 
     def _open(self) -> None:
         try:
@@ -80,7 +79,7 @@ class _Codex(Agent):
 
     def _play(self, text: str) -> Played:
         yield Event(Told.STARTED, data={"session": self.session, "model": self._model})
-        self._number = ""
+        self._number, self._before = "", None
         words: Json = [{"type": "text", "text": text}]
         asked = self._peer.begin("turn/start", {"threadId": self.session, "input": words})
         while True:
@@ -94,13 +93,25 @@ class _Codex(Agent):
                 case Request() as request:
                     self._answer(request)
                 case Notice(method="turn/completed", params=params) if self._ours(params):
-                    return self._completed(mapping(params.get("turn")))
+                    turn = mapping(params.get("turn"))
+                    if turn.get("id") == self._number:
+                        return self._completed(turn)
+                case Notice(method="thread/tokenUsage/updated", params=params) if self._ours(params):
+                    yield self._used(mapping(params.get("tokenUsage")))
                 case Notice() as notice if self._ours(notice.params):
                     yield from _events(notice)
 
     def _ours(self, params: Mapping[str, Json]) -> bool:
         """Agents that codex starts itself talk on the same line, each in its own thread."""
         return params.get("threadId") == self.session
+
+    def _used(self, usage: Mapping[str, Json]) -> Event:
+        """It counts for the session; the first count of a turn tells where the turn began."""
+        total, last = _tokens(usage.get("total")), _tokens(usage.get("last"))
+        if self._before is None:
+            self._before = (total[0] - last[0], total[1] - last[1])
+        read, written = self._before
+        return Event(Told.USAGE, data={"input": total[0] - read, "output": total[1] - written})
 
     def _completed(self, turn: Mapping[str, Json]) -> str:
         status = turn.get("status")
@@ -127,6 +138,11 @@ class _Codex(Agent):
                 self._peer.refuse(request)
 
 
+def _tokens(counted: Json) -> tuple[int, int]:
+    counts = mapping(counted)
+    return number(counts.get("inputTokens")) or 0, number(counts.get("outputTokens")) or 0
+
+
 def _reasoned(what: str, params: Mapping[str, Json]) -> str:
     reason = text(params.get("reason"))
     return shortened(f"{what} ({reason})" if reason else what)
@@ -141,9 +157,6 @@ def _events(notice: Notice) -> Iterator[Event]:
             yield from _begun(mapping(params.get("item")))
         case "item/completed":
             yield from _ended(mapping(params.get("item")))
-        case "thread/tokenUsage/updated":
-            usage = mapping(mapping(params.get("tokenUsage")).get("last"))
-            yield Event(Told.USAGE, data={"input": usage.get("inputTokens"), "output": usage.get("outputTokens")})
         case "error" if params.get("willRetry"):
             error = mapping(params.get("error"))
             yield Event(Told.ERROR, _words(error), {"status": _status(error), "retrying": True})

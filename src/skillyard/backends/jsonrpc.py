@@ -1,5 +1,6 @@
 """One side of a JSON-RPC 2.0 conversation: both codex and every ACP agent speak it, a message on each line."""
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -51,14 +52,14 @@ class Peer:
 
     def __init__(self, send: Callable[[Mapping[str, Json]], None], receive: Callable[[], Mapping[str, Json]]) -> None:
         self._send, self._receive = send, receive
-        self._last = 0
+        self._ids = itertools.count(1)
         self._waiting: deque[Incoming] = deque()
 
     def begin(self, method: str, params: Mapping[str, Json] = NOTHING) -> int:
         """Ask; the response comes with `next`."""
-        self._last += 1
-        self._send({"jsonrpc": "2.0", "id": self._last, "method": method, "params": params})
-        return self._last
+        asked = next(self._ids)
+        self._send({"jsonrpc": "2.0", "id": asked, "method": method, "params": params})
+        return asked
 
     def call(self, method: str, params: Mapping[str, Json] = NOTHING) -> Mapping[str, Json]:
         """Ask and wait. Raises RpcError. What comes in the meantime comes with `next`."""

@@ -85,6 +85,15 @@ class Process:
             return None
         return message if isinstance(message, dict) else None
 
+    def forget(self) -> None:
+        """Whatever came and was not received; not that it ended."""
+        ended = False
+        with contextlib.suppress(Empty):
+            while True:
+                ended |= self._incoming.get_nowait() is None
+        if ended:
+            self._end()
+
     def wake(self) -> None:
         """Let `receive` return now."""
         with contextlib.suppress(Full):  # then it has something to return anyway

@@ -9,11 +9,12 @@ import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Final
 
 from skillyard.backends.driver import Ask, Event, Permission, Start, Stop, Told, Turn, refuse
-from skillyard.backends.process import Ended, Process
+from skillyard.backends.process import AsMessage, Ended, Process
+from skillyard.core.depth import DEPTH, deeper
 from skillyard.core.errors import AgentSilent, BackendFailed, SkillError, Timeout
 from skillyard.core.phrases import Text
 from skillyard.core.secrets import mask_keys
@@ -93,6 +94,8 @@ class Agent(ABC):
     # -- a turn
 
     def _run(self, turn: Turn, ask: Ask) -> Iterator[Event]:
+        if self._closed and self._cancelled_at is None:
+            raise BackendFailed(self.backend, "it was stopped; start it again with its session")
         self._turn, self._ask = turn, ask
         self._began = time.monotonic()
         self._deadline = self._began + turn.limit_seconds
@@ -104,19 +107,25 @@ class Agent(ABC):
             if not self._opened:
                 self._open()
                 self._opened = True
-            word = yield from self._noted(self._play(turn.text))
-            whole = self._cancelled_at is None
-        except (SkillError, Ended, _Cancelled) as error:
             if self._cancelled_at is None:
+                word = yield from self._noted(self._play(turn.text))
+            whole = not self._stopped
+        except (SkillError, Ended, _Cancelled) as error:
+            if not self._stopped:
                 raise self._told(error) from None
         finally:
             if not whole:
                 self.close()
-        stop = Stop.CANCELLED if self._cancelled_at is not None else Stop.CUT if word else Stop.END
+        stop = Stop.CANCELLED if not whole else Stop.CUT if word else Stop.END
         data: dict[str, Json] = {"stop": stop.value, "session": self.session}
         if word and stop is Stop.CUT:
             data["reason"] = word
         yield Event(Told.DONE, "".join(self._said), data)
+
+    @property
+    def _stopped(self) -> bool:
+        """By somebody else: what the agent says of it is no error."""
+        return self._closed or self._cancelled_at is not None
 
     def _noted(self, events: Played) -> Played:
         while True:
@@ -132,6 +141,8 @@ class Agent(ABC):
                 self._tools.add(event.data.get("id"))
             elif event.told is Told.TOOL_RESULT:
                 self._tools.discard(event.data.get("id"))
+            elif event.told is Told.ERROR:
+                event = event._replace(text=_clean(event.text))
             yield event
 
     def _next(self) -> Mapping[str, Json]:
@@ -170,7 +181,7 @@ class Agent(ABC):
 
     def _failed(self, reason: str, status: int | None = None) -> BackendFailed:
         """In the agent's own words, on one line, without secrets."""
-        words = shortened(" ".join(mask_keys(reason).split()), _MOST_WORDS) or "it gave no reason"
+        words = _clean(reason) or "it gave no reason"
         details: dict[str, Json] = {"session": self.session}
         if status:
             details["status"] = status
@@ -197,6 +208,20 @@ class Agent(ABC):
     def _last_words(self) -> str:
         said = mask_keys(self._process.words()).splitlines()
         return shortened(" / ".join(line.strip() for line in said[-5:] if line.strip()), _MOST_WORDS)
+
+
+def launch(backend: str, argv: Sequence[str], start: Start, env: Mapping[str, str], **more: AsMessage) -> Process:
+    """The agent in its folder, one deeper than we are. Raises TooDeep, BackendFailed."""
+    told = {**env, "PWD": str(start.folder), DEPTH: deeper(env)}
+    try:
+        return Process(tuple(argv), start.folder, told, **more)
+    except (OSError, ValueError) as error:
+        raise BackendFailed(backend, f"it could not start: {error}") from None
+
+
+def _clean(words: str) -> str:
+    """On one line, without secrets."""
+    return shortened(" ".join(mask_keys(words).split()), _MOST_WORDS)
 
 
 def shortened(words: str, most: int = MOST_SHOWN) -> str:

@@ -318,7 +318,7 @@ class AgentSilent(Timeout):
     type = "Timeout"
     says = Text("代理无响应 (>{limit:g}秒)", "the agent says nothing (>{limit:g}s)")
     advises = Text(
-        "建议检查模型服务是否可用: {heard}",
+        "建议拆分任务, 或检查模型服务是否可用: {heard}",
         "look whether its model answers; the last heard of it: {heard}",
     )
 
