@@ -205,7 +205,7 @@ def test_a_cancelled_session_can_be_gone_on_with(agent: Agent, stub: Stub) -> No
 
 @pytest.mark.parametrize("status", [401, 429, 500])
 def test_a_model_that_fails_is_an_error_in_its_own_words(agent: Agent, stub: Stub, status: int) -> None:
-    stub.play(error(status, f"the stub says {status} sk-abcdefghijklmnopqrstuvwxyz"))
+    stub.play(error(status, f"the stub says {status}, wrong API key sk-abcdefghijklmnopqrstuvwxyz"))
 
     with open_agent(agent) as running, pytest.raises(BackendFailed) as raised:
         list(running.turn(Turn("Hello?")))

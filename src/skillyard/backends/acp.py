@@ -171,8 +171,8 @@ class _Acp(Agent):
         self._retries += 1
         said = text(params.get("words"))
         if self._retries > _MOST_RETRIES:
-            raise self._failed(f"its model failed {self._retries} times: {said}", _status(said))
-        return Event(Told.ERROR, said, {"status": _status(said), "retrying": True})
+            raise self._failed(f"its model failed {self._retries} times: {said}")
+        return Event(Told.ERROR, said, {"retrying": True})
 
     def _answer(self, request: Request) -> None:
         if request.method != "session/request_permission":
@@ -217,8 +217,3 @@ def _words(error: RpcError) -> str:
     """`Internal error: ` says nothing that the rest does not."""
     details = text(mapping(error.data).get("details"))
     return ": ".join(filter(None, (error.message.removeprefix("Internal error: "), details)))
-
-
-def _status(words: str) -> int | None:
-    found = re.search(r"\b(4\d\d|5\d\d)\b", words)
-    return int(found[0]) if found else None
