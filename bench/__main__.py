@@ -7,10 +7,19 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import catalog, jobs, reader, run, start
+from bench import catalog, dispatch, install, jobs, mcp, reader, run, start
 from bench.figures import Figure
 
-GROUPS = {"start": start, "reader": reader, "catalog": catalog, "run": run, "jobs": jobs}
+GROUPS = {
+    "start": start,
+    "reader": reader,
+    "catalog": catalog,
+    "run": run,
+    "install": install,
+    "dispatch": dispatch,
+    "mcp": mcp,
+    "jobs": jobs,
+}
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
 HEAD = """\
 # Performance

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from tools import agents
 
 from skillyard.kernel.assembly import Yard
 from skillyard.kernel.places import Places
 
+pytest_plugins = ["tests.agents.fixtures"]
+# The real agents lie in the real cache: look where that is before the home is taken away.
+os.environ["SKILLYARD_TEST_AGENTS"] = str(agents.cache())
 # Whatever forgets to pass a home fails at once instead of touching the real one.
 os.environ["SKILLYARD_HOME"] = "/dev/null/no-home-in-tests"
 os.environ["HOME"] = "/dev/null/no-home-in-tests"

@@ -1,15 +1,19 @@
 """JSON skills as S3 describes them: its template to the letter, its codes, its limits, its calls."""
 
+import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from skillyard import execute_skill
+from skillyard import JobExecutor, execute_skill
+from skillyard.catalog.agentfile import read_role
 from skillyard.core.envelope import from_json, parse
 from skillyard.core.request import Request
 from skillyard.core.states import State
 from skillyard.kernel.assembly import Yard
+from skillyard.kernel.places import Places
 from tests.conftest import Skillyard, WriteSkill
 
 #: S3's example skill, to the letter.
@@ -59,6 +63,161 @@ skills:
   - name: long_running_task
     entry: .claude/skills/task.py
     timeout: 600  # 10 分钟
+  - {name: template, entry: .claude/skills/template.py}
+  - {name: alarm, entry: .claude/skills/alarm.py}
+  - {name: logs, entry: .claude/skills/logs.py}
+"""
+#: S3's template, to the letter: its `{...}` are what an author fills in.
+TEMPLATE = '''\
+#!/usr/bin/env python3
+"""
+{Skill Name}
+{简短描述}
+
+输入格式 (stdin JSON):
+{
+    "action": "action_name",
+    "params": {...}
+}
+
+输出格式 (stdout JSON):
+{
+    "success": true,
+    "data": {...}
+}
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict
+
+# 配置
+SKILL_DIR = Path(__file__).parent
+AGENT_DIR = SKILL_DIR.parent.parent
+TIMEOUT = 300  # 秒
+
+
+def handle_action_1(params: Dict[str, Any]) -> Dict[str, Any]:
+    """处理 action_1"""
+    # 实现逻辑
+    return {
+        "success": True,
+        "data": {...}
+    }
+
+
+def handle_action_2(params: Dict[str, Any]) -> Dict[str, Any]:
+    """处理 action_2"""
+    # 实现逻辑
+    return {
+        "success": True,
+        "data": {...}
+    }
+
+
+def main():
+    """主入口"""
+    try:
+        # 读取输入
+        input_data = json.loads(sys.stdin.read())
+        action = input_data.get("action")
+        params = input_data.get("params", {})
+
+        # 路由到对应的处理函数
+        if action == "action_1":
+            result = handle_action_1(params)
+        elif action == "action_2":
+            result = handle_action_2(params)
+        else:
+            result = {
+                "success": False,
+                "error": {
+                    "code": "UNKNOWN_ACTION",
+                    "message": f"Unknown action: {action}",
+                    "supported_actions": ["action_1", "action_2"]
+                }
+            }
+
+        # 输出结果
+        result["action"] = action
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+
+    except json.JSONDecodeError as e:
+        error_response = {
+            "success": False,
+            "error": {
+                "code": "INVALID_JSON",
+                "message": f"Failed to parse input JSON: {str(e)}"
+            }
+        }
+        print(json.dumps(error_response, ensure_ascii=False))
+        sys.exit(1)
+
+    except Exception as e:
+        error_response = {
+            "success": False,
+            "error": {
+                "code": "INTERNAL_ERROR",
+                "message": str(e)
+            }
+        }
+        print(json.dumps(error_response, ensure_ascii=False))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
+'''
+#: S3 §最佳实践, to the letter, around work that takes too long.
+ALARM = """\
+import json
+import sys
+import time
+TIMEOUT = 1
+def do_work():
+    time.sleep(60)
+
+import signal
+
+def timeout_handler(signum, frame):
+    raise TimeoutError("Skill execution timeout")
+
+signal.signal(signal.SIGALRM, timeout_handler)
+signal.alarm(TIMEOUT)  # 设置超时
+
+try:
+    # 执行操作
+    result = do_work()
+except TimeoutError as e:
+    result = {"success": False, "error": {"code": "TIMEOUT", "message": str(e)}}
+finally:
+    signal.alarm(0)  # 取消超时
+print(json.dumps(result))
+"""
+#: S3 §日志和调试, to the letter.
+LOGGING = """\
+import json
+import os
+import sys
+import logging
+
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)
+
+# 记录到 stderr（不影响 stdout 的 JSON 输出）
+handler = logging.StreamHandler(sys.stderr)
+logger.addHandler(handler)
+
+# 使用
+logger.info("Processing started")
+logger.error("Failed to connect to database")
+DEBUG = os.getenv("SKILL_DEBUG") == "1"
+input_data = json.loads(sys.stdin.read())
+
+if DEBUG:
+    logger.debug(f"Input data: {input_data}")
+print(json.dumps({"success": True, "data": {"debug": DEBUG}}))
 """
 ECHO = """\
 import json, os, sys
@@ -78,6 +237,9 @@ def role(project: Path) -> Path:
     (folder / "agent.yaml").write_text(AGENT, "utf-8")
     (skills / "build_analysis.py").write_text(ANALYSIS, "utf-8")
     (skills / "task.py").write_text(ECHO, "utf-8")
+    (skills / "template.py").write_text(TEMPLATE, "utf-8")
+    (skills / "alarm.py").write_text(ALARM, "utf-8")
+    (skills / "logs.py").write_text(LOGGING, "utf-8")
     return folder
 
 
@@ -219,3 +381,113 @@ def test_the_example_call_of_the_command_line_works_as_s3_writes_it(role: Path) 
 
     assert os.system(f"cd '{role}' && {command}") == 0
     assert '"trend": "improving"' in (role / "out.json").read_text("utf-8")
+
+
+def test_the_agent_yaml_of_s3_to_the_letter_has_nothing_to_complain_about(role: Path) -> None:
+    (role / "agent.yaml").write_text(
+        "skills:\n  - name: long_running_task\n    entry: .claude/skills/task.py\n    timeout: 600  # 10 分钟\n",
+        "utf-8",
+    )
+
+    read = read_role(role)
+
+    assert read.findings == ()
+    assert [(skill.name, skill.timeout_seconds) for skill in read.skills] == [("long_running_task", 600.0)]
+
+
+def test_the_job_executor_of_s3_takes_its_own_call(yard: Yard, role: Path) -> None:
+    executor = JobExecutor(yard)
+
+    response = executor.execute_skill(
+        agent_role="dev_efficiency_analyst",
+        skill_name="build_analysis",
+        action="analyze",
+        params={},
+    )
+
+    assert response["success"] is True
+    assert response["data"] == {"average": 85.3, "trend": "improving", "days_analyzed": 7}
+
+
+def test_the_job_executor_finds_the_project_it_stands_in(
+    role: Path, places: Places, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("SKILLYARD_HOME", str(places.own_home))
+    monkeypatch.setenv("HOME", str(places.user_home))
+
+    response = JobExecutor().execute_skill("dev_efficiency_analyst", "build_analysis", "analyze", {"days": 1})
+
+    assert response["success"] is True
+
+
+def test_the_template_of_s3_to_the_letter_answers_each_of_its_ways(yard: Yard, role: Path) -> None:
+    executor = JobExecutor(yard)
+
+    unknown = executor.execute_skill("dev_efficiency_analyst", "template", "explode")
+    unfilled = executor.execute_skill("dev_efficiency_analyst", "template", "action_1")
+
+    assert unknown == {
+        "success": False,
+        "action": "explode",
+        "error": {
+            "code": "UNKNOWN_ACTION",
+            "message": "Unknown action: explode",
+            "supported_actions": ["action_1", "action_2"],
+        },
+    }
+    # Its own `except Exception` tells that nobody has written the `{...}` yet.
+    assert unfilled == {
+        "success": False,
+        "action": "action_1",
+        "error": {"code": "INTERNAL_ERROR", "message": "Object of type set is not JSON serializable"},
+    }
+
+
+def test_s3s_own_alarm_works_inside_and_is_a_timeout(yard: Yard, role: Path) -> None:
+    response = JobExecutor(yard).execute_skill("dev_efficiency_analyst", "alarm", "full")
+
+    assert response["error"] == {"code": "TIMEOUT", "message": "Skill execution timeout"}
+
+
+def test_s3s_own_logging_goes_to_the_log_and_never_into_the_response(yard: Yard, role: Path) -> None:
+    response = JobExecutor(yard).execute_skill("dev_efficiency_analyst", "logs", "full")
+
+    assert response["data"] == {"debug": False}
+    assert yard.logs.read(yard.runs.list()[0].id) == "Processing started\nFailed to connect to database\n"
+
+
+def test_the_timeout_of_agent_yaml_is_enforced_and_told_with_its_limit(yard: Yard, role: Path) -> None:
+    (role / "agent.yaml").write_text("skills: [{name: slow, entry: .claude/skills/slow.py, timeout: 0.5}]\n")
+    (role / ".claude/skills/slow.py").write_text("import time\ntime.sleep(600)\n")
+
+    response = JobExecutor(yard).execute_skill("dev_efficiency_analyst", "slow", "full")
+
+    assert response["error"] == {"code": "TIMEOUT", "message": "no response within 0.5 s"}
+
+
+def test_role_run_of_the_command_line_is_s3s_call(skillyard: Skillyard, role: Path) -> None:
+    call = ("role", "run", "dev_efficiency_analyst", "build_analysis", "analyze", "--param", "days=7")
+
+    result = from_json(skillyard(*call, "--json").stdout)
+    alone = json.loads(skillyard(*call, "--response").stdout)
+
+    assert (result.state, result.data["days_analyzed"]) == (State.SUCCESS, 7)
+    assert alone["data"] == {"average": 85.3, "trend": "improving", "days_analyzed": 7}
+
+
+def test_the_unit_test_of_s3_passes_by_hand(role: Path) -> None:
+    """S3 §单元测试, to the letter but for the skill's own action."""
+    input_data = {"action": "analyze", "params": {}}
+    result = subprocess.run(
+        ["python3", "build_analysis.py"],
+        input=json.dumps(input_data),
+        capture_output=True,
+        text=True,
+        cwd=role / ".claude" / "skills",
+        timeout=60,
+    )
+
+    assert result.returncode == 0
+    output = json.loads(result.stdout)
+    assert output["success"] is True

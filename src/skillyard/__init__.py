@@ -9,19 +9,38 @@ TYPE_CHECKING = False  # what typing has under this name, without its import
 if TYPE_CHECKING:
     from skillyard.core.request import Request as Request
     from skillyard.core.result import Result as Result
+    from skillyard.dispatch.text import ActiveSkill as ActiveSkill
+    from skillyard.dispatch.text import build_enhanced_task as build_enhanced_task
     from skillyard.kernel.assembly import run as run
+    from skillyard.kernel.handover import active_skills as active_skills
+    from skillyard.kernel.task import JobExecutor as JobExecutor
     from skillyard.kernel.task import Kernel as Kernel
     from skillyard.kernel.task import execute_skill as execute_skill
 
 _HOMES = {
+    "ActiveSkill": "skillyard.dispatch.text",
+    "JobExecutor": "skillyard.kernel.task",
     "Kernel": "skillyard.kernel.task",
     "Request": "skillyard.core.request",
     "Result": "skillyard.core.result",
+    "active_skills": "skillyard.kernel.handover",
+    "build_enhanced_task": "skillyard.dispatch.text",
     "execute_skill": "skillyard.kernel.task",
     "run": "skillyard.kernel.assembly",
 }
 
-__all__ = ["Kernel", "Request", "Result", "__version__", "execute_skill", "run"]
+__all__ = [
+    "ActiveSkill",
+    "JobExecutor",
+    "Kernel",
+    "Request",
+    "Result",
+    "__version__",
+    "active_skills",
+    "build_enhanced_task",
+    "execute_skill",
+    "run",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -24,9 +24,11 @@ CASES = [
     # S0 §3, S2 §4
     Case(errors.SkillNotFound("foo"), "SkillNotFound", True, "未安装技能: foo"),
     Case(errors.MetadataMissing("no frontmatter"), "MetadataMissing", False, "SKILL.md 损坏或缺失"),
+    Case(errors.RoleInvalid("line 3"), "MetadataMissing", False, "agent.yaml 无效: line 3"),
     Case(errors.ParamMissing(("input_file",)), "ParamMissing", True, "参数不足: 需要 input_file"),
     Case(errors.RuntimeFailed("boom"), "RuntimeFailed", None, "执行失败: boom"),
     Case(errors.Timeout("big", 90.2, 90), "Timeout", True, "执行超时 (>90秒)"),
+    Case(errors.AgentSilent("codex", 61.0, 60), "Timeout", True, "代理无响应 (>60秒)"),
     # S1 §3
     Case(errors.ScriptNotFound("bin/a.py"), "ScriptNotFound", False, "脚本不存在: bin/a.py"),
     Case(errors.InvalidArgs("no such option"), "InvalidArgs", True, "参数错误: no such option"),
@@ -49,6 +51,7 @@ CASES = [
     Case(errors.AmbiguousText("'x'", 2, [1, 5]), "AmbiguousText", True, "文本不唯一: 'x' 出现 2 次"),
     Case(errors.SourceRefused("../x"), "SourceRefused", False, "来源被拒绝: ../x"),
     Case(errors.SourceFailed("no answer"), "RuntimeFailed", None, "无法获取来源: no answer"),
+    Case(errors.SecretMissing("TOKEN", "export it", details={}), "RuntimeFailed", None, "缺少密钥: TOKEN"),
     Case(errors.MultiStep("two skills"), "MultiStep", True, "多步任务: 请逐个调用或写成工作流"),
     Case(
         errors.AgentNotInstalled("x", agent="codex", command="npm i codex"),
@@ -56,6 +59,14 @@ CASES = [
         True,
         "未安装代理: codex",
     ),
+    Case(
+        errors.AgentTooOld("codex", "0.1", "0.100", "npm i codex"),
+        "AgentNotInstalled",
+        True,
+        "代理版本过旧: codex 0.1, 需要 0.100 以上",
+    ),
+    Case(errors.BackendFailed("codex", "401"), "BackendFailed", None, "代理执行失败: codex: 401"),
+    Case(errors.TooDeep(2, 2), "TooDeep", False, "代理嵌套过深: 2 层 (最多 2)"),
 ]
 #: The seeds' advice column stands in the Chinese hint.
 ADVICE = {

@@ -20,6 +20,7 @@ from skillyard.kernel.places import Places
 from skillyard.kernel.working import Schedules, job_of, make_attempts, make_job
 from skillyard.work.engines.memory import MemoryEngine
 from skillyard.work.jobs import Job, Jobs, Known, may_pass, next_attempt, pause_seconds
+from skillyard.work.rolefiles import RoleSchedules
 from skillyard.work.shift import Shift
 from tests.conftest import Skillyard, WriteSkill
 
@@ -280,14 +281,17 @@ def test_a_webhook_is_told_too(place: Place) -> None:
 
 AGENT = """\
 metadata: {{name: Dev}}
+skills:
+  - {{name: echo, entry: .claude/skills/echo.py, actions: [say]}}
 schedule:
   - cron: "{cron}"
     skill: echo
+    action: say
     params: {{text: hello}}
 """
 
 
-def test_schedules_of_a_role_wait_for_trust_and_follow_their_file(place: Place, project: Path) -> None:
+def test_schedules_of_a_role_wait_for_trust_in_exactly_its_bytes(place: Place, project: Path) -> None:
     file = project / "agents" / "dev" / "agent.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(AGENT.format(cron="0 9 * * *"))
@@ -296,17 +300,26 @@ def test_schedules_of_a_role_wait_for_trust_and_follow_their_file(place: Place, 
     assert [each.name for each in schedules.untrusted()] == ["dev/echo"]
 
     trust(place.yard.grants, project)
-    schedules = Schedules(place.yard, place.told.append)
-    assert [each.when for each in schedules(())] == ["0 9 * * *"]
-    file.write_text(AGENT.format(cron="not a cron"))
-    assert [each.when for each in schedules(())] == ["0 9 * * *"], "what it said before"
-    assert "schedule[0]" in place.told[0]
+    assert [each.when for each in Schedules(place.yard, place.told.append)(())] == ["0 9 * * *"]
     file.write_text(AGENT.format(cron="0 10 * * *"))
-    assert [each.when for each in schedules(())] == ["0 10 * * *"]
+    changed = Schedules(place.yard, place.told.append)
+    assert (changed(()), [each.when for each in changed.untrusted()]) == ((), ["0 10 * * *"])
+
+
+def test_a_roles_file_is_read_again_when_it_changes_and_a_mistake_keeps_what_it_said(project: Path) -> None:
+    file = project / "agents" / "dev" / "agent.yaml"
+    file.parent.mkdir(parents=True)
+    told: list[str] = []
+    roles = RoleSchedules(project, "UTC", told.append)
+    file.write_text(AGENT.format(cron="0 9 * * *"))
+    assert [each.when for each in roles.list()] == ["0 9 * * *"]
+    file.write_text(AGENT.format(cron="0 0 31 2 *"))
+    assert [each.when for each in roles.list()] == ["0 9 * * *"], "what it said before"
+    assert "schedule[0]" in told[0]
+    file.write_text(AGENT.format(cron="0 10 * * *"))
+    assert [each.when for each in roles.list()] == ["0 10 * * *"]
     file.unlink()
-    assert schedules(()) == ()
-    file.write_text(AGENT.format(cron="0 11 * * *"))
-    assert Schedules(place.yard, place.told.append)(()) == (), "another wish needs another yes"
+    assert roles.list() == ()
 
 
 # -- the commands, with the real engine

@@ -1,18 +1,34 @@
-"""Reads agents/<role>/agent.yaml: the JSON skills of a role (S3)."""
+"""Reads agents/<role>/agent.yaml: who a role is, its JSON skills (S3), when they run and what bounds them.
 
-from collections.abc import Mapping
+The schema is agent.schema.json beside us, the same that editors complete with. A part that is wrong is left out
+and told; what bounds the sandbox is never guessed: a role with a mistake there runs nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from skillyard.catalog import shape
+from skillyard.catalog.bounds import BOUNDS, SECTIONS
 from skillyard.catalog.encoding import decode
-from skillyard.catalog.frontmatter import read_block
+from skillyard.catalog.findings import Rule
+from skillyard.catalog.frontmatter import locate, read_block
+from skillyard.catalog.shape import Problem
 from skillyard.core.skill import Finding, Kind, Severity, Skill
-from skillyard.core.values import Json
+from skillyard.core.values import NOTHING, Json
 
 AGENT_FILE = "agent.yaml"
+CLAUDE_FILE = "CLAUDE.md"
+SCHEMA_FILE = Path(__file__).parent / "agent.schema.json"
 MAX_BYTES = 1_000_000
 #: Where a role's skill keeps the uuid of its agent, for S3's context.
 AGENT_ID = "agent_id"
+#: Of a file, in bytes, on every system.
+_LONGEST_NAME = 255
+#: After so many the point is made.
+_MOST_PROBLEMS = 100
 
 
 class Role(NamedTuple):
@@ -20,73 +36,205 @@ class Role(NamedTuple):
 
     name: str
     path: Path
+    #: id, uuid, name, description, model, visibility, owner_team: those that are given.
+    metadata: Mapping[str, Json] = NOTHING
     skills: tuple[Skill, ...] = ()
+    #: Each as written, and as the schema wants it; those with a mistake are left out.
+    schedule: tuple[Mapping[str, Json], ...] = ()
+    allowed_tools: tuple[str, ...] = ()
+    max_turns: int | None = None
+    #: workspace, security and secrets, or why they cannot be read: see `bounds.read_bounds`.
+    bounds: Mapping[str, Json] = NOTHING
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+    @property
+    def model(self) -> str:
+        return str(self.metadata.get("model") or "")
+
+    @property
+    def claude_text(self) -> Path | None:
+        """The role's CLAUDE.md, where there is one."""
+        file = self.folder / CLAUDE_FILE
+        return file if file.is_file() and is_inside(self.folder, CLAUDE_FILE) else None
+
+    @property
+    def usable(self) -> bool:
+        return all(finding.severity is not Severity.ERROR for finding in self.findings)
+
+
+@cache
+def agent_schema() -> dict[str, Any]:
+    import json  # noqa: PLC0415  (a list of unchanged files reads no role)
+
+    schema: dict[str, Any] = json.loads(SCHEMA_FILE.read_text("utf-8"))
+    return schema
+
+
+def list_roles(agents: Path) -> tuple[Role, ...]:
+    """Every role below the folder `agents`, by name."""
+    return tuple(read_role(file) for file in sorted(agents.glob(f"*/{AGENT_FILE}")))
 
 
 def read_role(path: Path) -> Role:
+    """A role from its folder or its file. Never raises: the findings say what is wrong."""
+    file = path / AGENT_FILE if path.is_dir() else path
     try:
-        content = path.read_bytes()
+        with file.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        return _unusable(path, f"{path} cannot be read: {error.strerror}")
-    return parse_role(content, path)
+        return _unusable(file, str(error.strerror))
+    return parse_role(content, file)
 
 
 def parse_role(content: bytes, path: Path) -> Role:
     if len(content) > MAX_BYTES:
-        return _unusable(path, f"larger than {MAX_BYTES} bytes")
-    block = read_block(decode(content).text)
+        return _unusable(path, f"it has more than {MAX_BYTES} bytes")
+    if not path.resolve().is_relative_to(path.parent.parent.parent.resolve()):
+        return Role(path.parent.name, path, findings=(Rule.ROLE_OUTSIDE.at(),))
+    text = decode(content).text
+    block = read_block(text)
     if block.failed:
-        worst = block.findings[-1] if block.findings else None
-        return _unusable(path, worst.message if worst else "not YAML", worst.line if worst else 1)
-    declared = block.fields.get("skills") or []
-    if not isinstance(declared, list):
-        return _unusable(path, "`skills` must be a list")
-    about = block.fields.get("metadata")
-    uuid = str(about.get("uuid") or "") if isinstance(about, Mapping) else ""
-    readings = [_read_entry(item, path, uuid) for item in declared]
+        return Role(path.parent.name, path, findings=tuple(block.findings))
+    wrong = [*islice(shape.problems(block.fields, agent_schema()), _MOST_PROBLEMS), *_doubles(block.fields)]
+    findings = [*block.findings, *_told(wrong, text)]
+    return _role(path, block.fields, wrong, findings)
+
+
+def _role(path: Path, fields: Mapping[str, Json], wrong: Sequence[Problem], findings: Sequence[Finding]) -> Role:
+    errors = {problem.path: problem for problem in wrong if problem.severity is Severity.ERROR}
+    bounds = _bounds(path, fields, errors, findings)
+    metadata = fields.get("metadata")
+    about = {
+        key: value
+        for key, value in (metadata.items() if isinstance(metadata, Mapping) else ())
+        if ("metadata", key) not in errors
+    }
+    own: dict[str, Json] = {AGENT_ID: str(about.get("uuid") or ""), BOUNDS: bounds}
+    readings = [_skill(item, path, position, own, errors) for position, item in _items(fields, "skills")]
+    skills = tuple(item for item in readings if isinstance(item, Skill))
+    schedule = [item for at, item in _items(fields, "schedule") if not _below(errors, ("schedule", at))]
+    turns, tools = fields.get("max_turns"), fields.get("allowed_tools")
     return Role(
         name=path.parent.name,
         path=path,
-        skills=tuple(item for item in readings if isinstance(item, Skill)),
-        findings=(*block.findings, *(item for item in readings if isinstance(item, Finding))),
+        metadata=about,
+        skills=skills,
+        schedule=tuple(item for item in schedule if isinstance(item, Mapping)),
+        allowed_tools=tuple(map(str, tools))
+        if isinstance(tools, list) and not _below(errors, ("allowed_tools",))
+        else (),
+        max_turns=int(turns) if isinstance(turns, int | float) and ("max_turns",) not in errors else None,
+        bounds=bounds,
+        findings=(*findings, *(item for item in readings if isinstance(item, Finding)), *_missing(skills)),
     )
 
 
-def _read_entry(item: Json, path: Path, uuid: str) -> Skill | Finding:
-    name, entry = (item.get("name"), item.get("entry")) if isinstance(item, Mapping) else (None, None)
-    if not isinstance(item, Mapping) or not isinstance(name, str):
-        return _finding("skill-entry-invalid", "each of `skills` needs a name and an entry")
-    if not isinstance(entry, str) or not is_inside(path.parent, entry):
-        return _finding("entry-invalid", f"the entry of {name} must be a path inside {path.parent.name}/")
-    timeout = item.get("timeout")
+def _bounds(
+    path: Path, fields: Mapping[str, Json], errors: Mapping[shape.Path, Problem], findings: Sequence[Finding]
+) -> dict[str, Json]:
+    """What bounds the sandbox, or why nothing of the role may run: half of a bound is none."""
+    wrong = next((problem for at, problem in errors.items() if not at or at[0] in SECTIONS), None)
+    twice = next((finding for finding in findings if finding.code == Rule.YAML_DUPLICATE.code), None)
+    where = f"{path.parent.parent.name}/{path.parent.name}/{AGENT_FILE}"
+    if wrong:
+        return {"broken": f"{where}: `{wrong.shown}` {wrong.message}"}
+    if twice:
+        return {"broken": f"{where}:{twice.line}: {twice.message}"}
+    return {section: fields[section] for section in SECTIONS if fields.get(section)}
+
+
+def _skill(
+    item: Json, path: Path, position: int, own: Mapping[str, Json], errors: Mapping[shape.Path, Problem]
+) -> Skill | Finding | None:
+    """None where the schema has already told why it is none."""
+    if not isinstance(item, Mapping) or _below(errors, ("skills", position), ("name", "entry")):
+        return None
+    name, entry, timeout, actions = (item.get(key) for key in ("name", "entry", "timeout", "actions"))
+    if not isinstance(name, str) or not isinstance(entry, str):
+        return None
+    if not is_inside(path.parent, entry):
+        return Rule.ROLE_ENTRY.at(name=name)
+    right = {key: value for key, value in item.items() if not _below(errors, ("skills", position), (key,))}
     return Skill(
         name=name,
         path=path,
         kind=Kind.JSON,
-        description=str(item.get("description") or ""),
+        description=str(right.get("description") or ""),
         entry=entry,
-        actions=_texts(item.get("actions")),
-        timeout_seconds=float(timeout) if isinstance(timeout, int | float) else None,
+        actions=tuple(map(str, actions)) if "actions" in right and isinstance(actions, list) else (),
+        timeout_seconds=float(timeout) if "timeout" in right and isinstance(timeout, int | float) else None,
         role=path.parent.name,
-        fields={**item, AGENT_ID: uuid},
+        fields={**item, **own},
     )
 
 
-def _texts(value: Json) -> tuple[str, ...]:
-    return tuple(str(item) for item in value) if isinstance(value, list) else ()
+def _items(fields: Mapping[str, Json], section: str) -> Iterator[tuple[int, Json]]:
+    listed = fields.get(section)
+    return iter(enumerate(listed if isinstance(listed, list) else ()))
+
+
+def _below(errors: Mapping[shape.Path, Problem], path: shape.Path, keys: Sequence[str] = ()) -> bool:
+    """Whether something is wrong at the path itself, or below it (below one of the keys, where some are given)."""
+    depth = len(path)
+    return any(
+        at[:depth] == path and (len(at) == depth or not keys or at[depth] in keys) for at in errors if len(at) >= depth
+    )
+
+
+def _doubles(fields: Mapping[str, Json]) -> Iterator[Problem]:
+    """What a schema cannot say: names that stand twice, and schedules of skills that are not there."""
+    names: dict[str, None] = {}
+    for section in ("skills", "secrets", "schedule"):
+        seen: set[str] = set()
+        for position, item in _items(fields, section):
+            name = item.get("name") if isinstance(item, Mapping) else None
+            if isinstance(name, str) and name in seen:
+                yield Problem((section, position, "name"), Severity.ERROR, f"is {name!r} again", "name each once")
+            if isinstance(name, str):
+                seen.add(name)
+        names |= dict.fromkeys(seen) if section == "skills" else {}
+    for position, item in _items(fields, "schedule"):
+        skill = item.get("skill") if isinstance(item, Mapping) else None
+        if isinstance(skill, str) and skill not in names:
+            known = ", ".join(sorted(names)[:20]) or "none"
+            yield Problem(
+                ("schedule", position, "skill"),
+                Severity.ERROR,
+                f"is {skill!r}, which is no skill of this role",
+                f"its skills: {known}",
+            )
+
+
+def _told(wrong: Sequence[Problem], text: str) -> Iterator[Finding]:
+    places = locate(text) if wrong else {}
+    for problem in wrong:
+        rule = Rule.ROLE_VALUE if problem.severity is Severity.ERROR else Rule.ROLE_KEY
+        place = places.get(problem.path, (1, 1))
+        finding = rule.at(*place)
+        yield finding._replace(message=shape.one_line(f"`{problem.shown}` {problem.message}"), advice=problem.advice)
+
+
+def _missing(skills: Sequence[Skill]) -> Iterator[Finding]:
+    for skill in skills:
+        if not (skill.folder / skill.entry).is_file():
+            yield Rule.ROLE_ENTRY_MISSING.at(name=skill.name, entry=skill.entry)
 
 
 def is_inside(folder: Path, entry: str) -> bool:
     """Whether the path stays in the folder, links followed."""
-    if not entry or "\0" in entry or Path(entry).is_absolute():
+    path = Path(entry)
+    too_long = any(len(part.encode()) > _LONGEST_NAME for part in path.parts)
+    if not entry or "\0" in entry or path.is_absolute() or too_long:
         return False
-    return (folder / entry).resolve().is_relative_to(folder.resolve())
+    try:
+        return (folder / path).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links in a circle
+        return False
 
 
-def _unusable(path: Path, message: str, line: int = 1) -> Role:
-    return Role(name=path.parent.name, path=path, findings=(_finding("agent-file-invalid", message, line),))
-
-
-def _finding(code: str, message: str, line: int = 1) -> Finding:
-    return Finding(code=code, severity=Severity.ERROR, message=message, line=line, advice="correct agent.yaml")
+def _unusable(path: Path, reason: str) -> Role:
+    return Role(path.parent.name, path, findings=(Rule.ROLE_UNREADABLE.at(reason=reason),))

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from skillyard.catalog.index import Entry, Index
+from skillyard.catalog.index import Claim, Entry, Index, Match
 from skillyard.catalog.roots import Root
 from skillyard.catalog.scan import Changes, Progress, scan
 from skillyard.catalog.words import as_query, fold
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from skillyard.core.skill import Skill
 
 _SNIPPET = 120
+_Named = TypeVar("_Named", Entry, Match)
 
 
 class Hit(NamedTuple):
@@ -54,11 +55,15 @@ class Catalog:
             return ()  # a skill without a title does not answer to nothing
         found = self.index.named(self._names(), plain)
         if role:
-            found = [entry for entry in found if entry.role == role or _qualified(entry).endswith(f"{role}/{plain}")]
+            ending = f"/{role}/{plain}"
+            found = [entry for entry in found if entry.role == role or f"/{qualified(entry)}".endswith(ending)]
         return self._ordered(found)
 
     def choose(self, name: str) -> Entry:
-        """Folder name, else skill name, else title; in the strongest root that has it."""
+        """Folder name, else skill name, else title; in the strongest root that has it.
+
+        Where that is a link to another skill of the roots, it is that one: a link adds no second skill.
+        """
         found = self.candidates(name)
         plain = name.rpartition("/")[2]
         for matches in (
@@ -68,13 +73,22 @@ class Catalog:
         ):
             strongest = [entry for entry in matches if entry.root == matches[0].root]
             if len(strongest) == 1:
-                return strongest[0]
+                return _itself(strongest[0], found) if len(found) > 1 else strongest[0]
             if strongest:
-                raise AmbiguousName(name, tuple(_qualified(entry) for entry in strongest))
+                raise AmbiguousName(name, tuple(qualified(entry) for entry in strongest))
         raise SkillNotFound(name, self.nearest(name))
 
+    def resolve_in(self, role: str, name: str) -> "Skill":
+        """A skill of exactly this role, whatever else has its name."""
+        for entry in self.index.named(self._names(), name):
+            if entry.role == role and entry.name == name:
+                return self._read(entry)
+        raise SkillNotFound(f"{role}/{name}", tuple(qualified(e) for e in self.list() if e.role and e.name == name))
+
     def resolve(self, name: str) -> "Skill":
-        entry = self.choose(name)
+        return self._read(self.choose(name))
+
+    def _read(self, entry: Entry) -> "Skill":
         skill = self.index.skill(entry)
         if not entry.usable:
             reason = skill.findings[0].message if skill.findings else "unreadable"
@@ -97,16 +111,18 @@ class Catalog:
         words = as_query(query)
         if not words:
             return ()
-        found = dict(self.index.matching(self._names(), words, wanted))
-        rivals = self.index.sharing_folder_names(self._names(), list(found))
+        roots = self.index.populated(self._names())
+        found = self.index.matching(roots, words, wanted)
+        if len(roots) > 1:  # else nobody can be hidden by a stronger root
+            found = list(self._reachable(found, self.index.claims(roots, [match.folder_name for match in found])))
         uses = self.uses()
         ranked = sorted(
-            (_tier(entry, wanted), -uses.get(entry.name, 0), found[entry], entry.name, entry.id, entry)
-            for entry in self._reachable(list(found), rivals)
+            (_tier(match, wanted), -uses.get(match.name, 0), match.rank, match.name, match.id) for match in found
         )
-        return tuple(Hit(entry=item[-1], snippet=_snippet(item[-1], wanted)) for item in ranked[:limit])
+        best = self.index.numbered([item[-1] for item in ranked[:limit]])
+        return tuple(Hit(entry=entry, snippet=_snippet(entry, wanted)) for entry in best)
 
-    def _reachable(self, entries: Sequence[Entry], rivals: Sequence[Entry]) -> Iterator[Entry]:
+    def _reachable(self, entries: Sequence[_Named], rivals: Sequence[Claim | Entry]) -> Iterator[_Named]:
         """Those that no rival of the same folder name in a stronger root hides."""
         ranks = {str(root.path): root.rank for root in self.roots}
         strongest: dict[tuple[str, str], int] = {}
@@ -124,22 +140,30 @@ class Catalog:
         return tuple(sorted(entries, key=lambda entry: (ranks[entry.root], entry.file, entry.name)))
 
 
-def _qualified(entry: Entry) -> str:
+def _itself(entry: Entry, found: Sequence[Entry]) -> Entry:
+    if not entry.folder.is_symlink():
+        return entry
+    real = entry.folder.resolve()
+    others = (other for other in found if not other.folder.is_symlink() and other.folder.resolve() == real)
+    return next(others, entry)
+
+
+def qualified(entry: Entry) -> str:
     """A name that only this entry of its root answers to."""
     if entry.role:
         return f"{entry.role}/{entry.name}"
     return str(Path(entry.file).parent.relative_to(entry.root))
 
 
-def _tier(entry: Entry, wanted: str) -> int:
-    names = [fold(name) for name in (entry.name, entry.folder_name, entry.title) if name]
+def _tier(match: Match, wanted: str) -> int:
+    names = [name for name in match.folded.split("\n") if name]
     if wanted in names:
         return 0
     if any(name.startswith(wanted) for name in names):
         return 1
     if any(wanted in name for name in names):
         return 2
-    return 3 if any(word in fold(entry.description) for word in wanted.split()) else 4
+    return 3 if any(word in fold(match.description) for word in wanted.split()) else 4
 
 
 def _snippet(entry: Entry, wanted: str) -> str:

@@ -126,6 +126,14 @@ class Rule(Enum):
     PARAM_UNUSED = (_W, "the command has no slot for the param {name}", "add {{{name}}} to the command")
     PARAM_UNDECLARED = (_N, "the slot {{{name}}} is not declared", "declare it with type and description")
 
+    # The roles: agents/<role>/agent.yaml
+    ROLE_UNREADABLE = (_E, "the file cannot be read: {reason}", "correct agent.yaml")
+    ROLE_OUTSIDE = (_E, "the role leads out of the project through a link", "put its folder into agents/")
+    ROLE_VALUE = (_E, "a value is not as the schema says", "see docs/reference/agent-yaml.md")
+    ROLE_KEY = (_W, "a key is not known", "see docs/reference/agent-yaml.md")
+    ROLE_ENTRY = (_E, "the entry of {name} must be a path inside the role's folder", "put the program there")
+    ROLE_ENTRY_MISSING = (_W, "the entry of {name} is not there: {entry}", "write the program, or correct the path")
+
     # Other agents
     FIELD_EXTENSION = (_N, "{field} means something only to {agents}", "other agents ignore it")
     FIELD_UNKNOWN = (_N, "{field} is no field of the standard", "put it under metadata")

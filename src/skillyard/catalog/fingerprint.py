@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skillyard.core.errors import InvalidArgs
+
 if TYPE_CHECKING:
     import hashlib
 
@@ -19,10 +21,12 @@ def fingerprint(folder: Path) -> str:
     digest = hashlib.blake2b(digest_size=20)
     for count, path in enumerate(_files(folder)):
         if count > MAX_FILES:
-            raise ValueError(f"{folder} holds more than {MAX_FILES} files")
+            raise InvalidArgs(f"{folder} holds more than {MAX_FILES} files: nothing can be granted to it")
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
             _add(digest, b"link", name.encode("utf-8", "surrogateescape"), bytes(path.readlink()))
+        elif not path.is_file():  # a pipe would never end
+            _add(digest, b"other", name.encode("utf-8", "surrogateescape"), b"")
         else:
             mode = b"program" if os.access(path, os.X_OK) else b"file"
             _add(digest, mode, name.encode("utf-8", "surrogateescape"), _content(path))

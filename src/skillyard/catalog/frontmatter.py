@@ -79,6 +79,23 @@ def read_block(block: str, line: int = 1) -> Block:
     return _fields(root, block, line)
 
 
+def locate(block: str) -> dict[tuple[str | int, ...], Place]:
+    """Where every key and every item of a block stands that `read_block` could read; asked only about problems."""
+    places: dict[tuple[str | int, ...], Place] = {}
+    todo: list[tuple[tuple[str | int, ...], Node | None]] = [((), _Composer(block).get_single_node())]
+    while todo:
+        path, node = todo.pop()
+        if isinstance(node, MappingNode):
+            for key, item in node.value:
+                places[*path, key.value] = _place(key.start_mark, 1)
+                todo.append(((*path, key.value), item))
+        elif isinstance(node, SequenceNode):
+            for position, item in enumerate(node.value):
+                places[*path, position] = _place(item.start_mark, 1)
+                todo.append(((*path, position), item))
+    return places
+
+
 def _fields(root: MappingNode, block: str, line: int) -> Block:
     """The values by hand, field by field."""
     fields: dict[str, Json] = {}

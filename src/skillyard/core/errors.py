@@ -4,6 +4,7 @@ SkillError
   SkillNotFound       the name resolves to nothing
   AmbiguousName       the name resolves to several, none of them better than the others
   MetadataMissing     a named folder without a usable SKILL.md
+  RoleInvalid         an agent.yaml that cannot be read (MetadataMissing on the wire)
   ParamMissing        a required param was not given; pending where someone can answer
   InvalidParam        a param has a value that the skill does not take
   InvalidCommand      the command template cannot be run without a shell
@@ -19,15 +20,20 @@ SkillError
   RuntimeFailed       the skill ran and failed
   EnvironmentFailed   its packages could not be installed (RuntimeFailed on the wire)
   SourceFailed        a source could not be fetched (RuntimeFailed on the wire)
+  SecretMissing       a declared secret is not there (RuntimeFailed on the wire)
   Stopped             whoever asked for the run took it back (RuntimeFailed on the wire)
   SkillChanged        the bytes that a job meant are not here (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
   Cancelled           somebody took the job back
+  AgentSilent         a backend agent told nothing for too long (Timeout on the wire)
   OutputTooLarge      more output than the limit
   SandboxUnavailable  this machine cannot give what the policy demands
   AgentNotInstalled   the backend agent's program is not there
+  AgentTooOld         it is there, but speaks too old a protocol (AgentNotInstalled on the wire)
+  BackendFailed       the backend agent ran and failed, or its model did; carries its own words
+  TooDeep             an agent that we started asks for one more
 
 Type, whether a caller can recover, summary and hint are class data: whoever raises says only what happened.
 """
@@ -107,6 +113,19 @@ class MetadataMissing(SkillError):
         "重新安装技能, 或用 skillyard validate 查看问题",
         "reinstall the skill, or see what is wrong with `skillyard validate`",
     )
+
+
+class RoleInvalid(MetadataMissing):
+    """A role's file says something that cannot be read about what its skills may touch."""
+
+    type = "MetadataMissing"
+    says = Text("agent.yaml 无效: {reason}", "invalid agent.yaml: {reason}")
+    advises = Text(
+        "重新安装技能, 或用 skillyard role validate 查看并修正", "see and correct it with `skillyard role validate`"
+    )
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(msg, reason=msg)
 
 
 class ParamMissing(SkillError):
@@ -281,6 +300,18 @@ class SourceFailed(RuntimeFailed):
     )
 
 
+class SecretMissing(RuntimeFailed):
+    """A secret that a role declares is not where it says."""
+
+    type = "RuntimeFailed"
+    says = Text("缺少密钥: {reason}", "secret missing: {reason}")
+    advises = Text("视具体错误判断: 由用户本人提供: {remedy}", "the person must provide it: {remedy}")
+
+    def __init__(self, msg: str, remedy: str, *, details: Mapping[str, Json]) -> None:
+        super().__init__(msg, details=details)
+        self.words = {**self.words, "remedy": remedy}
+
+
 class PythonMissing(EnvironmentFailed):
     """No Python of this machine is one that the skill takes."""
 
@@ -341,6 +372,25 @@ class Cancelled(SkillError):
         super().__init__(f"the job {name} was cancelled", name=name)
 
 
+class AgentSilent(Timeout):
+    """It runs, but nothing comes any more; `words` is the last that it said on the side."""
+
+    type = "Timeout"
+    says = Text("代理无响应 (>{limit:g}秒)", "the agent says nothing (>{limit:g}s)")
+    advises = Text(
+        "建议拆分任务, 或检查模型服务是否可用: {heard}",
+        "look whether its model answers; the last heard of it: {heard}",
+    )
+
+    def __init__(self, name: str, elapsed: float, limit: float, heard: str = "") -> None:
+        super().__init__(name, elapsed, limit, "backend")
+        self.msg = f"{name} said nothing for {limit:g} s"
+        self.args = (self.msg,)
+        self.words = {**self.words, "heard": heard or "-"}
+        if heard:
+            self.figures["heard"] = heard
+
+
 class OutputTooLarge(SkillError):
     recoverable = False
     says = Text("输出过大: 超过 {limit}", "too much output: over {limit}")
@@ -360,3 +410,54 @@ class AgentNotInstalled(SkillError):
     recoverable = True
     says = Text("未安装代理: {agent}", "agent not installed: {agent}")
     advises = Text("安装: {command}", "install it: {command}")
+
+
+class AgentTooOld(AgentNotInstalled):
+    """It would not understand us."""
+
+    type = "AgentNotInstalled"
+    says = Text(
+        "代理版本过旧: {agent} {version}, 需要 {minimum} 以上", "{agent} {version} is too old: {minimum} is needed"
+    )
+    advises = Text("更新: {command}", "update it: {command}")
+
+    def __init__(self, agent: str, version: str, minimum: str, command: str) -> None:
+        super().__init__(
+            f"{agent} {version} is older than {minimum}",
+            details={"version": version, "minimum": minimum},
+            agent=agent,
+            version=version,
+            minimum=minimum,
+            command=command,
+        )
+
+
+class BackendFailed(SkillError):
+    """`reason` is in the agent's own words."""
+
+    says = Text("代理执行失败: {agent}: {reason}", "{agent} failed: {reason}")
+    advises = Text(
+        "视具体错误判断: 直接运行该代理可看到同样的错误",
+        "it depends on the error: the agent, started by hand, says the same",
+    )
+
+    def __init__(self, agent: str, reason: str, *, details: Mapping[str, Json] | None = None) -> None:
+        super().__init__(
+            f"{agent}: {reason}", details={"backend": agent, **(details or {})}, agent=agent, reason=reason
+        )
+
+
+class TooDeep(SkillError):
+    """The loop agent → skillyard → agent ends here."""
+
+    recoverable = False
+    says = Text("代理嵌套过深: {depth} 层 (最多 {deepest})", "agents inside agents: {depth} deep (at most {deepest})")
+    advises = Text("由当前代理自己完成任务", "the agent that is running must do the task itself")
+
+    def __init__(self, depth: int, deepest: int) -> None:
+        super().__init__(
+            f"An agent {depth} deep may not start another one (at most {deepest})",
+            details={"depth": depth, "deepest": deepest},
+            depth=depth,
+            deepest=deepest,
+        )

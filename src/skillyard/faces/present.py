@@ -39,7 +39,13 @@ class Lines(NamedTuple):
     lines: Sequence[str]
 
 
-Page: TypeAlias = Table | Lines
+class Exact(NamedTuple):
+    """A text that is the answer itself: to the letter, unless a terminal would obey what stands in it."""
+
+    text: str
+
+
+Page: TypeAlias = Table | Lines | Exact
 
 
 def show(result: Result, style: Style, out: TextIO, page: Page | None = None) -> None:
@@ -48,8 +54,16 @@ def show(result: Result, style: Style, out: TextIO, page: Page | None = None) ->
         show_table(page, out)
     elif isinstance(page, Lines) and not style.json:
         _write(out, "".join(f"{one_line(line)}\n" for line in page.lines))
+    elif isinstance(page, Exact) and not style.json:
+        _show_exactly(page.text, out)
     else:
         _write(out, _envelope(result, style, out) + "\n")
+
+
+def _show_exactly(text: str, out: TextIO) -> None:
+    if out.isatty():
+        text = "".join(c if c.isprintable() or c in "\n\t" else " " for c in text) + "\n"
+    _write(out, text)
 
 
 def _envelope(result: Result, style: Style, out: TextIO) -> str:

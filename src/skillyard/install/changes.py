@@ -16,6 +16,8 @@ class Addition(NamedTuple):
 
     skill: Installed
     at: Path
+    #: Its files are ours and hold what was scanned: they can be moved instead of copied.
+    is_ours: bool = False
 
 
 def install(
@@ -46,9 +48,12 @@ def _check_free(place: Place, lock: Lock, skill: Installed) -> None:
 def _staged(place: Place, lock: Lock, addition: Addition, *, keep: bool, theirs: bool) -> Path:
     """The new folder, complete: what comes, and what of the user's stays."""
     skill, staged = addition.skill, new_staging(place)
-    copy_checked(addition.at, staged)
-    if marks_of(staged) != skill.files:
-        raise SourceRefused(f"{skill.name} changed while it was being installed")
+    if addition.is_ours and addition.at.stat().st_dev == staged.parent.stat().st_dev:
+        addition.at.rename(staged)
+    else:
+        copy_checked(addition.at, staged)
+        if marks_of(staged) != skill.files:
+            raise SourceRefused(f"{skill.name} changed while it was being installed")
     target, known = place.skills / skill.folder, lock.skills.get(skill.folder)
     if known is None or not target.is_dir():
         return staged

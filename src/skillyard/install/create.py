@@ -1,4 +1,4 @@
-"""Writes a new skill: staged beside its place, then renamed, so that it is there whole or not at all."""
+"""Writes a new skill or role: staged beside its place, then renamed, so that it is there whole or not at all."""
 
 import shutil
 import tempfile
@@ -17,6 +17,7 @@ def create(folder: Path, files: Mapping[str, str]) -> None:
     try:
         for name, text in files.items():
             path = staged / name
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8", newline="\n")
             path.chmod(0o755 if text.startswith("#!") else 0o644)
         staged.chmod(0o755)

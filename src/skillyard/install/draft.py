@@ -141,14 +141,14 @@ def make_draft(
 ) -> Draft:
     """InvalidArgs where no skill can be made of it, with what would do."""
     for what, text in (("name", name), ("title", title), ("description", description)):
-        _check(what, text)
+        check_words(what, text)
     if actions and kind is not Kind.JSON:
         raise InvalidArgs("only JSON skills have actions: add --kind json")
     if kind is Kind.JSON and program is Program.BASH:
         raise InvalidArgs("bash cannot read JSON by itself: use --lang python or node, or --kind command")
     slug = as_slug(name)
     label = title.strip() or name.strip()
-    about = description if description.strip() else _ABOUT.fill(lang, label=_heading(label, slug))
+    about = description if description.strip() else _ABOUT.fill(lang, label=heading(label, slug))
     if len(about.strip()) > MAX_DESCRIPTION:
         raise InvalidArgs(f"a description has at most {MAX_DESCRIPTION} characters, not {len(about.strip())}")
     chosen = tuple(dict.fromkeys(actions or DEFAULT_ACTIONS)) if kind is Kind.JSON else ()
@@ -158,7 +158,7 @@ def make_draft(
     return Draft(slug, label, about, kind, program, chosen, lang)
 
 
-def _check(what: str, text: str) -> None:
+def check_words(what: str, text: str) -> None:
     try:
         check_text(text)
     except ValueError as error:
@@ -181,7 +181,7 @@ def as_files(draft: Draft) -> dict[str, str]:
 
 def _render(template: str, draft: Draft, words: Mapping[str, str]) -> str:
     text = (TEMPLATES / template).read_text("utf-8")
-    return _filled(_SECTION.sub(lambda section: _chosen(section, draft), text), draft.lang, words)
+    return filled(_SECTION.sub(lambda section: _chosen(section, draft), text), draft.lang, words)
 
 
 def _chosen(section: re.Match[str], draft: Draft) -> str:
@@ -192,7 +192,7 @@ def _chosen(section: re.Match[str], draft: Draft) -> str:
     return "".join(code.replace("⟪action⟫", own) for own in draft.actions if own not in CONVENTIONAL)
 
 
-def _filled(text: str, lang: Lang, words: Mapping[str, str]) -> str:
+def filled(text: str, lang: Lang, words: Mapping[str, str]) -> str:
     """One pass: what is filled in is never looked at again."""
     return _SLOT.sub(lambda slot: words[slot[1]] if slot[1] else slot[2] if lang is Lang.ZH else slot[3], text)
 
@@ -200,7 +200,7 @@ def _filled(text: str, lang: Lang, words: Mapping[str, str]) -> str:
 def _words(draft: Draft) -> dict[str, str]:
     call = " ".join((f"skillyard run @{draft.slug}", *draft.example))
     return {
-        "name": _as_yaml(draft.slug),
+        "name": as_yaml(draft.slug),
         "title": quoted(draft.title),
         "description": quoted(draft.description),
         "title_doc": in_docstring(draft.title),
@@ -208,13 +208,13 @@ def _words(draft: Draft) -> dict[str, str]:
         "title_js": script_quoted(draft.title),
         "description_js": script_quoted(draft.description),
         "about_sh": shell_quoted(f"{draft.title}\n{draft.description}"),
-        "heading": _heading(draft.title, draft.slug),
+        "heading": heading(draft.title, draft.slug),
         "program": draft.program_file,
         "command": f"{draft.program} {draft.program_file} {{input}} --limit {{limit}}",
         "runner": _RUNNERS[draft.program],
         "calls": f"    {call}",
         "test": f"python3 .claude/skills/{draft.slug}/{draft.test_file}",
-        "actions": ", ".join(map(_as_yaml, draft.actions)),
+        "actions": ", ".join(map(as_yaml, draft.actions)),
         "action_choice": " | ".join(f'"{action}"' for action in draft.actions),
         "handlers": "\n".join(f'    "{action}": handle_{action},' for action in draft.actions),
         "requests": json.dumps(_requests(draft.actions), indent=4),
@@ -225,12 +225,12 @@ def _words(draft: Draft) -> dict[str, str]:
     }
 
 
-def _as_yaml(word: str) -> str:
+def as_yaml(word: str) -> str:
     """Without quotes where nothing but a text can be read there."""
     return word if _PLAIN_YAML.fullmatch(word) else quoted(word)
 
 
-def _heading(title: str, slug: str) -> str:
+def heading(title: str, slug: str) -> str:
     """The title where it is plain words; in Markdown some signs are more than text, and agents run `!` commands."""
     return title if _PLAIN_HEADING.fullmatch(title) else slug
 

@@ -10,16 +10,19 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
-from skillyard.catalog.discover import IGNORED, SKILL_FILE
+from skillyard.catalog.discover import IGNORED as NEVER_SEARCHED
+from skillyard.catalog.discover import SKILL_FILE
 from skillyard.core.errors import SourceFailed, SourceRefused
 from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import as_safe_path, check_apart, shown
 from skillyard.install.source import Fetched, Tell
+from skillyard.install.tree import IGNORED as NEVER_INSTALLED
 
 _SETTINGS = (
     "core.hooksPath=/dev/null",
@@ -70,7 +73,18 @@ class GitSource(NamedTuple):
         tell(f"writing {len(blobs)} files")
         files.mkdir()
         git.write(blobs, files)
-        return Fetched(files, commit)
+        return Fetched(files, commit, is_ours=True)
+
+    def resolve(self, staging: Path, tell: Tell) -> str:
+        """The commit that a fetch would give now; nothing where the repository does not say."""
+        if _COMMIT.fullmatch(self.commit or self.ref):
+            return self.commit or self.ref
+        url, ref = str(self.local.absolute()) if self.local else self.text, self.ref or "HEAD"
+        tell(f"asking {self.text}")
+        said = _Git(staging, self.limits).run("ls-remote", "--", url, ref, f"{ref}^{{}}", inside=False)
+        known = {name: commit for commit, _, name in (line.partition("\t") for line in said.splitlines())}
+        names = (ref, f"refs/{ref}", f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}")
+        return next((known[name] for name in names if name in known), "")
 
     def _get(self, git: "_Git", url: str, tell: Tell) -> None:
         """One commit alone; a server that gives no commit by its name gives the whole branch."""
@@ -147,8 +161,11 @@ class _Git:
         ]
         for reader in readers:
             reader.start()
+        deadline = time.monotonic() + self._limits.seconds
         try:
-            process.wait(self._limits.seconds)
+            # Its output ends when it does: no need to look again and again, as `wait` with a limit does.
+            readers[0].join(self._limits.seconds)
+            process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise SourceFailed(f"git took longer than {self._limits.seconds:g} s") from None
         finally:
@@ -166,6 +183,8 @@ class _Git:
                 raise SourceFailed("git gives no pipes")
             feeder = threading.Thread(target=_feed, args=(process.stdin, blobs), daemon=True)
             feeder.start()
+            for folder in {(into / blob.path).parent for blob in blobs}:
+                folder.mkdir(parents=True, exist_ok=True)
             try:
                 for blob in blobs:
                     _write(blob, _read_object(process.stdout, blob), into / blob.path)
@@ -207,7 +226,6 @@ def _read_object(stream: IO[bytes], blob: Blob) -> bytes:
 
 
 def _write(blob: Blob, content: bytes, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
     if blob.mode == _LINK:
         target.symlink_to(content.decode("utf-8", "surrogateescape"))
         return
@@ -226,19 +244,17 @@ def _blobs(listing: str) -> Iterator[Blob]:
 
 def _of_skills(blobs: Sequence[Blob]) -> list[Blob]:
     """Only what belongs to a skill: the rest of a repository is nobody's business."""
+    paths = (PurePosixPath(blob.path) for blob in blobs)
     homes = {
-        str(PurePosixPath(blob.path).parent)
-        for blob in blobs
-        if PurePosixPath(blob.path).name.lower() == SKILL_FILE.lower()
+        str(path.parent)
+        for path in paths
+        if path.name.lower() == SKILL_FILE.lower() and NEVER_SEARCHED.isdisjoint(path.parts)
     }
-    if "." in homes:
-        return list(blobs)
-    return [blob for blob in blobs if _is_below(blob.path, homes)]
+    return [blob for blob in blobs if _is_below(PurePosixPath(blob.path), homes)]
 
 
-def _is_below(path: str, homes: set[str]) -> bool:
-    parents = PurePosixPath(path).parents
-    return any(str(parent) in homes for parent in parents) and IGNORED.isdisjoint(PurePosixPath(path).parts)
+def _is_below(path: PurePosixPath, homes: set[str]) -> bool:
+    return NEVER_INSTALLED.isdisjoint(path.parts) and any(str(parent) in homes for parent in path.parents)
 
 
 def _check(blobs: Sequence[Blob], limits: Limits) -> None:

@@ -122,6 +122,8 @@ def as_text(lock: Lock) -> str:
 
 def quoted(text: str) -> str:
     """A basic string of TOML."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return '"' + "".join(_escaped(letter) for letter in text) + '"'
 
 

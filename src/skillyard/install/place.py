@@ -128,7 +128,7 @@ def recover(place: Place, swap: Exchange = exchange) -> None:
     if is_unfinished(place):
         _finish(place, swap)
     for leftovers in (place.staging, place.trash):
-        _delete(leftovers)
+        delete_tree(leftovers)
     for folder, name in ((place.state, _JOURNAL), (place.lock_file.parent, place.lock_file.name)):
         for temporary in folder.glob(f"{name}.tmp-*"):
             temporary.unlink(missing_ok=True)
@@ -144,7 +144,7 @@ def _finish(place: Place, swap: Exchange) -> None:
     write_whole(place.lock_file, lock_text)
     (place.state / _JOURNAL).unlink()
     _sync(place.state)
-    _delete(place.trash)
+    delete_tree(place.trash)
 
 
 def _read_journal(file: Path) -> tuple[str, list[Move], str]:
@@ -195,7 +195,7 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
-def _delete(folder: Path) -> None:
+def delete_tree(folder: Path) -> None:
     """What strangers made may forbid its own deletion."""
     if not folder.exists():
         return

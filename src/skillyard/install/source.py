@@ -13,6 +13,8 @@ class Fetched(NamedTuple):
 
     folder: Path
     commit: str = ""
+    #: Every file was written by us, below the staging folder, and is one that a skill may have: it can be moved.
+    is_ours: bool = False
 
 
 class Source(Protocol):

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Self
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from skillyard.core.phrases import Lang
     from skillyard.core.request import Request
     from skillyard.core.result import Result
+    from skillyard.dispatch.activation import Activator
+    from skillyard.dispatch.contents import Contents, Memo
+    from skillyard.dispatch.order import Dispatcher
     from skillyard.kernel.settings import Settings
     from skillyard.runtime.pipeline import Runtime
     from skillyard.sandbox.launch import Sandbox
+    from skillyard.store.activations import Activations
+    from skillyard.store.conversations import Conversations
     from skillyard.store.grants import Grants
     from skillyard.store.logs import Logs
     from skillyard.store.runs import Run, Runs
@@ -36,6 +41,7 @@ class Yard:
         """`ends_with_process`: leaving gives nothing back, because the end of the process does that faster."""
         self.places = places
         self._ends_with_process = ends_with_process
+        self._borrows_sandbox = False
 
     def __enter__(self) -> Self:
         return self
@@ -50,12 +56,19 @@ class Yard:
             self._remember_machine()
         if self._ends_with_process:
             return
-        if "sandbox" in opened:
+        if "sandbox" in opened and not self._borrows_sandbox:
             getattr(self.sandbox, "close", lambda: None)()
         if "_database" in opened:
             self._database.close()
         if "catalog" in opened:
             self.catalog.index.close()
+
+    def twin(self) -> "Yard":
+        """The same project for another thread: databases of its own, because SQLite's belong to the thread that
+        opened them, and this one's sandbox, which any number of threads may call. Outlive it."""
+        twin = Yard(self.places, ends_with_process=self._ends_with_process)
+        twin.sandbox, twin._borrows_sandbox = self.sandbox, True
+        return twin
 
     @cached_property
     def root(self) -> "Path":
@@ -129,6 +142,39 @@ class Yard:
         mine = (project_root(self.root, folder) for folder in (self.root / "mybox", *trusted))
         users = map(user_root, self.settings.editor_roots)
         return Editor((*mine, *users), [project_root(self.root, folder) for folder in asked], self.places.own_home)
+
+    @cached_property
+    def activations(self) -> "Activations":
+        from skillyard.store.activations import Activations
+
+        return Activations(self._database)
+
+    @cached_property
+    def contents(self) -> "Contents":
+        from skillyard.dispatch.contents import Contents
+
+        return Contents(self.activations, self._key, _memo_of(self.places))
+
+    @cached_property
+    def activator(self) -> "Activator":
+        """Its catalog must be in step with the folders: `catalog.sync()` first."""
+        from skillyard.dispatch.activation import Activator
+
+        return Activator(self.catalog, self.activations, self.contents, self._key)
+
+    @cached_property
+    def conversations(self) -> "Conversations":
+        from skillyard.store.conversations import Conversations
+        from skillyard.store.holds import Holds
+
+        return Conversations(self._database, Holds(self.places.own_home / "conversations"))
+
+    @cached_property
+    def dispatcher(self) -> "Dispatcher":
+        """Where the agents plug in: `dispatch/conversations.py` will be built here."""
+        raise RuntimeFailed(
+            "this version does not hand tasks to agents yet; `skillyard dispatch --dry-run` shows the text for them"
+        )
 
     def list_runs(self, limit: int) -> "tuple[Run, ...]":
         self._close_abandoned(limit)
@@ -237,6 +283,15 @@ class Yard:
 
     def _uses(self) -> Mapping[str, int]:
         return self.runs.uses() if self.places.database.exists() else {}
+
+
+@lru_cache(maxsize=64)
+def _memo_of(places: Places) -> "Memo":
+    """What was read outlives a yard: the next one of the same places in this process finds it."""
+    from skillyard.dispatch.contents import Memo
+
+    del places
+    return Memo()
 
 
 def new_run_id() -> str:

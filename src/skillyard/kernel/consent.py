@@ -8,16 +8,17 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint
-from skillyard.core.errors import InvalidArgs, PermissionDenied
+from skillyard.core.depth import DEPTH
+from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
 from skillyard.core.skill import Skill
-from skillyard.runtime.permit import PLAIN, WITH_ARGUMENT, is_capability
+from skillyard.runtime.permit import ALLOWED_TOOLS, ON_FAILURE, PLAIN, SCHEDULE, WITH_ARGUMENT, is_capability
 from skillyard.store.grants import Grant, Grants
 
-#: Set in whatever an agent of ours starts; counts how deep we are.
-DEPTH = "SKILLYARD_DEPTH"
+if TYPE_CHECKING:
+    from skillyard.catalog.agentfile import Role
 
 
 class Want(NamedTuple):
@@ -25,6 +26,19 @@ class Want(NamedTuple):
 
     what: str
     where: str
+
+
+class RoleWant(NamedTuple):
+    """The same of a role: a capability that its folder would be granted."""
+
+    folder: Path
+    capability: str
+    what: str
+    section: str
+
+    def as_want(self, root: Path) -> Want:
+        file = (self.folder / "agent.yaml").relative_to(root).as_posix()
+        return Want(f"{self.what} for the role {self.folder.name}", f"{file} {self.section}")
 
 
 def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:
@@ -45,7 +59,11 @@ def grant(grants: Grants, skill: Skill, capabilities: tuple[str, ...]) -> None:
 
 def wants(root: Path) -> tuple[Want, ...]:
     """Everything in the project's files that is wider than the rules; it takes effect only after `trust`."""
-    return (*_scripts(root), *_settings(root), *_schedules(root))
+    return (*_project_wants(root), *(want.as_want(root) for want in role_wants(root)))
+
+
+def _project_wants(root: Path) -> tuple[Want, ...]:
+    return (*_scripts(root), *_settings(root))
 
 
 def mark_of(found: tuple[Want, ...]) -> str:
@@ -55,13 +73,97 @@ def mark_of(found: tuple[Want, ...]) -> str:
 
 
 def is_trusted(grants: Grants, root: Path) -> bool:
-    """Whether everything that the project asks for now was shown to a person who said yes."""
-    return grants.trusted() == mark_of(wants(root))
+    """Whether all that the project asks for now, beside its roles, was shown to a person who said yes."""
+    return grants.trusted() == mark_of(_project_wants(root))
+
+
+def is_role_trusted(grants: Grants, folder: Path, capability: str) -> bool:
+    """Whether a person allowed this to the role, as it is now: `schedule`, `on-failure`, `allowed-tools` and so on."""
+    key = str(folder)
+    return grants.has_any(key) and capability in grants.of(key, fingerprint(folder))
+
+
+def untrusted_roles(grants: Grants, root: Path) -> tuple[str, ...]:
+    """The roles that ask for more than they have."""
+    missing = (want for want in role_wants(root) if not is_role_trusted(grants, want.folder, want.capability))
+    return tuple(dict.fromkeys(want.folder.name for want in missing))
 
 
 def trust(grants: Grants, root: Path) -> None:
+    """What the roles ask for becomes grants, for exactly the bytes of each one's folder."""
     refuse_inside_agents()
-    grants.trust(mark_of(wants(root)), time.time())
+    grants.trust(mark_of(_project_wants(root)), time.time())
+    for want in role_wants(root):
+        grants.add(Grant(str(want.folder), fingerprint(want.folder), want.capability, time.time()))
+
+
+def distrust(grants: Grants, root: Path) -> None:
+    """Take back the trust, and with it everything that was granted to the roles."""
+    grants.distrust()
+    agents = root / "agents"
+    for folder in {grant.skill for grant in grants.list() if Path(grant.skill).parent == agents}:
+        grants.revoke(folder)
+
+
+def role_wants(root: Path) -> tuple[RoleWant, ...]:
+    """What the agent.yaml files ask for beyond the rules; a file that cannot be read asks for nothing."""
+    from skillyard.catalog.agentfile import list_roles
+
+    return tuple(want for role in list_roles(root / "agents") for want in _of_role(role, root))
+
+
+def _of_role(role: "Role", root: Path) -> Iterator[RoleWant]:
+    from skillyard.catalog.bounds import read_bounds
+    from skillyard.runtime.reach import wider
+
+    try:
+        bounds = read_bounds(role.bounds)
+        asked = wider(bounds, root, role.folder)
+    except RoleInvalid:
+        return
+    secrets = {secret.name: secret for secret in bounds.secrets}
+    for capability in asked:
+        name, _, argument = capability.partition(":")
+        if name == "secret":
+            secret = secrets[argument]
+            what = f"give {secret.name}, from {_SOURCES[secret.source]} {secret.key}, to the skills"
+        else:
+            what = _WHAT[name].format(argument)
+        yield RoleWant(role.folder, capability, what, _SECTION[name])
+    if role.schedule:
+        count = len(role.schedule)
+        yield RoleWant(role.folder, SCHEDULE, f"start {count} scheduled {'job' if count == 1 else 'jobs'}", "schedule")
+    for told in dict.fromkeys(_tells(role)):
+        yield RoleWant(role.folder, ON_FAILURE, f"after a failure {told}", "schedule[].on_failure")
+    if role.allowed_tools:
+        tools = ", ".join(role.allowed_tools)
+        yield RoleWant(role.folder, ALLOWED_TOOLS, f"let a backend agent use {tools} unasked", "allowed_tools")
+
+
+def _tells(role: "Role") -> Iterator[str]:
+    for job in role.schedule:
+        told = job.get("on_failure")
+        if isinstance(told, Mapping):
+            command = told.get("command")
+            yield f"run `{command}`" if command else f"post to {told.get('webhook')}"
+
+
+_SOURCES = {"env": "your environment variable", "file": "your file"}
+_WHAT = {
+    "network": "reach the network",
+    "read": "read {0}",
+    "write": "read and write {0}",
+    "memory": "use {0} MB of memory",
+    "processes": "start {0} processes",
+}
+_SECTION = {
+    "network": "security.network",
+    "read": "workspace.allowed_paths",
+    "write": "workspace.allowed_paths",
+    "memory": "security.memory_mb",
+    "processes": "security.processes",
+    "secret": "secrets",
+}
 
 
 def _scripts(root: Path) -> Iterator[Want]:
@@ -93,18 +195,3 @@ def _without_password(url: str) -> str:
     """Told to a person; what is trusted is the whole file's wish, so another host is another want."""
     scheme, slashes, rest = url.partition("://")
     return scheme + slashes + rest.rpartition("@")[2]
-
-
-def _schedules(root: Path) -> Iterator[Want]:
-    """What the roles would run by themselves, and whom they would tell."""
-    if not any(root.glob("agents/*/agent.yaml")):
-        return
-    from skillyard.work.rolefiles import find_entries
-
-    for file, entries in find_entries(root):
-        where = f"{file.relative_to(root).as_posix()} schedule"
-        for entry in entries:
-            when = entry.get("cron") or entry.get("interval")
-            yield Want(f"run {entry.get('skill') or entry.get('task')} by itself, {when}", where)
-            if entry.get("on_failure"):
-                yield Want(f"tell {entry['on_failure']} of failures", where)

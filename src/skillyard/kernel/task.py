@@ -17,6 +17,7 @@ from skillyard.kernel.prompt import parse_prompt
 
 if TYPE_CHECKING:
     from skillyard.runtime.guard import OnProgress
+    from skillyard.sandbox.stop import Stop
     from skillyard.work.decide import Decider
 
 #: S0: a Task to the skills agent may take this long, over everything.
@@ -43,6 +44,7 @@ class Kernel:
         model: str | None = None,
         timeout_seconds: float | None = None,
         on_progress: "OnProgress" = None,
+        stop: "Stop | None" = None,
     ) -> Result:
         """S0 §1.1 and S1 §1.2. Bad calls come back as results too; the description is for people and logs."""
         del description
@@ -51,8 +53,8 @@ class Kernel:
 
         def execute() -> Result:
             if named == WORKER:
-                return self._run_scripts(prompt, timeout_seconds, on_progress)
-            return self._run_skill(prompt, timeout_seconds, on_progress)
+                return self._run_scripts(prompt, timeout_seconds, on_progress, stop)
+            return self._run_skill(prompt, timeout_seconds, on_progress, stop)
 
         try:
             if agent not in _AGENTS:
@@ -80,13 +82,17 @@ class Kernel:
             meta=make_meta(agent, time.monotonic() - started, moment, run=answer.result.meta.get("run")),
         )
 
-    def _run_scripts(self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress") -> Result:
-        worker = self._yard.worker(self._lang, self._decide)
+    def _run_scripts(
+        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "Stop | None"
+    ) -> Result:
+        worker = self._yard.worker(self._lang, self._decide)._replace(stop=stop)
         if timeout_seconds is not None:
             worker = worker._replace(limit_seconds=timeout_seconds)
         return worker.run(prompt, on_progress)
 
-    def _run_skill(self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress") -> Result:
+    def _run_skill(
+        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "Stop | None"
+    ) -> Result:
         catalog = self._yard.catalog
         catalog.sync()
         asked = parse_prompt(prompt, catalog.knows)
@@ -98,7 +104,7 @@ class Kernel:
             deadline_seconds=DEADLINE_SECONDS,
             lang=self._lang,
         )
-        return self._yard.runtime.run(request, on_progress)
+        return self._yard.runtime.run(request, on_progress, stop)
 
 
 def execute_skill(
@@ -111,12 +117,46 @@ def execute_skill(
     yard: Yard | None = None,
 ) -> dict[str, Json]:
     """S3: run a JSON skill of agents/<role>/agent.yaml; the response is S3's own."""
-    place = yard or open_yard()
+    if yard is None:
+        with open_yard() as opened:
+            return execute_skill(
+                agent_role=agent_role,
+                skill_name=skill_name,
+                action=action,
+                params=params,
+                context=context,
+                yard=opened,
+            )
     request = Request(
         name=f"{agent_role}/{skill_name}",
+        role=agent_role,
         action=action,
         params=params or {},
         context=context or {},
         interactive=False,
     )
-    return place.runtime.respond(request)
+    return yard.runtime.respond(request)
+
+
+class JobExecutor:
+    """S3's name for whoever runs the skills of roles; the same as `execute_skill`, in a project of your choice."""
+
+    def __init__(self, yard: Yard | None = None) -> None:
+        self._yard = yard
+
+    def execute_skill(
+        self,
+        agent_role: str,
+        skill_name: str,
+        action: str,
+        params: Mapping[str, Json] | None = None,
+        context: Mapping[str, Json] | None = None,
+    ) -> dict[str, Json]:
+        return execute_skill(
+            agent_role=agent_role,
+            skill_name=skill_name,
+            action=action,
+            params=params,
+            context=context,
+            yard=self._yard,
+        )

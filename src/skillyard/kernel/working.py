@@ -12,9 +12,10 @@ from skillyard.core.errors import InvalidArgs, RuntimeFailed, SkillError
 from skillyard.core.phrases import Lang
 from skillyard.core.request import Request
 from skillyard.kernel.assembly import Yard, new_run_id
-from skillyard.kernel.consent import is_trusted
+from skillyard.kernel.consent import is_role_trusted, is_trusted
 from skillyard.kernel.prompt import parse_prompt
 from skillyard.kernel.settings import EngineSettings, project_engine
+from skillyard.runtime.permit import ON_FAILURE, SCHEDULE
 from skillyard.work.attempt import Attempts, Bench
 from skillyard.work.jobs import Job, Jobs
 from skillyard.work.notify import Notifier
@@ -119,13 +120,13 @@ class Schedules:
     def __init__(self, yard: Yard, tell: Callable[[str], None]) -> None:
         self._yard, self._tell = yard, tell
         self._roles = RoleSchedules(yard.root, local_zone(), tell)
-        self._asked, self._trusted = 0.0, False
+        self._asked = 0.0
+        self._trusted: dict[tuple[str, str], bool] = {}
         self._unread: set[str] = set()
 
     def __call__(self, lines: "Sequence[Line]") -> tuple[Schedule, ...]:
         own = tuple(read for line in lines if line.says and (read := self._read(line)))
-        found = self._roles.list()
-        return (*own, *found) if found and self._is_trusted() else own
+        return (*own, *(each for each in self._roles.list() if self._is_allowed(each)))
 
     def _read(self, line: "Line") -> Schedule | None:
         """One that cannot be read, perhaps of a newer version, holds up no other."""
@@ -139,16 +140,21 @@ class Schedules:
 
     def untrusted(self) -> tuple[Schedule, ...]:
         """What the files ask for and nobody allowed."""
-        found = self._roles.list()
-        return () if self._is_trusted() else found
+        return tuple(each for each in self._roles.list() if not self._is_allowed(each))
 
-    def _is_trusted(self) -> bool:
-        if time.monotonic() - self._asked > _TRUST_SECONDS or not self._asked:
-            self._asked = time.monotonic()
-            before, self._trusted = self._trusted, is_trusted(self._yard.grants, self._yard.root)
-            if before and not self._trusted:
-                self._tell("the project asks for something new: its schedules wait for `skillyard trust`")
-        return self._trusted
+    def _is_allowed(self, schedule: Schedule) -> bool:
+        wanted = (SCHEDULE, ON_FAILURE) if schedule.on_failure else (SCHEDULE,)
+        return all(self._is_trusted(schedule.source, capability) for capability in wanted)
+
+    def _is_trusted(self, source: str, capability: str) -> bool:
+        """Asked again every few seconds: a grant is for the bytes of the role's whole folder."""
+        if time.monotonic() - self._asked > _TRUST_SECONDS:
+            self._asked, self._trusted = time.monotonic(), {}
+        key = (source, capability)
+        if key not in self._trusted:
+            folder = (self._yard.root / source).parent
+            self._trusted[key] = is_role_trusted(self._yard.grants, folder, capability)
+        return self._trusted[key]
 
 
 def make_jobs(yard: Yard, engine: "Engine") -> Jobs:

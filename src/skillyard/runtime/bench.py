@@ -13,7 +13,8 @@ from skillyard.core.request import Call, Request
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.runtime.check import check
-from skillyard.runtime.permit import demand, make_box, permit
+from skillyard.runtime.permit import demand, make_box, make_folders, permit
+from skillyard.runtime.reach import bound
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 
 SAMPLE = "sample.txt"
@@ -68,7 +69,10 @@ class Bench(NamedTuple):
     def start(self, call: Call, launch: Launch) -> Exit:
         """Nothing is granted, whatever this skill was granted elsewhere."""
         found = permit(call, launch.argv[0], frozenset(), self.own_home)
+        if call.skill.role:  # its secrets are not given here, so they are not asked for either
+            found = bound(call, found, frozenset())._replace(missing=found.missing)
         demand(call, found)
+        make_folders(found.folders)
         try:
             return self.sandbox(launch._replace(policy=found.policy))
         except PermissionError as error:

@@ -1,7 +1,7 @@
 """The sandbox of one run: its policy on it, and everything that it does noted down."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from skillyard.core.errors import PermissionDenied, RuntimeFailed, Stopped
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 #: Called with each piece of stderr as it comes.
 OnProgress: TypeAlias = Callable[[bytes], None] | None
+NO_SECRETS: Mapping[str, str] = {}
 
 
 def guard(
@@ -21,28 +22,36 @@ def guard(
     found: Permit | None,
     record: Record,
     on_progress: OnProgress,
+    secrets: Mapping[str, str] = NO_SECRETS,
     stop: "Stop | None" = None,
 ) -> Sandbox:
-    """The sandbox with this call's policy on it, and everything it does noted down."""
+    """The sandbox with this call's policy on it, and everything it does noted down.
+
+    Here, where its output comes in, a secret that it prints is masked: whoever reads on never had it.
+    """
 
     def hear(piece: bytes) -> None:
-        record.hear(piece)
-        if on_progress:
-            on_progress(piece)
+        shown = record.hear(piece)
+        if on_progress and shown:
+            on_progress(shown)
 
     def launch_it(launch: Launch) -> Exit:
         passed = {name: os.environ[name] for name in (found.variables if found else ()) if name in os.environ}
+        passed |= secrets
         policy = found.policy if found else None
         bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear, stop=stop)
         if stop and stop.asked:
             raise Stopped("it was stopped before it started")
         record.starting(bound, tuple(passed.values()))
         try:
-            ended = sandbox(bound)
+            ended = record.clean(sandbox(bound))
         except PermissionError as error:
             raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
         except OSError as error:
             raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
+        rest = record.rest()
+        if on_progress and rest:
+            on_progress(rest)
         record.ended(ended)
         if stop and stop.asked:
             raise Stopped("it was stopped, with everything that it had started")

@@ -12,6 +12,10 @@ HINT = Text(
     "它可能需要 {capability}, 由用户本人执行: skillyard grant @{name} {capability}",
     "it may need {capability}; the person can run: skillyard grant @{name} {capability}",
 )
+TRUST_HINT = Text(
+    "它可能需要 {capability}, agent.yaml 已声明; 由用户本人执行: skillyard trust",
+    "it may need {capability}, which agent.yaml asks for; the person can run: skillyard trust",
+)
 
 _NO_NETWORK = re.compile(
     r"\b(?:[Nn]ame resolution|Name or service not known|[Nn]etwork is unreachable|getaddrinfo|ENOTFOUND|EAI_AGAIN"

@@ -3,12 +3,14 @@
 The only place where errors become results. Bugs still raise.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from skillyard.catalog.bounds import bounds_of
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import InvalidArgs, ParamMissing, RuntimeFailed, SkillError
@@ -20,9 +22,9 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.runner import Runner, plan_of, runner_of
 from skillyard.runtime.check import check
-from skillyard.runtime.guard import OnProgress, guard
+from skillyard.runtime.guard import NO_SECRETS, OnProgress, guard
 from skillyard.runtime.packages import Equipment, demand_packages, equip
-from skillyard.runtime.permit import Permit, demand, make_box, make_outputs, permit, remove_empty
+from skillyard.runtime.permit import Permit, demand, make_box, make_folders, make_outputs, permit, remove_empty
 from skillyard.runtime.record import Recorder, as_run
 from skillyard.sandbox.launch import Launch, Sandbox
 from skillyard.store.grants import Grants
@@ -52,7 +54,7 @@ class Runtime(NamedTuple):
             skill = self.resolve(request)
             call = check(skill, request, self.root, run_id)
             if skill.kind is Kind.PROMPT and not call.script:
-                outcome = runner_of(call)(call, self.sandbox)
+                outcome = self._read(request, call, moment, facts)
             else:
                 outcome = self._start(request, call, moment, runner_of(call), facts, on_progress, stop)
             seconds = time.monotonic() - started
@@ -82,6 +84,12 @@ class Runtime(NamedTuple):
                 responses.append(as_response(error, request.action))
         return dict(responses[0].fields)
 
+    def _read(self, request: Request, call: Call, moment: datetime, facts: dict[str, Json]) -> Outcome:
+        """A prompt skill starts nothing; that it was used is kept all the same."""
+        facts["run"] = call.run_id
+        with self.recorder.recording(as_run(request, call, moment), request.lang) as record:
+            return record.keep(lambda: runner_of(call)(call, self.sandbox))
+
     def _start(
         self,
         request: Request,
@@ -98,11 +106,13 @@ class Runtime(NamedTuple):
         found = self.permit(call, equipment, granted)
         demand(call, found)
         demand_packages(call, equipment)
+        secrets = self._secrets(found)
         make_box(self.root)
         fresh = make_outputs(found.outputs)
+        make_folders(found.folders)
         facts["run"] = call.run_id
-        with self.recorder.recording(as_run(request, call, moment), request.lang) as record:
-            guarded = guard(self.sandbox, found if request.sandboxed else None, record, on_progress, stop)
+        with self.recorder.recording(as_run(request, call, moment, secrets.values()), request.lang) as record:
+            guarded = guard(self.sandbox, found if request.sandboxed else None, record, on_progress, secrets, stop)
             try:
                 equipped = equipment.around(guarded)
                 return record.keep(lambda: runner(call, equipped))
@@ -114,12 +124,14 @@ class Runtime(NamedTuple):
 
     def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, stderr: str) -> RuntimeFailed:
         """The same failure, and what it seems to need, where the policy was narrower than that."""
-        from skillyard.runtime.narrow import HINT, seems_to_need  # noqa: PLC0415  (only a failure needs it)
+        from skillyard.runtime.narrow import HINT, TRUST_HINT, seems_to_need  # noqa: PLC0415  (only a failure needs it)
+        from skillyard.runtime.reach import wider  # noqa: PLC0415
 
         needed = seems_to_need(stderr, found.policy, self.root.resolve(), call.skill.folder.resolve())
         if needed:
+            by_trust = bool(call.skill.role) and needed in wider(bounds_of(call.skill), self.root, call.skill.folder)
             error.details = {**error.details, "may_need": needed}
-            error.also_advises = HINT
+            error.also_advises = TRUST_HINT if by_trust else HINT
             error.words = {**error.words, "capability": needed, "name": call.asked_as}
         return error
 
@@ -140,19 +152,37 @@ class Runtime(NamedTuple):
         return Result(agent=request.agent, state=State.SUCCESS, summary=summary, data=data, meta=meta)
 
     def resolve(self, request: Request) -> Skill:
-        """A skill of the catalog, or a folder that the person at the terminal points at."""
+        """A skill of the catalog, or a folder that the person at the terminal points at, or that was staged."""
+        if request.staged is not None:
+            from skillyard.runtime.adhoc import read_folder  # noqa: PLC0415
+
+            return read_folder(request.staged)
         if request.typed_in is not None and request.name.startswith((".", "/", "~")):
             from skillyard.runtime.adhoc import read_adhoc  # noqa: PLC0415
 
             if skill := read_adhoc(request.name, request.typed_in):
                 return skill
         self.catalog.sync()
+        if request.role:
+            return self.catalog.resolve_in(request.role, request.name.removeprefix(f"{request.role}/"))
         return self.catalog.resolve(request.name)
 
     def permit(self, call: Call, equipment: Equipment, granted: frozenset[str]) -> Permit:
         launch = plan_of(call)(call)
         program = equipment.dress(launch).argv[0] if launch else ""
-        return permit(call, program, granted, self.own_home)
+        found = permit(call, program, granted, self.own_home)
+        if not call.skill.role:
+            return found
+        from skillyard.runtime.reach import bound  # noqa: PLC0415  (only a role bounds its skills)
+
+        return bound(call, found, granted)
+
+    def _secrets(self, found: Permit) -> Mapping[str, str]:
+        if not found.secrets:
+            return NO_SECRETS
+        from skillyard.runtime.secrets import read_secrets  # noqa: PLC0415  (only a role declares any)
+
+        return read_secrets(found.secrets, self.own_home, os.environ)
 
     def granted(self, skill: Skill) -> frozenset[str]:
         """What a person allowed this skill, as it is now."""
@@ -174,7 +204,7 @@ def _as_plan(launch: Launch | None, found: Permit | None, equipment: Equipment, 
         "starts": True,
         "argv": list(launch.argv),
         "cwd": str(launch.cwd),
-        "env": sorted({*launch.env, *found.variables}),
+        "env": sorted({*launch.env, *found.variables, *(secret.name for secret in found.secrets)}),
         "limits": {
             "seconds": launch.limit_seconds,
             "output_bytes": launch.output_bytes,
@@ -184,6 +214,7 @@ def _as_plan(launch: Launch | None, found: Permit | None, equipment: Equipment, 
         "sandboxed": request.sandboxed,
         "reads": [str(path) for path in policy.read],
         "writes": [str(path) for path in policy.write],
+        "hides": [str(path) for path in policy.hide],
         "network": policy.network,
         **equipment.as_plan(),
         "missing_grants": [*found.missing, *equipment.missing],

@@ -1,7 +1,7 @@
 """Keeps what a run did: the row from before it starts, the log while it runs, the result when it ended."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -66,13 +66,33 @@ class Record:
             output_bytes=launch.output_bytes,
         )
 
-    def hear(self, piece: bytes) -> None:
-        """A piece of stderr: kept line by line, so that a secret cut in two is still seen."""
+    def hear(self, piece: bytes) -> bytes:
+        """A piece of stderr: kept line by line, so that a secret cut in two is still seen. What of it may be shown."""
         *lines, self._line = (self._line + piece).split(b"\n")
         if len(self._line) > _LONGEST_LINE:
-            lines, self._line = [*lines, self._line], b""
+            # What may be the start of a secret waits for the rest of it.
+            masked = self._secrets.blob(self._line)
+            cut = len(masked) - self._secrets.longest_bytes
+            lines, self._line = [*lines, masked[:cut]], masked[cut:]
         for line in lines:
             self._log.write(self._redacted(line) + b"\n")
+        return b"".join(self._secrets.blob(line) + b"\n" for line in lines) if self._secrets.knows else piece
+
+    def rest(self) -> bytes:
+        """What was heard after the last line's end and not shown yet."""
+        return self._secrets.blob(self._line) if self._secrets.knows else b""
+
+    def clean(self, ended: Exit) -> Exit:
+        """The same end with every secret masked, before anything is cut, quoted or parsed."""
+        if not self._secrets.knows:
+            return ended
+        stdout = self._secrets.document(ended.stdout)
+        return ended._replace(
+            stdout=stdout,
+            stdout_bytes=ended.stdout_bytes - len(ended.stdout) + len(stdout),
+            stdout_tail=self._secrets.blob(ended.stdout_tail),
+            stderr=self._secrets.blob(ended.stderr),
+        )
 
     def ended(self, ended: Exit) -> None:
         self.sandbox = ended.sandbox
@@ -122,7 +142,7 @@ class Record:
         return make_meta(self._run.agent, self._seconds(), moment, run=self._run.id)
 
 
-def as_run(request: Request, call: Call, moment: datetime) -> Run:
+def as_run(request: Request, call: Call, moment: datetime, secrets: Iterable[str] = ()) -> Run:
     """The row of a call before it starts."""
     return Run(
         id=call.run_id,
@@ -132,14 +152,14 @@ def as_run(request: Request, call: Call, moment: datetime) -> Run:
         state=RUNNING,
         started=moment.timestamp(),
         job=str(request.job.get("label", "")),
-        request=_as_request(request, call),
+        request=_as_request(request, call, Redactor(secrets)),
     )
 
 
-def _as_request(request: Request, call: Call) -> dict[str, Json]:
-    redact = Redactor()
+def _as_request(request: Request, call: Call, redact: Redactor) -> dict[str, Json]:
     told: dict[str, Json] = {
         "name": request.name,
+        "staged": str(request.staged or ""),
         "args": list(request.args),
         "params": dict(call.params),
         "script": request.script,

@@ -26,6 +26,25 @@ _VERSIONS = (
     CREATE TABLE trusts (project TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, granted REAL NOT NULL) WITHOUT ROWID;
     """,
     """
+    CREATE TABLE activations (
+        id INTEGER PRIMARY KEY, user TEXT NOT NULL, conversation TEXT NOT NULL, project TEXT NOT NULL,
+        skill TEXT NOT NULL, activated REAL NOT NULL, UNIQUE (user, conversation, project, skill)
+    );
+    CREATE INDEX activations_by_skill ON activations (skill);
+    """,
+    """
+    CREATE TABLE conversations (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, backend TEXT NOT NULL, folder TEXT NOT NULL, name TEXT NOT NULL,
+        session TEXT NOT NULL, state TEXT NOT NULL, started REAL NOT NULL, last REAL NOT NULL, run TEXT NOT NULL,
+        size INTEGER NOT NULL, UNIQUE (backend, folder, name)
+    );
+    CREATE TABLE events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, conversation INTEGER NOT NULL, run TEXT NOT NULL, at REAL NOT NULL,
+        told TEXT NOT NULL, text TEXT NOT NULL, data TEXT NOT NULL, size INTEGER NOT NULL
+    );
+    CREATE INDEX events_by_conversation ON events (conversation, id);
+    """,
+    """
     ALTER TABLE runs ADD COLUMN job TEXT NOT NULL DEFAULT '';
     CREATE INDEX runs_of_jobs ON runs (project, started) WHERE job != '';
     """,

@@ -1,23 +1,13 @@
 """The schedules that stand in agents/<role>/agent.yaml, read again when a file changes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from skillyard.catalog.agentfile import AGENT_FILE, MAX_BYTES
-from skillyard.catalog.encoding import decode
-from skillyard.catalog.frontmatter import read_block
+from skillyard.catalog.agentfile import AGENT_FILE, read_role
 from skillyard.core.errors import SkillError
 from skillyard.work.schedule import Schedule, from_agent
 
 Stamp = tuple[int, int, int]
-
-
-def find_entries(root: Path) -> Iterator[tuple[Path, tuple[Mapping[str, Any], ...]]]:
-    """The raw `schedule` entries of each role that has some."""
-    for file in _files(root):
-        if entries := _entries(file):
-            yield file, entries
 
 
 class RoleSchedules:
@@ -41,7 +31,7 @@ class RoleSchedules:
         if stamp == known:
             return
         try:
-            found = from_agent(_entries(file), file.parent.name, self._zone)
+            found = from_agent(read_role(file).schedule, file.parent.name, self._zone)
         except SkillError as error:
             self._tell(error.msg)
             found = before
@@ -58,14 +48,3 @@ def _stamp(file: Path) -> Stamp:
     except OSError:
         return (0, 0, 1)
     return (found.st_mtime_ns, found.st_size, found.st_ino)
-
-
-def _entries(file: Path) -> tuple[Mapping[str, Any], ...]:
-    try:
-        content = file.read_bytes()
-    except OSError:
-        return ()
-    if len(content) > MAX_BYTES:
-        return ()
-    said = read_block(decode(content).text).fields.get("schedule")
-    return tuple(entry for entry in said if isinstance(entry, Mapping)) if isinstance(said, list) else ()

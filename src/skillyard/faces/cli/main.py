@@ -36,13 +36,21 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "run": Listed("run", "Run a skill and print one result."),
         "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
         "runs": Listed("runs", "Show what ran."),
+        "mcp": Listed("mcp", "Serve the skills to an agent over MCP, on stdin and stdout."),
         "jobs": Listed("jobs", "Queue and schedule skills: list, add, run, cancel and retry their jobs."),
         "worker": Listed("worker", "Work off the jobs of this project, and fire what is scheduled."),
         "service": Listed("service", "Keep the worker of this project alive, also after a reboot."),
         "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
     },
+    "hand them to agents": {
+        "activate": Listed("activate", "Activate skills: from now on they go with every task for an agent."),
+        "deactivate": Listed("deactivate", "Take skills out of what goes with a task."),
+        "active": Listed("active", "Show the active skills in the order in which they are handed over."),
+        "dispatch": Listed("dispatch", "Hand a task with the active skills to an agent."),
+    },
     "write them": {
         "new": Listed("new", "Write a new skill that passes its own test at once."),
+        "role": Listed("role", "Roles: agents/<role> with its own JSON skills, schedule, secrets and bounds."),
         "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
         "check": Listed("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
     },
@@ -60,6 +68,10 @@ GROUPS: dict[str, dict[str, Listed]] = {
             "verify",
             "Compare the installed skills with skillyard.lock: changed, missing and added files.",
         ),
+        "link": Listed(
+            "link", "Make installed skills visible to Claude Code, Codex and OpenCode in their own folders."
+        ),
+        "unlink": Listed("unlink", "Take back what `skillyard link` made, and only that."),
         "scan": Listed("scan", "Scan skills for threats: what in them may harm you, where, and what to do."),
         "review": Listed("review", "Decide on skills that were held back: keep installs them, uninstall does not."),
     },

@@ -1,5 +1,7 @@
 """Remove installed skills; files that you made or edited stay.
 
+What `skillyard link` made of them goes too, but for copies that you edited.
+
 examples:
   skillyard remove pdf docx
   skillyard remove --source https://github.com/anthropics/skills
@@ -11,11 +13,15 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.link import links_data
 from skillyard.faces.present import Lines
 from skillyard.install.changes import find_installed, remove
+from skillyard.install.link import unlink_sources
 from skillyard.install.lock import read_lock
-from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.handover import forget_skills
 from skillyard.kernel.installing import place_of
+from skillyard.kernel.linking import ledger_for
 
 
 def arguments(parser: Parser) -> None:
@@ -31,16 +37,27 @@ def _answer(options: Options) -> Answer:
     if not options.names and not options.source:
         raise InvalidArgs("say which: names, or --source")
     with open_yard() as yard:
-        place = place_of(yard, is_global=options.is_global)
+        return _remove(yard, options)
+
+
+def _remove(yard: Yard, options: Options) -> Answer:
+    place = place_of(yard, is_global=options.is_global)
     chosen = find_installed(read_lock(place.lock_file), options.names, options.source)
     folders = [skill.folder for skill in chosen]
     if not options.yes and not (on_terminal() and confirm(f"Remove {', '.join(folders)}?")):
         raise InvalidArgs("nothing was removed: say yes on a terminal, or give --yes", details={"skills": folders})
+    links = unlink_sources(ledger_for(yard, place), [place.skills / folder for folder in folders])
     kept = remove(place, folders)
+    forget_skills(yard, [place.skills / folder for folder in folders])
     notes = [f"kept {folder}/{path}" for folder, paths in kept.items() for path in paths]
+    notes += [f"{step.outcome} {step.path} (for {step.agent}){f': {step.note}' if step.note else ''}" for step in links]
     return Answer(
         summary=Text("已删除 {count} 个技能", "{count} skills removed"),
         words={"count": len(folders)},
-        data={"removed": folders, "kept": {folder: list(paths) for folder, paths in kept.items()}},
+        data={
+            "removed": folders,
+            "kept": {folder: list(paths) for folder, paths in kept.items()},
+            "links": links_data(links),
+        },
         page=Lines([*(f"removed {folder}" for folder in folders), *notes]),
     )

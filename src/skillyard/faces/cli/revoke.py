@@ -12,6 +12,7 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.consent import distrust
 
 
 def arguments(parser: Parser) -> None:
@@ -28,7 +29,7 @@ def _answer(options: Options) -> Answer:
     count = 0
     with open_yard(ends_with_process=True) as yard:
         if options.trust:
-            yard.grants.distrust()
+            distrust(yard.grants, yard.root)
         if options.name:
             yard.catalog.sync()
             name = options.name.removeprefix("@")

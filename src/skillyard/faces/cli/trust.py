@@ -1,6 +1,7 @@
 """Trust what this project's own files ask for, after seeing the list.
 
 What comes with a clone is not you: until you trust it, a project's files can only narrow what is allowed.
+What a role asks for (network, paths, secrets, schedules) counts for exactly the bytes of its folder.
 """
 
 from functools import partial
@@ -11,7 +12,7 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.consent import is_trusted, refuse_inside_agents, trust, wants
+from skillyard.kernel.consent import is_trusted, refuse_inside_agents, trust, untrusted_roles, wants
 
 
 def arguments(parser: Parser) -> None:
@@ -34,7 +35,7 @@ def _answer(options: Options) -> Answer:
                     "nothing was trusted: say yes on a terminal, or give --accept", details={"wants": asked}
                 )
             trust(yard.grants, yard.root)
-        trusted = is_trusted(yard.grants, yard.root)
+        trusted = is_trusted(yard.grants, yard.root) and not untrusted_roles(yard.grants, yard.root)
     return Answer(
         summary=Text("信任: {trusted}", "trusted: {trusted}"),
         words={"trusted": "yes" if trusted else "no"},

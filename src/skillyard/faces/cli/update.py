@@ -2,6 +2,7 @@
 
 Files that you edited are never overwritten unasked: the difference is shown, --keep keeps yours, --theirs takes the
 source's. Files that you added stay in any case. What the scan holds back waits for a decision, as with `add`.
+Copies that `skillyard link --copy` made follow, but for those that you edited.
 
 examples:
   skillyard update --dry-run --all
@@ -20,9 +21,11 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.faces.cli.held import answer_of
+from skillyard.faces.cli.link import links_data, links_page
 from skillyard.faces.present import Lines, Steps, one_line
 from skillyard.install.candidates import open_staging
 from skillyard.install.changes import find_installed
+from skillyard.install.link import Step as LinkStep
 from skillyard.install.lock import read_lock
 from skillyard.install.place import Place
 from skillyard.kernel.assembly import open_yard
@@ -59,7 +62,7 @@ def _answer(options: Options) -> Answer:
         brought = bring_in(yard, place, changed, keep=options.keep, theirs=options.theirs)
         if brought.review:
             return answer_of(yard, brought, terminal=on_terminal() and not options.json)
-        return _told(plan, place, Text("已更新 {count} 个技能", "{count} skills updated"))
+        return _told(plan, place, Text("已更新 {count} 个技能", "{count} skills updated"), brought.links)
 
 
 def _refuse_edits(plan: Plan, place: Place, *, show: bool) -> None:
@@ -76,15 +79,21 @@ def _refuse_edits(plan: Plan, place: Place, *, show: bool) -> None:
         )
 
 
-def _told(plan: Plan, place: Place, summary: Text) -> Answer:
+def _told(plan: Plan, place: Place, summary: Text, links: Sequence[LinkStep] = ()) -> Answer:
     changed = sum(step.standing is Standing.CHANGED for step in plan.steps)
     failed = any(step.standing is Standing.FAILED for step in plan.steps)
     new: list[Json] = [{"source": source, "name": name} for source, name in plan.new]
     return Answer(
         summary=summary,
         words={"count": changed},
-        data={"skills": [_as_data(step, place) for step in plan.steps], "new": new},
-        page=Lines([*_lines(plan.steps, place), *(f"new      {name}  (in {source})" for source, name in plan.new)]),
+        data={"skills": [_as_data(step, place) for step in plan.steps], "new": new, "links": links_data(links)},
+        page=Lines(
+            [
+                *_lines(plan.steps, place),
+                *(f"new      {name}  (in {source})" for source, name in plan.new),
+                *(links_page(links).lines if links else ()),
+            ]
+        ),
         state=(State.PARTIAL if changed else State.ERROR) if failed else State.SUCCESS,
     )
 

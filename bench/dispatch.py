@@ -1,0 +1,45 @@
+"""What it costs to put the active skills before a task."""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from bench.figures import Figure, interleaved
+from bench.ground import make_skills
+from skillyard.catalog.discover import is_settled, stamp_of
+from skillyard.kernel.assembly import Yard
+from skillyard.kernel.handover import find_active, prepare
+from skillyard.kernel.places import Places
+
+_SKILLS = 20
+
+
+def measure(folder: Path) -> Iterator[Figure]:
+    project = folder / "project"
+    (project / ".git").mkdir(parents=True)
+    make_skills(project / ".claude" / "skills", _SKILLS)
+    _settle(project / ".claude" / "skills" / f"skill-{_SKILLS - 1:05d}" / "SKILL.md")
+    places = Places(project=project, user_home=folder / "home", own_home=folder / "skillyard")
+    with Yard(places) as yard:
+        yard.catalog.sync()
+        yard.activator.activate([f"skill-{number:05d}" for number in range(_SKILLS)], "talk", time.time())
+        prepare(yard, "Review the auth module", "talk")
+        cases: dict[str, Callable[[], object]] = {
+            "held": partial(prepare, yard, "Review the auth module", "talk"),
+            "anew": partial(_anew, places),
+        }
+        taken = interleaved(cases, rounds=501)
+    yield Figure(f"the enhanced task of {_SKILLS} skills, warm", taken["held"] * 1000, " ms", at_most=1)
+    yield Figure(f"what is active of {_SKILLS} skills, warm, database opened anew", taken["anew"] * 1000, " ms")
+
+
+def _anew(places: Places) -> None:
+    with Yard(places) as yard:
+        find_active(yard, conversation="talk")
+
+
+def _settle(file: Path) -> None:
+    """A file this fresh would be read again, to be sure."""
+    while not is_settled(stamp_of(str(file)) or (0, 0, 0, 0), time.time_ns()):
+        time.sleep(0.01)

@@ -1,0 +1,37 @@
+"""Activate skills: from now on they go with every task for an agent.
+
+Without --session a skill is active in every conversation: your own skills everywhere, a project's in that project. To
+activate one again changes nothing.
+
+examples:
+  skillyard activate code-review
+  skillyard activate pdf docx --session release-notes
+"""
+
+import time
+from functools import partial
+
+from skillyard.core.phrases import Text
+from skillyard.faces.cli.activation import add_scope, as_answer, session_of
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.kernel.assembly import open_yard
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("names", nargs="+", metavar="NAME", help="folder, name or title of a skill")
+    add_scope(parser)
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    with open_yard() as yard:
+        yard.catalog.sync()
+        changes = yard.activator.activate(options.names, session_of(options), time.time())
+    return as_answer(
+        changes,
+        options,
+        summary=Text("已激活 {count} 个技能", "{count} skills activated"),
+        did=Text("已激活: {name}", "activated {name}"),
+        did_not=Text("已是激活状态: {name}", "already active: {name}"),
+    )

@@ -1,0 +1,65 @@
+"""Show the active skills in the order in which they are handed over.
+
+With --session those of the conversation are among them. `sent` tells which fit into the limit of 30,000 characters.
+
+examples:
+  skillyard active
+  skillyard active --session release-notes --json
+"""
+
+from functools import partial
+
+from skillyard.core.phrases import Text
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, style_of
+from skillyard.faces.present import Table
+from skillyard.kernel.assembly import open_yard
+
+_NOTHING = Text("没有激活的技能: skillyard activate NAME", "Nothing is active yet: skillyard activate NAME.")
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("--session", metavar="ID", help="with what is active in this conversation")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    from skillyard.dispatch.text import LIMIT_CHARACTERS, enhance
+    from skillyard.kernel.handover import find_active
+
+    with open_yard() as yard:
+        active = find_active(yard, conversation=options.session)
+    sent = len(enhance("", active.skills).skills)
+    lang = style_of(options).lang
+    data: list[Json] = [
+        {
+            "name": skill.name,
+            "path": skill.path,
+            "session": skill.conversation or None,
+            "characters": len(skill.content),
+            "sent": position < sent,
+            "imitates": list(skill.imitates),
+        }
+        for position, skill in enumerate(active.skills)
+    ]
+    rows = [
+        (skill.name, skill.conversation or "*", str(len(skill.content)), "yes" if position < sent else "no", skill.path)
+        for position, skill in enumerate(active.skills)
+    ]
+    rows += [(skill.name, "", "", "no", f"{skill.path}: {skill.reason}") for skill in active.unreadable]
+    return Answer(
+        summary=Text("共 {count} 个激活的技能", "{count} active skills"),
+        words={"count": len(active.skills)},
+        data={
+            "skills": data,
+            "unreadable": [skill._asdict() for skill in active.unreadable],
+            "session": options.session,
+            "limit": LIMIT_CHARACTERS,
+        },
+        page=Table(
+            columns=("name", "session", "characters", "sent", "path"),
+            rows=rows,
+            empty=_NOTHING.fill(lang),
+        ),
+    )

@@ -1,0 +1,43 @@
+"""Take skills out of what goes with a task.
+
+Without --session it is about what is active in every conversation; what a conversation activated for itself stays.
+
+examples:
+  skillyard deactivate code-review
+  skillyard deactivate --all --session release-notes
+"""
+
+from functools import partial
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.faces.cli.activation import add_scope, as_answer, session_of
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.kernel.assembly import open_yard
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="folder, name, title or path of an active skill")
+    parser.add_argument("--all", action="store_true", help="everything that is active there")
+    add_scope(parser)
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    if bool(options.names) == options.all:
+        raise InvalidArgs("say which: names, or --all")
+    with open_yard() as yard:
+        yard.catalog.sync()
+        session = session_of(options)
+        if options.all:
+            changes = yard.activator.deactivate_all(session)
+        else:
+            changes = yard.activator.deactivate(options.names, session)
+    return as_answer(
+        changes,
+        options,
+        summary=Text("已取消激活 {count} 个技能", "{count} skills deactivated"),
+        did=Text("已取消激活: {name}", "deactivated {name}"),
+        did_not=Text("未激活: {name}", "not active there: {name}"),
+    )

@@ -1,0 +1,123 @@
+"""Make installed skills visible to Claude Code, Codex and OpenCode in their own folders.
+
+Without NAME: every skill that skillyard.lock says was installed. Other skills of the project are linked by name. With
+--user: your own skills, for all your projects. A symlink is made, or with --copy a copy; what an agent sees already is
+told and left alone, and nothing that stands there is overwritten. `skillyard unlink` undoes exactly this.
+
+--check asks the agents themselves (no model is called, nothing leaves this machine): seen, not seen, or shadowed by
+another skill of the same name.
+
+examples:
+  skillyard link --to codex,opencode
+  skillyard link pdf --to codex --copy
+  skillyard link --user --to claude-code
+  skillyard link --check
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from skillyard.core.errors import AgentNotInstalled, InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.present import Lines, Steps, Table
+from skillyard.install.link import Outcome, Step, link
+from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.linking import Standing, View, ask_agents, chosen_skills, ledger_of, wishes_of
+
+AGENTS = ("claude-code", "codex", "opencode")
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a skill; without one, every installed skill")
+    add_where(parser)
+    parser.add_argument("--copy", action="store_true", help="copy instead of a symlink; `update` refreshes it")
+    parser.add_argument("--check", action="store_true", help="ask the agents what they see, and change nothing")
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be made")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def add_where(parser: Parser) -> None:
+    parser.add_argument("--to", type=agents, metavar="AGENT,…", help=f"of {', '.join(AGENTS)}")
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument("--project", action="store_true", help="the project's skills (the default)")
+    scope.add_argument("--user", action="store_true", help="your own skills, for all your projects")
+
+
+def agents(text: str) -> tuple[str, ...]:
+    """An argument type: agents by name, with commas between."""
+    import argparse
+
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    unknown = [name for name in names if name not in AGENTS]
+    if unknown or not names:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'nothing'}: the agents are {', '.join(AGENTS)}")
+    return names
+
+
+def _answer(options: Options) -> Answer:
+    if not options.to and not options.check:
+        raise InvalidArgs(f"say for whom: --to {','.join(AGENTS)}")
+    with open_yard() as yard:
+        ledger = ledger_of(yard, is_user=options.user)
+        entries = chosen_skills(yard, ledger, options.names, with_linked=options.check)
+        if not entries:
+            raise InvalidArgs(
+                "nothing is installed here: name the skills to link, or install some with `skillyard add`"
+            )
+        if options.check:
+            with Steps("checking") as tell:
+                return _checked(ask_agents(yard, ledger, entries, options.to or AGENTS, tell))
+        wishes = wishes_of(yard, ledger, entries, options.to)
+        steps = link(ledger, wishes, copy=options.copy, dry_run=options.dry_run)
+    new = sum(step.outcome in {Outcome.LINKED, Outcome.COPIED} for step in steps)
+    summary = Text(
+        "已链接 {count} 处, {seen} 处已可见, {bad} 处冲突", "{count} linked, {seen} visible already, {bad} in conflict"
+    )
+    if options.dry_run:
+        summary = Text(
+            "将要链接 {count} 处 (未链接), {seen} 处已可见, {bad} 处冲突",
+            "would link {count} (nothing was made), {seen} visible already, {bad} in conflict",
+        )
+    seen = sum(step.outcome is Outcome.VISIBLE for step in steps)
+    bad = len(steps) - new - seen
+    return Answer(
+        summary=summary,
+        words={"count": new, "seen": seen, "bad": bad},
+        data={"links": links_data(steps)},
+        page=links_page(steps),
+        state=(State.PARTIAL if new or seen else State.ERROR) if bad else State.SUCCESS,
+    )
+
+
+def links_data(steps: Sequence[Step]) -> list[Json]:
+    return [{**step._asdict(), "outcome": str(step.outcome), "path": str(step.path)} for step in steps]
+
+
+def links_page(steps: Sequence[Step]) -> Lines:
+    lines: list[str] = []
+    for step in steps:
+        lines.append(f"{step.outcome:<9} {step.name} for {step.agent}: {step.path}")
+        lines += [f"          {text}" for text in (step.note, f"→ {step.next}" if step.next else "") if text]
+    return Lines(lines or ["nothing was linked"])
+
+
+def _checked(views: Sequence[View]) -> Answer:
+    asked = [view for view in views if view.standing is not Standing.NOT_INSTALLED]
+    if not asked:
+        missing = ", ".join(sorted({view.agent for view in views}))
+        raise AgentNotInstalled(f"not installed: {missing}", agent=missing, command=views[0].note)
+    seen = sum(view.standing is Standing.SEEN for view in asked)
+    rows = [
+        (view.name, view.agent, str(view.standing), " ".join(filter(None, (view.path, view.note)))) for view in views
+    ]
+    return Answer(
+        summary=Text("{seen}/{asked} 可见", "{seen} of {asked} are seen"),
+        words={"seen": seen, "asked": len(asked)},
+        data={"skills": [{**view._asdict(), "standing": str(view.standing)} for view in views]},
+        page=Table(("skill", "agent", "standing", "where"), rows),
+        state=State.SUCCESS if seen == len(asked) else State.PARTIAL if seen else State.ERROR,
+    )

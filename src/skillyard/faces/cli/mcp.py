@@ -1,0 +1,76 @@
+"""Serve the skills to an agent over MCP, on stdin and stdout.
+
+The agent finds skills, runs them and reads their files; it can grant nothing, and reaches the worker only with
+--allow worker. `skillyard init --mcp` prints what to put into the agent's configuration.
+
+examples:
+  skillyard mcp
+  skillyard mcp --expose-skills all
+  skillyard mcp --expose-skills word-count,markdown-converter --allow worker
+"""
+
+import importlib.util
+import os
+import sys
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import NoReturn
+
+from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.phrases import Lang
+from skillyard.faces.cli.command import Options, Parser
+from skillyard.kernel.assembly import Yard
+from skillyard.kernel.places import find_places
+
+_ALLOWED = ("worker",)
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--expose-skills",
+        type=_names,
+        default=frozenset(),
+        metavar="all|NAME,…",
+        help="skills that are tools of their own",
+    )
+    parser.add_argument(
+        "--allow", type=_allowed, default=frozenset(), metavar="worker", help="let the agent dispatch to the worker too"
+    )
+    parser.add_argument("--project", default=".", metavar="DIR", help="the project's folder (here)")
+    parser.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")
+    parser.set_defaults(answer=_answer)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip().removeprefix("@") for name in text.split(",") if name.strip())
+
+
+def _allowed(text: str) -> frozenset[str]:
+    asked = frozenset(name.strip() for name in text.split(",") if name.strip())
+    if unknown := sorted(asked.difference(_ALLOWED)):
+        raise ArgumentTypeError(f"nothing called {', '.join(unknown)} can be allowed; there is {', '.join(_ALLOWED)}")
+    return asked
+
+
+def _answer(options: Options) -> NoReturn:
+    """stdout is the protocol's from the first byte on: what goes wrong before is said on stderr."""
+    lang = Lang.choose(options.lang, os.environ)
+    try:
+        _serve(options, lang)
+    except SkillError as error:
+        sys.stderr.write(f"skillyard mcp: {error.summary(lang)}\n→ {error.hint(lang)}\n")
+        raise SystemExit(1) from None
+    raise SystemExit(0)
+
+
+def _serve(options: Options, lang: Lang) -> None:
+    folder = Path(options.project).absolute()
+    if not folder.is_dir():
+        raise InvalidArgs(f"{options.project} is no folder")
+    if importlib.util.find_spec("mcp") is None:
+        raise InvalidArgs("MCP needs the extra `mcp`: pip install 'skillyard[mcp]'")
+    from skillyard.faces.mcp.options import Options as Served
+    from skillyard.faces.mcp.stdio import serve
+
+    with Yard(find_places(folder), ends_with_process=True) as yard:
+        serve(yard, Served(options.expose_skills, options.allow, lang))

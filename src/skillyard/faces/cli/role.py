@@ -1,0 +1,299 @@
+"""Roles: agents/<role> with its own JSON skills, schedule, secrets and bounds.
+
+`role run` prints one result, as `skillyard run` does; `--response` prints the skill's own S3 response instead.
+
+examples:
+  skillyard role
+  skillyard role new dev_efficiency_analyst
+  skillyard role validate
+  skillyard role run dev_efficiency_analyst build_analysis daily_briefing --param days=7
+  skillyard role schema
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from typing import NoReturn
+
+from skillyard.catalog.agentfile import SCHEMA_FILE, Role
+from skillyard.catalog.bounds import read_bounds
+from skillyard.core.depth import DEPTH
+from skillyard.core.errors import InvalidArgs, RoleInvalid, RuntimeFailed
+from skillyard.core.phrases import Text
+from skillyard.core.request import Request
+from skillyard.core.skill import Severity
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import (
+    Answer,
+    Options,
+    Parser,
+    add_output_options,
+    answer_with,
+    seconds,
+    show_and_exit,
+    show_progress,
+    style_of,
+)
+from skillyard.faces.passthrough import pass_through
+from skillyard.faces.present import Lines, Table
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.consent import untrusted_roles
+from skillyard.kernel.roles import find_role, make_role, roles_of
+
+
+def arguments(parser: Parser) -> None:
+    parser.set_defaults(answer=partial(answer_with, _list))
+    commands = parser.add_subparsers(metavar="list | show | new | validate | run | schema")
+    listing = commands.add_parser("list", help="the roles of this project")
+    listing.set_defaults(answer=partial(answer_with, _list))
+    showing = commands.add_parser("show", help="everything that is known of a role")
+    showing.add_argument("name", help="the role")
+    showing.set_defaults(answer=partial(answer_with, _show))
+    making = commands.add_parser("new", help="write a new role, with a skill that works at once")
+    making.add_argument("name", help="what it is called, in any script; its folder is named after it")
+    making.add_argument("--description", default="", help="what it is responsible for")
+    making.add_argument("--skill", default="", help="what its first skill is called (daily_report)")
+    making.set_defaults(answer=partial(answer_with, _new))
+    validating = commands.add_parser("validate", help="check agent.yaml: what is wrong, where, and what to do")
+    validating.add_argument("names", nargs="*", metavar="NAME", help="roles, or paths of agent.yaml; all of them")
+    validating.add_argument("--strict", action="store_true", help="warnings fail too")
+    validating.set_defaults(answer=partial(answer_with, _validate))
+    running = commands.add_parser("run", help="run an action of a role's skill")
+    running.add_argument("role", metavar="ROLE")
+    running.add_argument("skill", metavar="SKILL")
+    running.add_argument("action", metavar="ACTION", nargs="?")
+    running.add_argument("--param", action="append", default=[], metavar="K=V", help="a param; numbers are numbers")
+    running.add_argument("--params", metavar="JSON", help="all params as one JSON object")
+    running.add_argument("--context", action="append", default=[], metavar="K=V", help="such as user_id=…")
+    running.add_argument("--timeout", type=seconds, metavar="S", help="seconds that the run may take")
+    running.add_argument("--response", action="store_true", help="print the S3 response and nothing else")
+    running.set_defaults(answer=_run)
+    schema = commands.add_parser("schema", help="print the JSON Schema of agent.yaml")
+    schema.set_defaults(answer=_schema)
+    for each in (parser, listing, showing, making, validating, running):
+        add_output_options(each)
+
+
+def _list(options: Options) -> Answer:
+    del options
+    with open_yard(ends_with_process=True) as yard:
+        roles = roles_of(yard.root)
+        waiting = untrusted_roles(yard.grants, yard.root)
+    return Answer(
+        summary=Text("共 {count} 个角色", "{count} roles"),
+        words={"count": len(roles)},
+        data={"roles": [as_role_data(role, waiting=role.name in waiting) for role in roles]},
+        page=Table(
+            columns=("role", "skills", "jobs", "standing", "description"),
+            rows=[
+                (role.name, str(len(role.skills)), str(len(role.schedule)), _standing(role, waiting), _about(role))
+                for role in roles
+            ],
+            empty="No roles here. `skillyard role new NAME` makes one.",
+        ),
+    )
+
+
+def _standing(role: Role, waiting: Iterable[str]) -> str:
+    if not role.usable:
+        return "problems"
+    return "asks for trust" if role.name in waiting else "ok"
+
+
+def _about(role: Role) -> str:
+    return str(role.metadata.get("description") or role.metadata.get("name") or "")
+
+
+def as_role_data(role: Role, *, waiting: bool) -> dict[str, Json]:
+    return {
+        "role": role.name,
+        **{key: role.metadata.get(key) for key in ("id", "uuid", "name", "description", "model")},
+        "path": str(role.path),
+        "skills": [skill.name for skill in role.skills],
+        "jobs": len(role.schedule),
+        "trusted": not waiting,
+        "problems": sum(finding.severity is Severity.ERROR for finding in role.findings),
+    }
+
+
+def _show(options: Options) -> Answer:
+    with open_yard(ends_with_process=True) as yard:
+        role = find_role(yard.root, options.name)
+        data = _as_full_data(role, yard)
+    return Answer(
+        summary=Text("角色: {name}", "role: {name}"),
+        words={"name": role.name},
+        data={"roles": [data]},
+        page=Lines([line for key, value in data.items() if not _is_empty(value) for line in _lines(key, value)]),
+    )
+
+
+def _as_full_data(role: Role, yard: Yard) -> dict[str, Json]:
+    try:
+        secrets = read_bounds(role.bounds).secrets
+    except RoleInvalid:
+        secrets = ()
+    return {
+        **as_role_data(role, waiting=role.name in untrusted_roles(yard.grants, yard.root)),
+        **{key: role.metadata.get(key) for key in ("visibility", "owner_team")},
+        "claude": str(role.claude_text) if role.claude_text else None,
+        "skills": [
+            {
+                "name": skill.name,
+                "entry": skill.entry,
+                "description": skill.description,
+                "timeout": skill.timeout_seconds,
+                "actions": list(skill.actions),
+            }
+            for skill in role.skills
+        ],
+        "schedule": list(role.schedule),
+        "secrets": [secret._asdict() for secret in secrets],
+        "allowed_tools": list(role.allowed_tools),
+        "max_turns": role.max_turns,
+        "workspace": role.bounds.get("workspace"),
+        "security": role.bounds.get("security"),
+        "findings": [finding.as_dict() for finding in role.findings],
+    }
+
+
+def _is_empty(value: Json) -> bool:
+    return value is None or value in ("", [], {})
+
+
+def _lines(key: str, value: Json) -> Iterator[str]:
+    if isinstance(value, list):
+        yield f"{key}:"
+        yield from (f"  - {_shown(item)}" for item in value)
+    else:
+        yield f"{key}: {_shown(value)}"
+
+
+def _shown(value: Json) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.items() if item not in (None, "", [], {}))
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _new(options: Options) -> Answer:
+    style = style_of(options)
+    with open_yard(ends_with_process=True) as yard:
+        made = make_role(yard.root, options.name, description=options.description, skill=options.skill, lang=style.lang)
+    steps = {"validate": f"skillyard role validate {quote(made.draft.slug)}", "run": made.draft.call}
+    return Answer(
+        summary=Text("已创建: {folder}", "made: {folder}"),
+        words={"folder": made.folder},
+        data={
+            "roles": [{"role": made.draft.slug, "folder": made.folder, "files": list(made.files)}],
+            "next": dict(steps),
+        },
+        page=Lines(
+            [
+                f"made {made.folder}",
+                *(f"  {name}" for name in made.files),
+                "next:",
+                *(f"  {step}" for step in steps.values()),
+            ]
+        ),
+    )
+
+
+def _validate(options: Options) -> Answer:
+    with open_yard(ends_with_process=True) as yard:
+        roles = [find_role(yard.root, name) for name in options.names] or list(roles_of(yard.root))
+    worst = Severity.WARNING if options.strict else Severity.ERROR
+    passed = [all(finding.severity.rank < worst.rank for finding in role.findings) for role in roles]
+    bad = passed.count(False)
+    verdict = f"{len(roles)} checked, {f'{bad} with problems' if bad else 'all fine'}"
+    failed = RuntimeFailed(f"{bad} of {len(passed)} roles have problems") if bad else None
+    return Answer(
+        summary=Text("{type}检查 {total} 个角色: {bad} 个有问题", "{type}{total} roles checked: {bad} with problems"),
+        words={"type": "RuntimeFailed: " if failed else "", "total": len(roles), "bad": bad},
+        data={
+            **(failed.data() if failed else {}),
+            "roles": [
+                {
+                    "role": role.name,
+                    "path": str(role.path),
+                    "name": role.metadata.get("name"),
+                    "findings": [finding.as_dict() for finding in role.findings],
+                }
+                for role in roles
+            ],
+        },
+        page=Lines([*_findings(roles, passed), verdict]),
+        state=State.ERROR if failed else State.SUCCESS,
+    )
+
+
+def _findings(roles: Iterable[Role], passed: Iterable[bool]) -> Iterator[str]:
+    for role, ok in zip(roles, passed, strict=True):
+        yield f"{'ok  ' if ok else 'FAIL'} {os.path.relpath(role.path)}"
+        for finding in role.findings:
+            place = f"{finding.line}:{finding.column}"
+            yield f"     {place:<8}{finding.severity:<8} {finding.code}: {finding.message}"
+            if finding.advice:
+                yield f"             → {finding.advice}"
+
+
+def _run(options: Options) -> NoReturn:
+    style = style_of(options)
+    with open_yard(ends_with_process=True) as yard:
+        request = Request(
+            name=f"{options.role}/{options.skill}",
+            role=options.role,
+            action=options.action,
+            params={**_object(options.params), **_pairs(options.param, "--param")},
+            context=_pairs(options.context, "--context"),
+            timeout_seconds=options.timeout,
+            interactive=False,
+            typed_in=None if os.environ.get(DEPTH) else Path.cwd(),
+            lang=style.lang,
+        )
+        if options.response:
+            _print_response(yard.runtime.respond(request, show_progress))
+        result = yard.runtime.run(request, show_progress)
+        show_and_exit(result if style.json else pass_through(result, yard.root), style)
+
+
+def _print_response(response: Mapping[str, Json]) -> NoReturn:
+    import json
+
+    sys.stdout.write(json.dumps(response, ensure_ascii=False, indent=2, default=dict) + "\n")
+    sys.stdout.flush()
+    raise SystemExit(0 if response["success"] else 1)
+
+
+def _pairs(words: Iterable[str], option: str) -> dict[str, Json]:
+    pairs = [word.partition("=") for word in words]
+    for name, equals, _ in pairs:
+        if not equals or not name:
+            raise InvalidArgs(f"{option} takes NAME=VALUE, not {name!r}")
+    return {name: value for name, _, value in pairs}
+
+
+def _object(text: str | None) -> Mapping[str, Json]:
+    if text is None:
+        return {}
+    import json
+
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgs(f"--params is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidArgs("--params takes one JSON object")
+    return value
+
+
+def _schema(options: Options) -> NoReturn:
+    del options
+    sys.stdout.write(SCHEMA_FILE.read_text("utf-8"))
+    sys.stdout.flush()
+    raise SystemExit(0)

@@ -1,0 +1,51 @@
+"""Take back what `skillyard link` made, and only that.
+
+A copy that you edited stays, and is told; so does whatever somebody else put in its place. Folders that link made and
+that are empty now go too.
+
+examples:
+  skillyard unlink pdf
+  skillyard unlink --all
+  skillyard unlink --all --to opencode --user
+"""
+
+from functools import partial
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.core.states import State
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.link import add_where, links_data, links_page
+from skillyard.install.link import Outcome, unlink
+from skillyard.kernel.assembly import open_yard
+from skillyard.kernel.linking import ledger_of
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a linked skill")
+    parser.add_argument("--all", action="store_true", help="everything that was linked")
+    add_where(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would go")
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, _answer))
+
+
+def _answer(options: Options) -> Answer:
+    if bool(options.names) == options.all:
+        raise InvalidArgs("say which: names, or --all")
+    names = None if options.all else [name.removeprefix("@") for name in options.names]
+    with open_yard() as yard:
+        steps = unlink(ledger_of(yard, is_user=options.user), names, options.to, dry_run=options.dry_run)
+    kept = sum(step.outcome is Outcome.KEPT for step in steps)
+    summary = Text("已取消 {count} 处链接, 保留 {kept} 处", "{count} unlinked, {kept} kept")
+    if options.dry_run:
+        summary = Text(
+            "将要取消 {count} 处链接 (未取消), 保留 {kept} 处", "would unlink {count} (nothing changed), {kept} kept"
+        )
+    return Answer(
+        summary=summary,
+        words={"count": len(steps) - kept, "kept": kept},
+        data={"links": links_data(steps)},
+        page=links_page(steps),
+        state=State.PARTIAL if kept else State.SUCCESS,
+    )

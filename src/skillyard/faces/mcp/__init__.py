@@ -1,0 +1,1 @@
+"""Skills inside agents: the same runtime over the Model Context Protocol."""

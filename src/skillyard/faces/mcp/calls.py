@@ -1,0 +1,174 @@
+"""What each tool does, without the protocol: arguments in, one result out. Synchronous, for a thread of its own."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from skillyard.core.errors import InvalidArgs, NotGranted, SkillError
+from skillyard.core.phrases import Lang, Text
+from skillyard.core.request import Request
+from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import AGENT, as_skill_error
+from skillyard.faces.cli.entries import as_skill_data
+from skillyard.faces.cli.runs import as_run_data
+from skillyard.faces.cli.show import as_full_data
+from skillyard.faces.mcp.files import list_files
+from skillyard.kernel.assembly import Yard
+from skillyard.kernel.prompt import split_name
+from skillyard.kernel.task import SKILLS, WORKER, Kernel
+
+if TYPE_CHECKING:
+    from skillyard.runtime.guard import OnProgress
+    from skillyard.sandbox.stop import Stop
+
+_FOUND = Text("找到 {count} 个技能: {query}", "{count} skills match: {query}")
+_SKILL = Text("技能: {name}", "skill: {name}")
+_RUNS = Text("共 {count} 次运行", "{count} runs")
+_RUN = Text("运行记录: {id}", "run {id}")
+_MOST = 100
+#: Of a log, which the model reads, the end.
+_LOG_CHARACTERS = 20_000
+_WORKERS = frozenset({"worker", "worker_agent"})
+_Expected: TypeAlias = SkillError | OSError | sqlite3.Error
+
+
+class Run(NamedTuple):
+    """A run that is asked for: what is still missing can be added to it."""
+
+    request: Request
+
+    def __call__(self, yard: Yard, on_progress: "OnProgress", stop: "Stop") -> Result:
+        return yard.runtime.run(self.request, on_progress, stop)
+
+    @property
+    def name(self) -> str:
+        return self.request.name
+
+    def answered(self, answers: Mapping[str, Json]) -> "Run":
+        given = {**self.request.params, **answers}
+        action = self.request.action
+        if action is None and "action" in answers:
+            action = str(given.pop("action"))
+        return Run(self.request._replace(params=given, action=action))
+
+
+class Task(NamedTuple):
+    """S0 §1.1 and S1 §1.2."""
+
+    agent: str
+    description: str
+    prompt: str
+    model: str | None
+    key: str | None
+    lang: Lang
+    may_work: bool
+
+    def __call__(self, yard: Yard, on_progress: "OnProgress", stop: "Stop") -> Result:
+        if self.agent in _WORKERS and not self.may_work:
+            raise NotGranted("the worker over MCP", "skillyard mcp --allow worker")
+        return Kernel(yard, self.lang).task(
+            self.agent,
+            self.description,
+            self.prompt,
+            idempotency_key=self.key,
+            model=self.model,
+            on_progress=on_progress,
+            stop=stop,
+        )
+
+    @property
+    def name(self) -> str:
+        """The skill that is asked for, where it is one."""
+        words = [word for word in self.prompt.split() if word.startswith("@")]
+        return split_name(words[0])[0] if words and self.agent not in _WORKERS else ""
+
+    def answered(self, answers: Mapping[str, Json]) -> "Task":
+        import shlex  # noqa: PLC0415  (only an answer needs it)
+
+        words = " ".join(shlex.quote(f"--{name}={_as_word(value)}") for name, value in answers.items())
+        return self._replace(prompt=f"{self.prompt} {words}")
+
+
+Asked: TypeAlias = Run | Task
+
+
+def _as_word(value: Json) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def search(yard: Yard, query: str, limit: int, lang: Lang) -> Result:
+    def answer() -> tuple[str, dict[str, Json]]:
+        hits = yard.catalog.search(query, min(limit, _MOST))
+        if not hits and _has_changed(yard):
+            hits = yard.catalog.search(query, min(limit, _MOST))
+        skills = [{**as_skill_data(hit.entry, yard.catalog), "snippet": hit.snippet} for hit in hits]
+        return _FOUND.fill(lang, count=len(hits), query=query), {"skills": skills}
+
+    return told(answer, lang)
+
+
+def _has_changed(yard: Yard) -> bool:
+    """The watch keeps the index up to date; who finds nothing may be asking for what came a moment ago."""
+    changes = yard.catalog.sync()
+    return bool(changes.added or changes.updated or changes.removed)
+
+
+def show(yard: Yard, name: str, lang: Lang) -> Result:
+    def answer() -> tuple[str, dict[str, Json]]:
+        yard.catalog.sync()
+        asked = split_name(name)[0]
+        skill = yard.catalog.resolve(asked)
+        files: list[Json] = list(list_files(skill, asked))
+        return _SKILL.fill(lang, name=skill.name), {"skills": [{**as_full_data(skill, yard), "files": files}]}
+
+    return told(answer, lang)
+
+
+def runs(yard: Yard, run_id: str, limit: int, lang: Lang) -> Result:
+    def answer() -> tuple[str, dict[str, Json]]:
+        if not run_id:
+            found = yard.list_runs(min(limit, _MOST))
+            return _RUNS.fill(lang, count=len(found)), {"runs": [_in_short(as_run_data(run)) for run in found]}
+        run = yard.find_run(run_id)
+        if run is None:
+            raise InvalidArgs(f"no run {run_id!r} here, or more than one starts so; without run_id, runs lists them")
+        log = yard.logs.read(run.id)[-_LOG_CHARACTERS:]
+        return _RUN.fill(lang, id=run.id), {"runs": [{**as_run_data(run), "log": log}]}
+
+    return told(answer, lang)
+
+
+def _in_short(run: dict[str, Json]) -> dict[str, Json]:
+    """A list is for choosing; the rest is one call away."""
+    result = run.pop("result")
+    run.pop("launch")
+    return {**run, "summary": result.get("summary") if isinstance(result, Mapping) else None}
+
+
+def told(answer: Callable[[], tuple[str, Mapping[str, Json]]], lang: Lang) -> Result:
+    """What is asked of us and of no skill, as a result."""
+    started, moment = time.monotonic(), datetime.now(UTC)
+    try:
+        summary, data = answer()
+    except (SkillError, OSError, sqlite3.Error) as error:
+        return failed(error, AGENT, lang, started, moment)
+    return Result(AGENT, State.SUCCESS, summary, data, make_meta(AGENT, time.monotonic() - started, moment))
+
+
+def run(asked: Asked, yard: Yard, on_progress: "OnProgress", stop: "Stop", lang: Lang) -> Result:
+    """The runtime tells its own failures; what it leaves are ours: a full disk, a worker that nobody allowed."""
+    started, moment = time.monotonic(), datetime.now(UTC)
+    try:
+        return asked(yard, on_progress, stop)
+    except (SkillError, OSError, sqlite3.Error) as error:
+        agent = WORKER if isinstance(asked, Task) and asked.agent in _WORKERS else SKILLS
+        return failed(error, agent, lang, started, moment)
+
+
+def failed(error: _Expected, agent: str, lang: Lang, started: float, moment: datetime) -> Result:
+    expected = error if isinstance(error, SkillError) else as_skill_error(error)
+    return error_result(expected, agent, lang, make_meta(agent, time.monotonic() - started, moment))

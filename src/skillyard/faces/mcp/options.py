@@ -1,0 +1,27 @@
+"""What the person who starts the server allows it to show and to do."""
+
+from collections.abc import Container
+from typing import NamedTuple
+
+from skillyard.core.kinds import Kind
+from skillyard.core.phrases import Lang
+from skillyard.faces.mcp.surface import RUNNABLE, Shown
+
+ALL = "all"
+WORKER = "worker"
+
+
+class Options(NamedTuple):
+    #: Names of the skills that are tools of their own; `all` is every one.
+    exposed: frozenset[str] = frozenset()
+    allowed: frozenset[str] = frozenset()
+    lang: Lang = Lang.EN
+
+    def exposes(self, shown: Shown) -> bool:
+        if shown.entry.kind not in RUNNABLE:
+            return False
+        names: Container[str] = self.exposed
+        return ALL in names or shown.address in names or shown.entry.name in names
+
+    def changes_tools(self, kinds: frozenset[Kind]) -> bool:
+        return bool(self.exposed and kinds & RUNNABLE)

@@ -1,0 +1,220 @@
+"""The server: what each request of the protocol is answered with. Which transport carries it is not its affair."""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
+
+from skillyard import __version__
+from skillyard.core.skill import Kind, Skill
+from skillyard.faces.mcp import prompts, resources
+from skillyard.faces.mcp.answering import Answering
+from skillyard.faces.mcp.instructions import instructions_of
+from skillyard.faces.mcp.options import Options
+from skillyard.faces.mcp.pages import page_of
+from skillyard.faces.mcp.surface import Shown, Surface, read_surface
+from skillyard.faces.mcp.threads import Threads
+from skillyard.faces.mcp.tools import own_tools, skill_tool
+from skillyard.kernel.assembly import Yard
+
+NAME = "skillyard"
+#: Between two looks at the folders; longer where a look takes long, so that it never costs more than a twentieth.
+_LOOK_SECONDS = 1.0
+_MOST_EFFORT = 0.05
+#: Clients that read only the first page of tools still see a thousand.
+_TOOLS, _PAGE = 1_000, 200
+
+Context = ServerRequestContext[Any]
+
+
+class Service:
+    """One project, served to any number of clients. `server` is what a transport runs."""
+
+    def __init__(self, yard: Yard, options: Options) -> None:
+        self._options = options
+        self._threads = Threads(yard)
+        self._answering = Answering(self._threads, options)
+        self._surface = Surface()
+        self._seen: int | None = None
+        self._sessions: set[ServerSession] = set()
+        self._bus = InMemorySubscriptionBus()
+        self.server = _Server(
+            NAME,
+            version=__version__,
+            title="Skillyard",
+            lifespan=self._living,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_subscriptions_listen=ListenHandler(self._bus),
+        )
+        self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._greeted)
+        self._renew(self._look(yard), yard.catalog.uses())
+        self._seen = None  # that was this thread's; the watch has its own
+
+    # -- what exists, and when it changes
+
+    @contextlib.asynccontextmanager
+    async def _living(self, _: Server[None]) -> AsyncIterator[None]:
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._watch)
+                yield
+                group.cancel_scope.cancel()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End every run; whatever was started here is gone then."""
+        self._threads.close()
+
+    async def _watch(self) -> None:
+        while True:
+            started = time.monotonic()
+            await self._refresh()
+            took = time.monotonic() - started
+            await anyio.sleep(max(_LOOK_SECONDS, took / _MOST_EFFORT))
+
+    async def _refresh(self) -> Surface:
+        """The skills as they are now; whoever listens hears of what changed."""
+        before = self._surface
+        found, uses = await self._threads.watch(lambda yard: (self._look(yard), yard.catalog.uses()))
+        if found is not before:
+            self._renew(found, uses)
+            await self._tell(found.changed_kinds(before))
+        return self._surface
+
+    def _look(self, yard: Yard) -> Surface:
+        """Costs a stat for each skill; the index is read again only where it changed."""
+        changes = yard.catalog.sync()
+        seen = yard.catalog.index.changes_elsewhere()
+        if seen == self._seen and not (changes.added or changes.updated or changes.removed):
+            return self._surface
+        self._seen = seen
+        return read_surface(yard.catalog)
+
+    def _renew(self, surface: Surface, uses: Mapping[str, int]) -> None:
+        self._surface = surface
+        self.server.instructions = instructions_of(surface, uses)
+
+    async def _tell(self, kinds: frozenset[Kind]) -> None:
+        """Clients of the handshake are told; those of 2026-07-28 hear it on the stream that they opened."""
+        if self._options.changes_tools(kinds):
+            await self._bus.publish(ToolsListChanged())
+            await self._notify(types.ToolListChangedNotification())
+        if Kind.PROMPT in kinds:
+            await self._bus.publish(PromptsListChanged())
+            await self._notify(types.PromptListChangedNotification())
+        if kinds:
+            await self._bus.publish(ResourcesListChanged())
+            await self._notify(types.ResourceListChangedNotification())
+
+    async def _notify(self, notification: types.ServerNotification) -> None:
+        for session in tuple(self._sessions):
+            try:
+                await session.send_notification(notification)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                self._sessions.discard(session)
+
+    async def _greeted(self, ctx: Context, params: types.NotificationParams) -> None:
+        del params
+        self._sessions.add(ctx.session)
+
+    # -- tools
+
+    async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        del ctx
+        surface = await self._refresh() if self._options.exposed else self._surface
+        exposed = [shown for shown in surface.skills if self._options.exposes(shown)]
+        page, cursor = page_of(exposed, _cursor(params), _TOOLS)
+        tools = await self._threads.look(lambda yard: [skill_tool(*each) for each in _with_skills(yard, page)])
+        return types.ListToolsResult(tools=[*(() if _cursor(params) else own_tools()), *tools], next_cursor=cursor)
+
+    async def _call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        shown = self._exposed(params.name)
+        return await self._answering.answer(ctx, params, shown)
+
+    def _exposed(self, name: str) -> Shown | None:
+        return next(
+            (shown for shown in self._surface.skills if shown.name == name and self._options.exposes(shown)), None
+        )
+
+    # -- resources
+
+    async def _list_resources(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        del ctx
+        surface = await self._refresh()
+        page, cursor = page_of(surface.skills, _cursor(params), _PAGE)
+        return types.ListResourcesResult(resources=[resources.as_resource(shown) for shown in page], next_cursor=cursor)
+
+    async def _list_templates(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        del ctx, params
+        return types.ListResourceTemplatesResult(resource_templates=[resources.TEMPLATE])
+
+    async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        del ctx
+        return await self._threads.look(lambda yard: resources.read(yard, params.uri))
+
+    # -- prompts
+
+    async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        del ctx
+        surface = await self._refresh()
+        page, cursor = page_of(surface.of_kind(Kind.PROMPT), _cursor(params), _PAGE)
+        found = await self._threads.look(lambda yard: [prompts.as_prompt(*each) for each in _with_skills(yard, page)])
+        return types.ListPromptsResult(prompts=found, next_cursor=cursor)
+
+    async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        del ctx
+        surface = await self._refresh()
+        shown = next((each for each in surface.of_kind(Kind.PROMPT) if each.name == params.name), None)
+        if shown is None:
+            raise MCPError(types.INVALID_PARAMS, f"no prompt {params.name[:100]!r} here")
+        read = partial(prompts.read, shown=shown, given=params.arguments or {}, lang=self._options.lang)
+        return await self._threads.look(read)
+
+
+class _Server(Server[None]):
+    """Says on every transport that its lists change."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        every = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+        return super().create_initialization_options(
+            notification_options or every, experimental_capabilities, extensions
+        )
+
+
+def _cursor(params: types.PaginatedRequestParams | None) -> str | None:
+    return params.cursor if params else None
+
+
+def _with_skills(yard: Yard, page: Sequence[Shown]) -> list[tuple[Shown, Skill]]:
+    """Those that are still there."""
+    found = ((shown, yard.catalog.index.find_skill(shown.entry)) for shown in page)
+    return [(shown, skill) for shown, skill in found if skill is not None]

@@ -1,0 +1,67 @@
+"""The threads behind the server: the runtime waits for programs, and the protocol must not wait with it.
+
+Each thread has a Yard of its own, because a SQLite connection belongs to the thread that opened it; the sandbox is one
+for all. Runs and looks have threads of their own, so that a search never stands behind runs that take minutes.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+from skillyard.kernel.assembly import Yard
+from skillyard.sandbox.stop import Stop
+
+#: Programs that run at once; more wait for their turn.
+_MOST_RUNS = 32
+_MOST_LOOKS = 4
+#: As long as a stopped run may take to be gone, and more.
+_END_SECONDS = 10.0
+
+T = TypeVar("T")
+
+
+class Threads:
+    def __init__(self, yard: Yard) -> None:
+        self._yard = yard
+        self._own = threading.local()
+        self._runs = ThreadPoolExecutor(_MOST_RUNS, "run")
+        self._looks = ThreadPoolExecutor(_MOST_LOOKS, "look")
+        self._watch = ThreadPoolExecutor(1, "watch")
+        self._running: dict[Future[Any], Stop] = {}
+
+    async def look(self, work: Callable[[Yard], T]) -> T:
+        """Something short: what the catalog or the history knows."""
+        return await asyncio.get_running_loop().run_in_executor(self._looks, lambda: work(self._here()))
+
+    async def watch(self, work: Callable[[Yard], T]) -> T:
+        """The same, always in the one thread: what it saw last time is what it compares with."""
+        return await asyncio.get_running_loop().run_in_executor(self._watch, lambda: work(self._here()))
+
+    async def run(self, work: Callable[[Yard, Stop], T]) -> T:
+        """A run. Whoever is cancelled here takes the run with it."""
+        stop = Stop()
+        future = self._runs.submit(lambda: work(self._here(), stop))
+        self._running[future] = stop
+        future.add_done_callback(lambda ended: self._running.pop(ended, None))
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            stop.ask()
+            raise
+
+    def close(self) -> None:
+        """End every run, and return when each has its end in the history, or cannot have one in time."""
+        running = dict(self._running)
+        for stop in running.values():
+            stop.ask()
+        for pool in (self._runs, self._looks, self._watch):
+            pool.shutdown(wait=False, cancel_futures=True)
+        wait(running, timeout=_END_SECONDS)
+
+    def _here(self) -> Yard:
+        yard: Yard | None = getattr(self._own, "yard", None)
+        if yard is None:
+            yard = self._own.yard = self._yard.twin()
+        return yard

@@ -1,0 +1,76 @@
+"""The secrets that a role declares, read when a run starts and given to its process alone.
+
+Covered: only declared and trusted ones; in the environment of the run, never in arguments, in our tables or logs;
+masked in what the run prints. Not covered: what a skill writes into files, sends away, or spells in its own way.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from skillyard.catalog.bounds import Secret
+from skillyard.core.errors import SecretMissing
+from skillyard.runtime.redact import SHORTEST
+
+#: Below SKILLYARD_HOME: files named without a slash before them.
+FOLDER = "secrets"
+_MOST_BYTES = 65_536
+
+
+def read_secrets(secrets: Iterable[Secret], own_home: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """The value of each, by the name that the skill knows it by; SecretMissing names the one that is not there."""
+    return {secret.name: _checked(secret, _value(secret, own_home, env), own_home) for secret in secrets}
+
+
+def where(secret: Secret, own_home: Path) -> str:
+    """Where it is looked for, for people."""
+    if secret.source == "env":
+        return f"the environment variable {secret.key}"
+    return f"the file {_file(secret, own_home)}"
+
+
+def _value(secret: Secret, own_home: Path, env: Mapping[str, str]) -> str:
+    if secret.source == "env":
+        value = env.get(secret.key, "")
+        if not value:
+            raise _missing(secret, own_home, "is not set", f"export {secret.key}=…")
+        return value
+    file = _file(secret, own_home)
+    home, kept = own_home.resolve(), own_home.resolve() / FOLDER
+    real = file.resolve()
+    if real.is_relative_to(home) and not real.is_relative_to(kept):
+        raise _missing(secret, own_home, "is ours, not a secret of yours", f"put it into {kept}")
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(_MOST_BYTES + 1)
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise _missing(secret, own_home, "is no text", f"write the value into {file}") from None
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+        raise _missing(secret, own_home, reason, f"write the value into {file}") from None
+    if len(content) > _MOST_BYTES:
+        raise _missing(secret, own_home, f"has more than {_MOST_BYTES} bytes", f"write only the value into {file}")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _file(secret: Secret, own_home: Path) -> Path:
+    """`/…` and `~/…` as they are; the rest below secrets/ of our home."""
+    key = Path(secret.key)
+    return key.expanduser() if secret.key.startswith(("/", "~/")) else own_home / FOLDER / key
+
+
+def _checked(secret: Secret, value: str, own_home: Path) -> str:
+    """A value that could not be masked is not passed at all."""
+    if len(value) < SHORTEST or "\0" in value:
+        reason = "holds a NUL" if "\0" in value else f"has less than {SHORTEST} characters, so it could not be masked"
+        raise _missing(secret, own_home, reason, "use a longer value")
+    return value
+
+
+def _missing(secret: Secret, own_home: Path, reason: str, remedy: str) -> SecretMissing:
+    looked_in = where(secret, own_home)
+    return SecretMissing(
+        f"{secret.name}: {looked_in} {reason}",
+        remedy,
+        details={"secret": secret.name, "source": secret.source, "looked_in": looked_in},
+    )

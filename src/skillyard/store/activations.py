@@ -1,0 +1,71 @@
+"""Which skills are active, for whom and where: the only truth about it.
+
+An activation names a skill by its folder, not by its name. An update puts new files into the same folder, so the skill
+stays active and its new text counts; a skill of the same name that comes with a clone never takes the place of the one
+that the user meant; where both the project's and the user's are active, both are. `project` is where it counts: a
+project's own skill and every conversation belong to their project, a skill of the user's that is active globally counts
+everywhere (the empty text).
+"""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+#: The conversation of what is active in all of them.
+GLOBAL = ""
+#: The project of what counts in all of them.
+EVERYWHERE = ""
+
+
+class Activation(NamedTuple):
+    #: The skill's folder.
+    skill: str
+    conversation: str
+    project: str
+
+
+class Activations:
+    """Of all users and projects. Rows are in the order of activation; to activate again changes nothing."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def add(self, user: str, activations: Iterable[Activation], moment: float) -> tuple[Activation, ...]:
+        """All of them, in this order, or none; those that were not active before."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            added = tuple(each for each in activations if self._insert(user, each, moment))
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+        return added
+
+    def list(self, user: str, conversation: str, project: str) -> tuple[Activation, ...]:
+        """Global and of this conversation, as far as it counts in this project, in the order of activation."""
+        rows = self._connection.execute(
+            "SELECT skill, conversation, project, id FROM activations WHERE user = ?1 AND conversation = ?2 "
+            "AND project = ?3 UNION "
+            "SELECT skill, conversation, project, id FROM activations WHERE user = ?1 AND conversation = '' "
+            "AND project IN ('', ?3) ORDER BY id",
+            (user, conversation, project),
+        )
+        return tuple(Activation._make(row[:3]) for row in rows)
+
+    def remove(self, user: str, activations: Iterable[Activation]) -> None:
+        self._connection.executemany(
+            "DELETE FROM activations WHERE user = ? AND skill = ? AND conversation = ? AND project = ?",
+            [(user, *each) for each in activations],
+        )
+
+    def forget(self, skills: Sequence[str]) -> None:
+        """Skills that are gone are active nowhere, for nobody."""
+        self._connection.executemany("DELETE FROM activations WHERE skill = ?", [(skill,) for skill in skills])
+
+    def _insert(self, user: str, each: Activation, moment: float) -> bool:
+        cursor = self._connection.execute(
+            "INSERT INTO activations (user, skill, conversation, project, activated) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT DO NOTHING",
+            (user, *each, moment),
+        )
+        return cursor.rowcount == 1

@@ -1,0 +1,73 @@
+"""Who is at work on a conversation: a lock for each, which the kernel takes away when its process dies.
+
+No heartbeat: a conversation that is `running` in the table and that nobody holds has lost its runtime.
+"""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import Self
+
+#: Whoever only looks holds the lock for an instant: to be waited for, not taken for an owner.
+_GLANCE_SECONDS = 1.0
+_POLL_SECONDS = 0.005
+
+
+class Hold:
+    """Held until it is closed, or the process ends, however it ends. Programs that are started do not inherit it."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Holds:
+    """The folder of all locks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def take(self, conversation_id: int) -> Hold | None:
+        """None where another is at work on it."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = os.open(self._path(conversation_id), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        ceiling = time.monotonic() + _GLANCE_SECONDS
+        while not _lock(file):
+            if time.monotonic() > ceiling:
+                os.close(file)
+                return None
+            time.sleep(_POLL_SECONDS)
+        return Hold(file)
+
+    def is_held(self, conversation_id: int) -> bool:
+        try:
+            file = os.open(self._path(conversation_id), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _lock(file)
+        finally:
+            os.close(file)
+
+    def remove(self, conversation_id: int) -> None:
+        self._path(conversation_id).unlink(missing_ok=True)
+
+    def _path(self, conversation_id: int) -> Path:
+        return self._folder / f"{conversation_id}.lock"
+
+
+def _lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,3 @@
+from tests.faces.mcp_client import connect
+
+__all__ = ["connect"]

@@ -1,0 +1,1 @@
+"""What `./dev` calls; the tests import the list of agents from here."""
