@@ -28,9 +28,14 @@ SkillError
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
+  Cancelled           somebody took the job back
+  AgentSilent         a backend agent told nothing for too long (Timeout on the wire)
   OutputTooLarge      more output than the limit
   SandboxUnavailable  this machine cannot give what the policy demands
   AgentNotInstalled   the backend agent's program is not there
+  AgentTooOld         it is there, but speaks too old a protocol (AgentNotInstalled on the wire)
+  BackendFailed       the backend agent ran and failed, or its model did; carries its own words
+  TooDeep             an agent that we started asks for one more
 
 Type, whether a caller can recover, summary and hint are class data: whoever raises says only what happened.
 """
@@ -344,7 +349,8 @@ class SkillChanged(RuntimeFailed):
     type = "RuntimeFailed"
     says = Text("技能已变化: {reason}", "the skill changed: {reason}")
     advises = Text(
-        "重试以使用现在的技能: skillyard jobs retry <id>", "`skillyard jobs retry <id>` runs it as the skill is now"
+        "视具体错误判断: skillyard jobs retry <id> 使用现在的技能",
+        "`skillyard jobs retry <id>` runs it as the skill is now",
     )
 
 
@@ -379,6 +385,36 @@ class Timeout(SkillError):
         return self.figures
 
 
+class Cancelled(SkillError):
+    """Somebody took the job back. Never tried again by itself."""
+
+    recoverable = True
+    says = Text("任务已取消: {name}", "the job was cancelled: {name}")
+    advises = Text("需要时: skillyard jobs retry <id>", "`skillyard jobs retry <id>` runs it after all")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the job {name} was cancelled", name=name)
+
+
+class AgentSilent(Timeout):
+    """It runs, but nothing comes any more; `words` is the last that it said on the side."""
+
+    type = "Timeout"
+    says = Text("代理无响应 (>{limit:g}秒)", "the agent says nothing (>{limit:g}s)")
+    advises = Text(
+        "建议拆分任务, 或检查模型服务是否可用: {heard}",
+        "look whether its model answers; the last heard of it: {heard}",
+    )
+
+    def __init__(self, name: str, elapsed: float, limit: float, heard: str = "") -> None:
+        super().__init__(name, elapsed, limit, "backend")
+        self.msg = f"{name} said nothing for {limit:g} s"
+        self.args = (self.msg,)
+        self.words = {**self.words, "heard": heard or "-"}
+        if heard:
+            self.figures["heard"] = heard
+
+
 class OutputTooLarge(SkillError):
     recoverable = False
     says = Text("输出过大: 超过 {limit}", "too much output: over {limit}")
@@ -398,3 +434,54 @@ class AgentNotInstalled(SkillError):
     recoverable = True
     says = Text("未安装代理: {agent}", "agent not installed: {agent}")
     advises = Text("安装: {command}", "install it: {command}")
+
+
+class AgentTooOld(AgentNotInstalled):
+    """It would not understand us."""
+
+    type = "AgentNotInstalled"
+    says = Text(
+        "代理版本过旧: {agent} {version}, 需要 {minimum} 以上", "{agent} {version} is too old: {minimum} is needed"
+    )
+    advises = Text("更新: {command}", "update it: {command}")
+
+    def __init__(self, agent: str, version: str, minimum: str, command: str) -> None:
+        super().__init__(
+            f"{agent} {version} is older than {minimum}",
+            details={"version": version, "minimum": minimum},
+            agent=agent,
+            version=version,
+            minimum=minimum,
+            command=command,
+        )
+
+
+class BackendFailed(SkillError):
+    """`reason` is in the agent's own words."""
+
+    says = Text("代理执行失败: {agent}: {reason}", "{agent} failed: {reason}")
+    advises = Text(
+        "视具体错误判断: 直接运行该代理可看到同样的错误",
+        "it depends on the error: the agent, started by hand, says the same",
+    )
+
+    def __init__(self, agent: str, reason: str, *, details: Mapping[str, Json] | None = None) -> None:
+        super().__init__(
+            f"{agent}: {reason}", details={"backend": agent, **(details or {})}, agent=agent, reason=reason
+        )
+
+
+class TooDeep(SkillError):
+    """The loop agent → skillyard → agent ends here."""
+
+    recoverable = False
+    says = Text("代理嵌套过深: {depth} 层 (最多 {deepest})", "agents inside agents: {depth} deep (at most {deepest})")
+    advises = Text("由当前代理自己完成任务", "the agent that is running must do the task itself")
+
+    def __init__(self, depth: int, deepest: int) -> None:
+        super().__init__(
+            f"An agent {depth} deep may not start another one (at most {deepest})",
+            details={"depth": depth, "deepest": deepest},
+            depth=depth,
+            deepest=deepest,
+        )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint
+from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
 from skillyard.core.skill import Skill
 from skillyard.runtime.permit import ALLOWED_TOOLS, ON_FAILURE, PLAIN, SCHEDULE, WITH_ARGUMENT, is_capability
@@ -18,9 +19,6 @@ from skillyard.store.grants import Grant, Grants
 
 if TYPE_CHECKING:
     from skillyard.catalog.agentfile import Role
-
-#: Set in whatever an agent of ours starts; counts how deep we are.
-DEPTH = "SKILLYARD_DEPTH"
 
 
 class Want(NamedTuple):

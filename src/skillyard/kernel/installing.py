@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, SkillError, SkillNotFound, SourceFailed
 from skillyard.install.address import FORGE, Wanted, locked_source, narrowed, parse_source
 from skillyard.install.candidates import Candidate, Offer, as_candidate, choose, find_offers, open_staging
@@ -16,7 +17,6 @@ from skillyard.install.place import Place, global_place, open_place, project_pla
 from skillyard.install.review import Resumed, Review, forget_interrupt, hold, resume, write_interrupt
 from skillyard.install.source import Fetched, Source, Tell
 from skillyard.install.threats.severity import Severity
-from skillyard.kernel.consent import DEPTH
 from skillyard.kernel.linking import ledger_for
 from skillyard.work.interrupt import FILE
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from skillyard.sandbox.attached import Attached
 from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.policy import Guard, Policy
 from skillyard.sandbox.terms import OUTPUT_BYTES, STDERR_BYTES, Exit, Launch, Sandbox
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OUTPUT_BYTES",
     "STDERR_BYTES",
+    "Attached",
     "Exit",
     "Guard",
     "Launch",

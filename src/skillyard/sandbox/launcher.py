@@ -8,6 +8,7 @@ import time
 from typing import Any, Self
 
 from skillyard.core.errors import SandboxUnavailable
+from skillyard.sandbox.attached import Supervised, pipes
 from skillyard.sandbox.layers import APART, Layers, Plan, plan
 from skillyard.sandbox.letter import INSIDE, OUTSIDE, PROBE, Letter
 from skillyard.sandbox.order import Order, receive
@@ -91,6 +92,23 @@ class Launcher:
             missing=chosen.missing,
             hit=report["hit"],
         )
+
+    def attach(self, launch: Launch) -> Supervised:
+        """Start it outside every layer and leave its streams to the caller; its deadline is the caller's too."""
+        control, theirs = socket.socketpair()
+        inner, outer = pipes()
+        try:
+            with theirs:
+                self._begin(OUTSIDE, _order(launch, plan(Layers(), None)).as_json(), theirs, inner)
+        except (OSError, ValueError):
+            control.close()
+            for stream in outer:
+                os.close(stream)
+            raise
+        finally:
+            for stream in inner:
+                os.close(stream)
+        return Supervised(control, outer)
 
     def _begin(self, kind: bytes, order: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]) -> None:
         letter = Letter.write(kind, order, control, streams)

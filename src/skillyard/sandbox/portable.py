@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Final
 
+from skillyard.sandbox.attached import pipes
 from skillyard.sandbox.layers import NO_LAYERS, plan
 from skillyard.sandbox.output import Capture
 from skillyard.sandbox.terms import STDERR_BYTES, Exit, Launch
@@ -66,6 +67,46 @@ class LocalSandbox:
             timed_out=timed_out,
             missing=chosen.missing,
         )
+
+    def attach(self, launch: Launch) -> "_Group":
+        """Start it and leave its streams to the caller; its deadline is the caller's too."""
+        inner, outer = pipes()
+        try:
+            child = subprocess.Popen(
+                launch.argv,
+                cwd=launch.cwd,
+                env=dict(launch.env),
+                stdin=inner[0],
+                stdout=inner[1],
+                stderr=inner[2],
+                start_new_session=True,
+            )
+        except OSError:
+            for stream in outer:
+                os.close(stream)
+            raise
+        finally:
+            for stream in inner:
+                os.close(stream)
+        return _Group(child, outer)
+
+
+class _Group:
+    """An `Attached` by its process group alone."""
+
+    def __init__(self, child: subprocess.Popen[bytes], streams: tuple[int, int, int]) -> None:
+        self.stdin, self.stdout, self.stderr = streams
+        self._child = child
+
+    def wait(self, seconds: float) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(seconds)
+            _stop_group(self._child)
+        return self._child.returncode
+
+    def stop(self) -> int:
+        _stop_group(self._child)
+        return self._child.returncode
 
 
 class _Drain:

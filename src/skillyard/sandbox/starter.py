@@ -251,13 +251,19 @@ class _Service:
                 self._dismiss(channel)
             else:
                 return
-        letter.send(self._hire())
+        letter.send(self._hire(letter))
 
-    def _hire(self) -> socket.socket:
+    def _hire(self, letter: Letter) -> socket.socket:
+        """`letter` is the one in hand: a copy of us has its files too, and would keep the program's streams open."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+        def work() -> None:
+            letter.close()
+            serve_outside(theirs)
+
         with theirs:
             self._crew[ours.fileno()] = ours
-            self._start(fork, lambda: serve_outside(theirs), None)
+            self._start(fork, work, None)
         self._poll.register(ours, select.POLLIN)
         return ours
 

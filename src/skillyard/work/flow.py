@@ -154,7 +154,7 @@ class Flows:
         def close(result: Result) -> dict[str, Json]:
             seconds = time.monotonic() - started
             meta = make_meta(_AGENT, seconds, moment, run=flow_id)
-            told = cancelled_result() if halt.is_set() else result._replace(meta={**meta, **result.meta}).as_dict()
+            told = cancelled_result(job) if halt.is_set() else result._replace(meta={**meta, **result.meta}).as_dict()
             runs.keep(row._replace(state=str(told["state"]), seconds=seconds, result=told))
             return told
 

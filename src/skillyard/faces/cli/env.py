@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.request import Request
@@ -24,7 +25,7 @@ from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.faces.present import Lines, Steps, Table
 from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.consent import DEPTH, refuse_inside_agents
+from skillyard.kernel.consent import refuse_inside_agents
 from skillyard.kernel.environments import Wanted, build_environments, wanted_packages
 from skillyard.kernel.prompt import split_name
 from skillyard.runners.environments import Environment, home_of, list_built, remove

@@ -3,6 +3,7 @@
 import os
 from datetime import UTC, datetime
 
+from skillyard.core.depth import DEPTH
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.result import Result, make_meta
@@ -13,7 +14,6 @@ from skillyard.faces.cli.held import all_lines, tell_lines, three_lines
 from skillyard.faces.present import Steps
 from skillyard.kernel.adhoc import Asked, Ready, make_ready
 from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import DEPTH
 
 _NOT_RUN = Text("未运行: {name} 须由用户决定", "not run: a person must decide on {name} first")
 _QUESTION = "  r run it this once · s show · q do not run "

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from skillyard.catalog.agentfile import SCHEMA_FILE, Role
 from skillyard.catalog.bounds import read_bounds
+from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, RoleInvalid, RuntimeFailed
 from skillyard.core.phrases import Text
 from skillyard.core.request import Request
@@ -40,7 +41,7 @@ from skillyard.faces.cli.command import (
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Table
 from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.consent import DEPTH, untrusted_roles
+from skillyard.kernel.consent import untrusted_roles
 from skillyard.kernel.roles import find_role, make_role, roles_of
 
 

@@ -26,6 +26,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from skillyard.core.depth import DEPTH
 from skillyard.core.errors import SkillError
 from skillyard.core.request import Request
 from skillyard.core.result import Result
@@ -34,7 +35,7 @@ from skillyard.faces.ask import ask, confirm, on_terminal
 from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, show_progress, style_of
 from skillyard.faces.passthrough import pass_through
 from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.consent import DEPTH, grant, refuse_inside_agents
+from skillyard.kernel.consent import grant, refuse_inside_agents
 from skillyard.kernel.prompt import may_name_source, split_name
 
 if TYPE_CHECKING:

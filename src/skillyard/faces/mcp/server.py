@@ -77,7 +77,11 @@ class Service:
                 yield
                 group.cancel_scope.cancel()
         finally:
-            self._threads.close()
+            self.close()
+
+    def close(self) -> None:
+        """End every run; whatever was started here is gone then."""
+        self._threads.close()
 
     async def _watch(self) -> None:
         while True:
