@@ -1,7 +1,6 @@
 """Flows through the real pipeline, in memory and on DBOS: what they give, what they refuse, and what a crash leaves."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,6 +22,8 @@ from skillyard.work.engines.memory import MemoryEngine
 from skillyard.work.flow import MAX_ITEMS, Told
 from skillyard.work.jobs import Job, Jobs
 from tests.conftest import Skillyard, WriteSkill
+from tests.work.databases import postgres
+from tests.work.test_jobs import env_of, said, wait_until
 
 SECONDS = 120.0
 ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"
@@ -86,8 +87,15 @@ class Place:
         return known.result
 
 
+def keep_in(places: Places, kind: str) -> None:
+    """Where the engine of these places is."""
+    database = f'database = "{postgres()}"\n' if kind == "postgres" else ""
+    (places.own_home / "config.toml").write_text(f"[engine]\npoll_seconds = 0.05\n{database}")
+
+
 @contextmanager
 def opened(yard: Yard, kind: str) -> Iterator[Place]:
+    keep_in(yard.places, kind)
     engine: Engine = MemoryEngine() if kind == "memory" else open_engine(yard)
     try:
         yield Place(yard, engine)
@@ -95,7 +103,7 @@ def opened(yard: Yard, kind: str) -> Iterator[Place]:
         engine.close(SECONDS)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, yard: Yard, skills: None) -> Iterator[Place]:
     with opened(yard, request.param) as made:
         yield made
@@ -375,6 +383,21 @@ def test_a_flow_can_be_a_job_by_its_name(memory: Place) -> None:
     assert known.result["data"]["result"]["content"] == "你好"  # type: ignore[call-overload,index]
 
 
+def test_a_flow_that_failed_is_retried_as_its_skills_are_now(place: Place, write_skill: WriteSkill) -> None:
+    job = place.job("steps: [{skill: note, params: {text: a}}, {skill: fail}]")
+    place.engine.serve(place.attempts, {"default": 1}, lambda: None)
+    failed = place.jobs.wait(place.jobs.enqueue(job), SECONDS)
+    assert failed is not None
+    assert failed.state == "error"
+    write_skill("fail", FAIL, {"fail.sh": "echo mended\n"})
+
+    again = place.jobs.wait(place.jobs.retry(failed.id).run, SECONDS)
+
+    assert again is not None
+    assert (again.id, again.run, again.state) == (failed.id, f"{failed.id}-2", "success")
+    assert [run.id for run in place.yard.runs.list_of(again.run)] == [f"{again.run}.1", f"{again.run}.2"]
+
+
 def test_cancelling_stops_the_run_under_way_and_starts_no_other(place: Place) -> None:
     job = place.job("steps: [{skill: note, params: {text: a, wait: 'yes'}}, {id: b, skill: note, params: {text: b}}]")
     flow_id = place.jobs.start(job, place.attempts)
@@ -429,10 +452,11 @@ def lines(notes: Path) -> list[str]:
     return notes.read_text().split() if notes.exists() else []
 
 
-@pytest.mark.parametrize("by", ["resume", "worker"])
+@pytest.mark.parametrize(("by", "kind"), [("resume", "sqlite"), ("worker", "sqlite"), ("worker", "postgres")])
 def test_a_flow_killed_in_its_third_step_repeats_that_step_and_no_other(
-    places: Places, skillyard: Skillyard, skills: None, by: str
+    places: Places, skillyard: Skillyard, skills: None, by: str, kind: str
 ) -> None:
+    keep_in(places, kind)
     notes = killed(places, FIVE, lambda notes: lines(notes) == ["1", "2", "3"])
     (flow,) = said(skillyard("flow", "--json"))["data"]["workflows"]
     flow_id = flow["latest"]["id"]
@@ -449,11 +473,12 @@ def test_a_flow_killed_in_its_third_step_repeats_that_step_and_no_other(
     ]
 
 
-@pytest.mark.parametrize("at_once", [1, 2])
+@pytest.mark.parametrize(("at_once", "kind"), [(1, "sqlite"), (2, "sqlite"), (2, "postgres")])
 def test_a_flow_killed_among_items_repeats_only_those_under_way(
-    places: Places, skillyard: Skillyard, skills: None, at_once: int, project: Path
+    places: Places, skillyard: Skillyard, skills: None, at_once: int, kind: str, project: Path
 ) -> None:
     """Each item waits until it may go on, so what ended and what was under way is known."""
+    keep_in(places, kind)
     text = ITEMS.replace("AT_ONCE", str(at_once))
     script = project / ".claude" / "skills" / "note" / "note.sh"
     script.write_text(
@@ -485,26 +510,3 @@ def test_a_flow_whose_file_changed_after_the_crash_is_refused(
     assert resumed.returncode == 1
     assert "is not as it was when the flow was started" in said(resumed)["data"]["msg"]
     assert lines(notes) == ["1", "2", "3"]
-
-
-def said(done: "subprocess.CompletedProcess[str]") -> Any:
-    return json.loads(done.stdout)
-
-
-def env_of(places: Places) -> dict[str, str]:
-    return {
-        "PATH": os.environ["PATH"],
-        "HOME": str(places.user_home),
-        "SKILLYARD_HOME": str(places.own_home),
-        "LANG": "C.UTF-8",
-        "SKILLYARD_LANG": "en",
-    }
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = SECONDS) -> None:
-    import time
-
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)

@@ -10,6 +10,7 @@ from skillyard.catalog.flowfile import FOLDER, Step, Workflow, is_of_type, list_
 from skillyard.catalog.references import as_text, fill, nearest, references, walk
 from skillyard.catalog.shape import Problem, expected
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, SkillError, WorkflowInvalid
+from skillyard.core.phrases import Lang
 from skillyard.core.request import Request
 from skillyard.core.skill import Kind, Severity, Skill
 from skillyard.core.values import Json
@@ -52,17 +53,25 @@ def find_workflow(yard: "Yard", text: str, cwd: Path) -> Workflow:
 def checked(yard: "Yard", workflow: Workflow) -> Workflow:
     """With everything that can be known before it starts: skills, actions, params and their types."""
     inputs: Mapping[str, Json] = {each.name: each.default for each in workflow.inputs if not each.required}
-    wrong = [problem for step in workflow.steps for problem in _step_problems(yard, step, inputs)]
+    skills = _skills(yard, workflow)
+    wrong = [problem for step in workflow.steps for problem in _step_problems(skills[step.skill], step, inputs)]
     return workflow.with_problems(wrong)
 
 
-def _step_problems(yard: "Yard", step: Step, inputs: Mapping[str, Json]) -> Iterator[Problem]:
-    try:
-        skill = yard.runtime.resolve(Request(name=step.skill))
-    except SkillError as error:
-        from skillyard.core.phrases import Lang
+def _skills(yard: "Yard", workflow: Workflow) -> dict[str, Skill | SkillError]:
+    """Each skill that a step names, or why there is none; looked for once, however many steps name it."""
+    found: dict[str, Skill | SkillError] = {}
+    for name in dict.fromkeys(step.skill for step in workflow.steps):
+        try:
+            found[name] = yard.runtime.resolve(Request(name=name))
+        except SkillError as error:
+            found[name] = error
+    return found
 
-        yield _wrong(step, "skill", f"is {step.skill!r}: {error.msg}", error.hint(Lang.EN))
+
+def _step_problems(skill: Skill | SkillError, step: Step, inputs: Mapping[str, Json]) -> Iterator[Problem]:
+    if isinstance(skill, SkillError):
+        yield _wrong(step, "skill", f"is {step.skill!r}: {skill.msg}", skill.hint(Lang.EN))
         return
     yield from _action_problems(skill, step)
     yield from _param_problems(skill, step, inputs)
@@ -131,16 +140,17 @@ def make_flow(yard: "Yard", workflow: Workflow, given: Mapping[str, Json], job: 
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         details: Mapping[str, Json] = {"file": file, "findings": [finding.as_dict() for finding in workflow.findings]}
         raise WorkflowInvalid(f"{file}:{wrong[0].line}: {wrong[0].message}{more}", details=details)
-    skills = {step.skill: yard.runtime.resolve(Request(name=step.skill)) for step in workflow.steps}
+    skills = _skills(yard, workflow)
     inputs = inputs_of(workflow, given)
     for step in workflow.steps:  # now with what was given
-        for problem in _step_problems(yard, step, inputs):
+        for problem in _step_problems(skills[step.skill], step, inputs):
             raise InvalidParam(f"step {step.id}: `{problem.shown}` {problem.message}")
+    found = {name: skill for name, skill in skills.items() if isinstance(skill, Skill)}
     meant = Meant(
         file=_below(yard.root, workflow.path),
         digest=workflow.digest,
-        skills={name: fingerprint(skill.folder) for name, skill in skills.items()},
-        commands=tuple(name for name, skill in skills.items() if skill.kind is Kind.COMMAND),
+        skills={name: fingerprint(skill.folder) for name, skill in found.items()},
+        commands=tuple(name for name, skill in found.items() if skill.kind is Kind.COMMAND),
         steps=tuple(step.id for step in workflow.steps),
     )
     return job._replace(

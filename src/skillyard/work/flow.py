@@ -174,11 +174,8 @@ class Flows:
                 self._attempts.underway.stop(run_id)
 
     def _done(self, flow: "_Flow") -> Result:
-        meant = Meant.from_mapping(flow.job.flow)
         try:
-            workflow = self._read(meant.file)
-            if workflow.digest != meant.digest:
-                raise WorkflowChanged(f"{meant.file} is not as it was when the flow was started")
+            workflow = self._meant(flow.job)
         except SkillError as error:
             return error_result(error, _AGENT, Lang(flow.job.lang), NOTHING)
         ended: list[Ended] = []

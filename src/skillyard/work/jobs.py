@@ -164,7 +164,8 @@ class Jobs:
         known = self.find(job_id)
         if known.state in {"queued", "running", "success"}:
             raise InvalidArgs(f"{known.id} did not fail: {known.state}")
-        job = known.job._replace(attempt=known.job.attempt + 1, first=known.id, fingerprint="")
+        flow = {**known.job.flow, "skills": {}} if known.job.flow else NOTHING
+        job = known.job._replace(attempt=known.job.attempt + 1, first=known.id, fingerprint="", flow=flow)
         ticket = Ticket(_attempt_id(known.id, job.attempt), job.queue, job.as_body())
         if not self._engine.enqueue(ticket):
             raise InvalidArgs(f"{known.id} is being retried already")
