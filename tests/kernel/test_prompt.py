@@ -2,11 +2,13 @@
 
 import shlex
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillyard.catalog.flowfile import parse_workflow
 from skillyard.core.errors import InvalidArgs, MultiStep, SkillError
 from skillyard.core.split import split
 from skillyard.kernel.prompt import SkillPrompt, parse_prompt
@@ -56,9 +58,29 @@ def test_a_script_of_a_skill_and_a_role_are_named_in_the_word() -> None:
         "@a x；执行 @b",
     ],
 )
-def test_several_steps_in_one_call_are_refused(prompt: str) -> None:
-    with pytest.raises(MultiStep):
+def test_several_steps_in_one_call_are_refused_with_a_workflow_that_can_be_read(prompt: str) -> None:
+    with pytest.raises(MultiStep) as raised:
         parse_prompt(prompt, known)
+
+    workflow = parse_workflow(str(raised.value.details["workflow"]).encode(), Path("workflow.yaml"))
+    assert workflow.findings == ()
+    first, second = workflow.steps
+    assert (first.skill, second.skill in {"b", "z"}) == ("a", True)
+    assert first.args in {(), ("x",)}
+
+
+def test_the_words_of_each_step_are_kept_to_the_letter() -> None:
+    with pytest.raises(MultiStep) as raised:
+        parse_prompt("@a 'x; @b' --to \"${x} 😀\" 然后 run @b ''", known)
+
+    workflow = parse_workflow(str(raised.value.details["workflow"]).encode(), Path("workflow.yaml"))
+    assert [step.args for step in workflow.steps] == [("x; @b", "--to", "$${x} 😀"), ("",)]
+
+
+@given(st.lists(st.sampled_from(["@a", "@b", "@", ";", "&&", "then", "run", "执行", "x;", "x;@b", "'@b'", "${", "|@"])))
+def test_whatever_looks_like_steps_is_refused_and_never_a_crash(words: list[str]) -> None:
+    with suppress(SkillError):
+        parse_prompt(" ".join(["@a", *words]), known)
 
 
 @pytest.mark.parametrize(

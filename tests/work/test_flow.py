@@ -310,6 +310,50 @@ def test_nothing_starts_where_something_is_wrong(memory: Place, text: str, line:
     assert memory.yard.list_runs(10) == ()
 
 
+@pytest.fixture
+def analyst(project: Path) -> None:
+    """A role with a JSON skill that says what it got."""
+    folder = project / "agents" / "analyst"
+    folder.mkdir(parents=True)
+    (folder / "agent.yaml").write_text("skills: [{name: report, entry: report.py, actions: [daily, weekly]}]")
+    (folder / "report.py").write_text(
+        "import json, sys\n"
+        "asked = json.load(sys.stdin)\n"
+        "data = {'got': asked['params'], 'run': asked['context']['request_id']}\n"
+        "print(json.dumps({'success': True, 'action': asked['action'], 'data': data}))\n"
+    )
+
+
+def test_a_json_skill_of_a_role_gets_lists_and_numbers_as_they_are_and_its_run_id(place: Place, analyst: None) -> None:
+    result = place.run("""
+steps:
+  - {id: c, skill: count, params: {n: 2}}
+  - {id: r, skill: analyst/report, action: weekly, params: {files: "${c.data.files}", all: {x: ["${c.data.files[1]}"]}}}
+""")
+
+    assert result["state"] == "success", result
+    assert result["data"]["result"]["got"] == {"files": [0, 1], "all": {"x": [1]}}
+    assert result["data"]["result"]["run"] == f"{result['meta']['run']}.2"
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("{skill: analyst/report, action: weakly}", "did you mean `weekly`?"),
+        ("{skill: analyst/report}", "one of daily, weekly"),
+        ("{skill: analyst/reprot, action: daily}", "is not installed"),
+    ],
+)
+def test_an_action_that_is_not_there_is_found_before_anything_starts(
+    memory: Place, analyst: None, step: str, says: str
+) -> None:
+    memory.write(f"steps: [{step}]")
+
+    (finding,) = find_workflow(memory.yard, "test", memory.yard.root).findings
+
+    assert says in finding.message + finding.advice
+
+
 def test_inputs_are_typed_and_named(memory: Place) -> None:
     inputs = "inputs: {n: {type: integer}, list: {type: array, default: [1]}}\n"
     text = inputs + "steps: [{skill: count, params: {n: '${inputs.n}'}}]"
@@ -370,6 +414,8 @@ def test_a_thousand_items_are_each_done_once(memory: Place) -> None:
     notes = (memory.yard.root / "mybox" / "notes").read_text().split()
     assert sorted(map(int, notes)) == list(range(1000))
     assert [item["content"] for item in result["data"]["result"]] == [str(number) for number in range(1000)]
+    memory.run("steps: [{skill: echo, params: {text: a}}]")
+    assert memory.yard.runs.find(result["meta"]["run"]) is not None, "a flow is not forgotten over its own items"
 
 
 def test_a_flow_can_be_a_job_by_its_name(memory: Place) -> None:

@@ -89,8 +89,8 @@ def _calls(words: Sequence[Word], exists: Callable[[str], bool]) -> list[list[st
     for position, piece in enumerate(pieces):
         text = piece.text
         opens = not piece.quoted and text.startswith("@") and len(text) > 1
-        between = position == 0 or pieces[position - 1].text in {*_SEPARATORS, *VERBS}
-        if opens and (between or exists(split_name(text)[0])):
+        between = pieces[position - 1].text in {*_SEPARATORS, *VERBS}
+        if position == 0 or (opens and (between or exists(split_name(text)[0]))):
             calls.append([text])
         elif piece.quoted or text not in {*_SEPARATORS, *VERBS} or not _leads_to_call(pieces[position + 1 :]):
             calls[-1].append(text)

@@ -106,10 +106,12 @@ class Runs:
         return _run((exact or rows)[0]) if run_id and (exact or len(rows) == 1) else None
 
     def forget_before(self, moment: float, keep: int) -> tuple[str, ...]:
-        """Drop what is older, or beyond the newest `keep`; the ids, whose logs can go too."""
+        """Drop what is older, or beyond the newest `keep`; the ids, whose logs can go too.
+
+        A flow's own row goes only by its age: it is older than the runs of its steps, and they may be many."""
         rows = self._connection.execute(
-            "DELETE FROM runs WHERE project = ? AND state != ? AND (started < ? OR id NOT IN "
-            "(SELECT id FROM runs WHERE project = ? ORDER BY started DESC, id DESC LIMIT ?)) RETURNING id",
+            "DELETE FROM runs WHERE project = ? AND state != ? AND (started < ? OR (kind != 'flow' AND id NOT IN "
+            "(SELECT id FROM runs WHERE project = ? ORDER BY started DESC, id DESC LIMIT ?))) RETURNING id",
             (self._project, RUNNING, moment, self._project, keep),
         )
         return tuple(run_id for (run_id,) in rows.fetchall())

@@ -90,6 +90,8 @@ class Ended(NamedTuple):
     runs: tuple[tuple[int, Outcome], ...]
     #: How many items there were; None for a step that runs once, or whose list was none.
     items: int | None = None
+    #: What the items took together, here: several run at a time, and some may have ended before a crash.
+    took: float = 0.0
 
     @property
     def has_items(self) -> bool:
@@ -109,7 +111,7 @@ class Ended(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        return sum(float(each["time"]) for _, each in self.runs)
+        return self.took if self.has_items else float(self.runs[0][1]["time"])
 
     def named(self, position: int) -> str:
         return f"{self.step.id}[{position}]" if self.has_items else self.step.id
@@ -233,7 +235,8 @@ class Flows:
             return (outcome["state"] in _OK or step.goes_on) and not flow.halt.is_set()
 
         acts = [lambda position=position, item=item: act(position, item) for position, item in enumerate(items)]
-        return Ended(step, number, tuple(flow.steps.each(step.id, acts, step.at_once, go_on)), len(items))
+        runs = tuple(flow.steps.each(step.id, acts, step.at_once, go_on))
+        return Ended(step, number, runs, len(items), time.monotonic() - began)
 
     def _act(self, flow: "_Flow", step: Step, run_id: str, named: str, offered: Mapping[str, Json]) -> Outcome:
         """One run with its retries. The attempts share what is remembered: half of a step is none."""

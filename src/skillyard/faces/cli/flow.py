@@ -346,7 +346,20 @@ def _steps(flow: Run, runs: Sequence[Run]) -> Iterator[dict[str, Json]]:
                 "summary": run.result.get("summary", ""),
             }
         if not begun:
-            yield {"step": name, "state": "waiting", "seconds": None, "run": "", "summary": ""}
+            yield _without_run(name, flow)
+
+
+def _without_run(name: str, flow: Run) -> dict[str, Json]:
+    """A step that has not started, or whose runs are forgotten already: the flow's own result still tells of it."""
+    data: Any = flow.result.get("data") or {}
+    ended: Any = next((step for step in data.get("steps", []) if step["id"] == name), {})
+    return {
+        "step": name,
+        "state": ended.get("state", "waiting"),
+        "seconds": ended.get("time"),
+        "run": ended.get("run", ""),
+        "summary": ended.get("summary", ""),
+    }
 
 
 def _cells(step: dict[str, Json]) -> tuple[str, ...]:
