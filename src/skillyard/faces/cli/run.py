@@ -9,6 +9,7 @@ examples:
   skillyard run @changelog-writer:scripts/commits.py v1.0..HEAD
   skillyard run ./some/folder:scripts/tool.py input.csv
   skillyard run --dry-run @csv-summary sales.csv
+  skillyard run --to claude-code --model haiku @marketing-ideas "my product"
 """
 
 import argparse
@@ -16,6 +17,7 @@ import os
 import select
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -35,7 +37,7 @@ from skillyard.kernel.prompt import split_name
 _PIPE_SECONDS = 0.2
 _MOST_QUESTIONS = 20
 _FLAGS = frozenset({"--json", "--ascii", "--dry-run", "--non-interactive", "--no-sandbox", "--strict", "--stdin"})
-_WITH_VALUE = frozenset({"--format", "--lang", "--timeout"})
+_WITH_VALUE = frozenset({"--format", "--lang", "--timeout", "--to", "--model"})
 
 
 def arguments(parser: Parser) -> None:
@@ -47,6 +49,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--no-sandbox", action="store_true", help="run it with everything that you may do yourself")
     parser.add_argument("--strict", action="store_true", help="JSON skills: refuse responses that are not quite S3")
     parser.add_argument("--stdin", action="store_true", help="wait for piped input, however long it takes")
+    parser.add_argument("--to", metavar="BACKEND", help="let this agent do what a prompt skill says")
+    parser.add_argument("--model", metavar="M", help="the agent's model")
     add_output_options(parser)
     parser.set_defaults(answer=lambda options: _answer(options, parser))
 
@@ -56,6 +60,8 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
         name, script = split_name(options.name)
         words = options.args if script else _take_ours(yard, name, options, parser)
         style = style_of(options)
+        if options.model and not options.to:
+            parser.error("argument --model: only with --to")
         if options.no_sandbox:
             refuse_inside_agents()
         request = Request(
@@ -70,7 +76,12 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
             stdin=_piped(wait=options.stdin),
             lang=style.lang,
         )
-        result = yard.runtime.plan(request) if options.dry_run else _converse(yard, request)
+        if options.dry_run:
+            result = yard.runtime.plan(request)
+        elif options.to:
+            result = _converse(yard, request, lambda asked: _by_agent(yard, asked, options))
+        else:
+            result = _converse(yard, request, lambda asked: yard.runtime.run(asked, show_progress))
         show_and_exit(result if style.json else pass_through(result, yard.root), style)
 
 
@@ -99,9 +110,20 @@ def _take_ours(yard: Yard, name: str, options: Options, parser: Parser) -> list[
     return theirs
 
 
-def _converse(yard: Yard, request: Request) -> Result:
+def _by_agent(yard: Yard, request: Request, options: Options) -> Result:
+    from skillyard.faces.cli.agents import Watching
+    from skillyard.kernel.handover import run_by_agent
+
+    watched = Watching(request.lang)
+    with watched.watching(stream=False) as tell:
+        return run_by_agent(
+            yard, request, to=options.to, model=options.model, tell=tell, ask=watched.allows, stop=watched.stop
+        )
+
+
+def _converse(yard: Yard, request: Request, run: Callable[[Request], Result]) -> Result:
     """Run it; on a terminal ask for what is missing and go on with the answers."""
-    result = yard.runtime.run(request, show_progress)
+    result = run(request)
     for _ in range(_MOST_QUESTIONS):
         if not (request.interactive and on_terminal()):
             break
@@ -109,7 +131,7 @@ def _converse(yard: Yard, request: Request) -> Result:
         if answered is None:
             break
         request = answered
-        result = yard.runtime.run(request, show_progress)
+        result = run(request)
     return result
 
 

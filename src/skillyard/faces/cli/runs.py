@@ -48,7 +48,7 @@ def _list(options: Options) -> Answer:
         data={"runs": [as_run_data(run) for run in runs]},
         page=Table(
             columns=("id", "started", "state", "time", "skill"),
-            rows=[(run.id[:14], _when(run), run.state, _seconds(run), run.skill) for run in runs],
+            rows=[(run.id[:14], _when(run), run.state, _seconds(run), run.skill or f"→ {run.agent}") for run in runs],
             empty="Nothing has run here yet.",
         ),
     )
