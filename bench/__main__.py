@@ -7,7 +7,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import catalog, dispatch, install, reader, run, start
+from bench import catalog, dispatch, install, mcp, reader, run, start
 from bench.figures import Figure
 
 GROUPS = {
@@ -17,6 +17,7 @@ GROUPS = {
     "run": run,
     "install": install,
     "dispatch": dispatch,
+    "mcp": mcp,
 }
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
 HEAD = """\

@@ -28,6 +28,7 @@ from tests.agents.drivers import (
     texts,
     until,
 )
+from tests.agents.fixtures import MakeAgent
 from tests.agents.stub import Stub, answer, call, error, hang
 
 #: claude refuses a plain `sleep`.
@@ -355,3 +356,14 @@ def test_an_agent_finds_its_version(agent: Agent) -> None:
 
     assert found.program == agent.program
     assert found.version.count(".") == 2
+
+
+@pytest.mark.parametrize(("name", "key"), [("claude-code", "ANTHROPIC_API_KEY"), ("codex", "STUB_KEY")])
+def test_no_credentials_are_an_error_that_says_how_to_log_in(make_agent: MakeAgent, name: str, key: str) -> None:
+    agent = make_agent(name)
+    del agent.env[key]
+
+    with open_agent(agent) as running, pytest.raises(BackendFailed) as raised:
+        list(running.turn(Turn("Hello?")))
+
+    assert "log in: " in raised.value.hint(Lang.EN)

@@ -1,4 +1,4 @@
-"""Each of the three real agents finds and runs skills through `skillyard mcp`, configured as a person would do it."""
+"""Each of the three real agents finds and runs skills through `skillyard mcp`, as `init --mcp` configures it."""
 
 import json
 import shutil
@@ -49,50 +49,25 @@ class Desk(NamedTuple):
         return [(run["skill"], run["state"]) for run in reversed(self.skillyard("runs", "list")["data"]["runs"])]
 
     def configure(self, *, approved: bool = True) -> list[str]:
-        """What `init --mcp` prints, put where it says; and what only a test may do, the approval of every call."""
-        snippet = self.snippet()
-        return PASTE[self.agent.name](self, snippet, approved)
-
-    def snippet(self) -> str:
-        """What a person puts into the agent's own configuration."""
-        command = [sys.executable, "-m", "skillyard", "mcp"]
+        """Ours is what `init --mcp` writes. The rest is what the person says on the agent's own screen: codex may trust
+        the project; and, in tests only, every call is approved."""
+        written = self.skillyard("init", "--mcp", self.agent.name, "--yes")
+        assert [file["entry"] for file in written["data"]["files"]] == ["written"]
+        if self.agent.name == "claude-code":
+            return ["--allowedTools", "mcp__skillyard"] if approved else []
         if self.agent.name == "codex":
-            lines = [
-                "[mcp_servers.skillyard]",
-                f"command = {json.dumps(command[0])}",
-                f"args = {json.dumps(command[1:])}",
-            ]
-            return "\n".join([*lines, "required = true"])
-        if self.agent.name == "opencode":
-            return json.dumps({"mcp": {"skillyard": {"type": "local", "command": command, "enabled": True}}})
-        return json.dumps({"mcpServers": {"skillyard": {"command": command[0], "args": command[1:]}}})
+            trusted = f'\n[projects.{json.dumps(str(self.project))}]\ntrust_level = "trusted"\n'
+            with (self.agent.config / "config.toml").open("a", encoding="utf-8") as file:
+                file.write(trusted)
+            return ["-c", 'mcp_servers.skillyard.default_tools_approval_mode="approve"'] if approved else []
+        return []
 
     def ask(self, *options: str, **env: str) -> str:
-        done = self.agent.ask("Please look into this.", *options, cwd=self.project, **env)
+        """One question. `claude -p` would ask the model before our server is there, were it not told to wait."""
+        waits = {"MCP_CONNECTION_NONBLOCKING": "false"}
+        done = self.agent.ask("Please look into this.", *options, cwd=self.project, **waits, **env)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
-
-
-def _paste_claude(desk: Desk, snippet: str, approved: bool) -> list[str]:
-    file = desk.project / ".mcp.json"
-    file.write_text(snippet, "utf-8")
-    return ["--mcp-config", str(file), *(["--allowedTools", "mcp__skillyard"] if approved else [])]
-
-
-def _paste_codex(desk: Desk, snippet: str, approved: bool) -> list[str]:
-    file = desk.agent.config / "config.toml"
-    more = 'default_tools_approval_mode = "approve"\n' if approved else ""
-    file.write_text(f"{file.read_text('utf-8')}\n{snippet.rstrip()}\n{more}", "utf-8")
-    return []
-
-
-def _paste_opencode(desk: Desk, snippet: str, approved: bool) -> list[str]:
-    file = desk.agent.config / "opencode.json"
-    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), **json.loads(snippet)}), "utf-8")
-    return []
-
-
-PASTE = {"claude-code": _paste_claude, "codex": _paste_codex, "opencode": _paste_opencode}
 
 
 def sit_down(agent: Agent, project: Path) -> Desk:

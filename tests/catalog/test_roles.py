@@ -40,8 +40,8 @@ schedule:
     retries: 3
     misfire: run_once
     overlap: skip
-    jitter: 30s
-    on_failure: {command: [notify, "it failed"]}
+    jitter: 30
+    on_failure: {command: notify 'it failed'}
   - interval: 15m
     task: 执行 @word-count README.md
     on_failure: {webhook: "https://example.com/hook"}
@@ -141,7 +141,10 @@ def test_a_claude_text_that_leads_out_of_the_role_is_none(agents: Path, tmp_path
             "    misfire: run_once",
             "    misfire: sometimes",
             24,
-            "`schedule[0].misfire` is the text 'sometimes'; it should be one of run_once, run_all, skip",
+            (
+                "`schedule[0].misfire` is the text 'sometimes'; "
+                "it should be one of run-once, run-all, skip, run_once, run_all"
+            ),
         ),
         (
             "    retries: 3",

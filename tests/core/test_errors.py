@@ -24,6 +24,7 @@ CASES = [
     # S0 §3, S2 §4
     Case(errors.SkillNotFound("foo"), "SkillNotFound", True, "未安装技能: foo"),
     Case(errors.MetadataMissing("no frontmatter"), "MetadataMissing", False, "SKILL.md 损坏或缺失"),
+    Case(errors.RoleInvalid("line 3"), "MetadataMissing", False, "agent.yaml 无效: line 3"),
     Case(errors.ParamMissing(("input_file",)), "ParamMissing", True, "参数不足: 需要 input_file"),
     Case(errors.RuntimeFailed("boom"), "RuntimeFailed", None, "执行失败: boom"),
     Case(errors.Timeout("big", 90.2, 90), "Timeout", True, "执行超时 (>90秒)"),
@@ -47,6 +48,7 @@ CASES = [
     Case(errors.AmbiguousText("'x'", 2, [1, 5]), "AmbiguousText", True, "文本不唯一: 'x' 出现 2 次"),
     Case(errors.SourceRefused("../x"), "SourceRefused", False, "来源被拒绝: ../x"),
     Case(errors.SourceFailed("no answer"), "RuntimeFailed", None, "无法获取来源: no answer"),
+    Case(errors.SecretMissing("TOKEN", "export it", details={}), "RuntimeFailed", None, "缺少密钥: TOKEN"),
     Case(errors.MultiStep("two skills"), "MultiStep", True, "多步任务: 请逐个调用或写成工作流"),
     Case(
         errors.AgentNotInstalled("x", agent="codex", command="npm i codex"),

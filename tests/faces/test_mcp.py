@@ -1,13 +1,16 @@
 """Skills inside an agent: every tool, resource and prompt, by the real client over real stdio, in both eras."""
 
 import base64
+import contextlib
 import json
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.abc
 import jsonschema_rs
 import mcp_types as types
 import pytest
@@ -336,13 +339,12 @@ async def test_cancelling_a_call_ends_the_whole_tree_of_its_run(
     assert run["summary"] == "RuntimeFailed: stopped: it was stopped, with everything that it had started"
 
 
-async def test_when_stdin_ends_the_server_ends_and_its_runs_with_it(
-    places: Places, write_skill: WriteSkill, alive: Alive, skillyard: Skillyard
-) -> None:
-    write_skill("hold", "---\nname: hold\ndescription: x\ncommand: sh hold.sh\n---\n", {"hold.sh": Alive.HOLD})
+@contextlib.asynccontextmanager
+async def holding_server(places: Places, alive: Alive) -> AsyncIterator[anyio.abc.Process]:
+    """A server whose client has a run on its hands."""
     server = server_of(places)
     async with await anyio.open_process(
-        [server.command, *server.args], cwd=places.project, env=variables(places), stderr=None
+        [server.command, *server.args], cwd=places.project, env=variables(places)
     ) as process:
         assert process.stdin
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
@@ -354,14 +356,49 @@ async def test_when_stdin_ends_the_server_ends_and_its_runs_with_it(
         ):
             await process.stdin.send(json.dumps(message).encode() + b"\n")
         await anyio.to_thread.run_sync(alive.wait_until_up)
-        await process.stdin.aclose()
+        yield process
+
+
+@pytest.mark.parametrize("how", ["the end of stdin", "SIGINT", "SIGTERM", "SIGKILL"])
+async def test_however_the_server_ends_its_runs_end_with_it(
+    places: Places, write_skill: WriteSkill, alive: Alive, skillyard: Skillyard, how: str
+) -> None:
+    write_skill("hold", "---\nname: hold\ndescription: x\ncommand: sh hold.sh\n---\n", {"hold.sh": Alive.HOLD})
+    async with holding_server(places, alive) as process:
+        if how.startswith("SIG"):
+            process.send_signal(signal.Signals[how])
+        elif process.stdin:
+            await process.stdin.aclose()
         with anyio.fail_after(CEILING_SECONDS):
             code = await process.wait()
         await anyio.to_thread.run_sync(alive.wait_until_gone)
+        assert process.stderr
+        said = b"".join([piece async for piece in process.stderr])
 
-    assert code == 0
+    assert (code, said) == (-9 if how == "SIGKILL" else 0, b"")
     (run,) = json.loads(skillyard("runs", "--json").stdout)["data"]["runs"]
-    assert run["result"]["summary"].startswith("RuntimeFailed: stopped")
+    told = "RuntimeFailed: the runtime ended" if how == "SIGKILL" else "RuntimeFailed: stopped"
+    assert run["result"]["summary"].startswith(told)
+
+
+async def test_a_client_that_reads_no_more_is_no_crash(places: Places) -> None:
+    server = server_of(places)
+    async with await anyio.open_process(
+        [server.command, *server.args], cwd=places.project, env=variables(places)
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        await process.stdout.aclose()
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        await process.stdin.send(json.dumps(message).encode() + b"\n")
+        await process.stdin.aclose()
+        with anyio.fail_after(CEILING_SECONDS):
+            code = await process.wait()
+        said = b"".join([piece async for piece in process.stderr])
+
+    assert (code, said) == (0, b"")
 
 
 async def test_a_call_that_takes_long_holds_no_other_up(

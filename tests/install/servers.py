@@ -1,10 +1,12 @@
 """Servers on loopback for the tests: git's own smart HTTP behind http.server, and plain files."""
 
 import os
+import socket
+import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,59 @@ def _served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+class _Logged(_Files):
+    """Remembers what was asked for; `moved` says where everything has gone, if it has."""
+
+    asked: list[str]
+    moved: str
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        if not self.moved:
+            super().do_GET()
+            return
+        self.send_response(302)
+        self.send_header("Location", self.moved + self.path)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@contextmanager
+def logged_server(root: Path, moved: str = "", certificate: Path | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Its address and the paths that were asked for. With a certificate (and its key, in one file) it speaks TLS."""
+    asked: list[str] = []
+    handler = type("Logged", (_Logged,), {"root": root, "asked": asked, "moved": moved})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_address[1]}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def hanging_server() -> Iterator[tuple[str, Callable[[], bool]]]:
+    """Takes connections and never says a word; the function waits until whoever came has left."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+
+        def has_left() -> bool:
+            connection, _ = server.accept()
+            connection.settimeout(60)
+            with connection, suppress(ConnectionError):
+                while connection.recv(4096):
+                    pass
+            return True
+
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", has_left
 
 
 def git_server(root: Path) -> Any:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import zipfile
@@ -19,7 +18,6 @@ from skillyard.install.folders import FolderSource
 from skillyard.install.git import GitSource
 from skillyard.install.limits import Limits
 from skillyard.install.lock import read_lock
-from skillyard.install.place import project_place
 from skillyard.install.tree import marks_of
 from skillyard.install.web import WebArchive, WebIndex
 from skillyard.kernel.places import Places
@@ -83,7 +81,7 @@ def test_a_dry_run_writes_nothing(skillyard: Skillyard, project: Path, tmp_path:
     write(tmp_path / "pdf", {"SKILL.md": good("pdf")})
     done = skillyard("add", str(tmp_path / "pdf"), "--dry-run")
 
-    assert done.stdout == "would add pdf (1 files, NONE)\n"
+    assert done.stdout == "would add pdf (1 files, SAFE)\n"
     assert sorted(path.name for path in project.iterdir()) == [".git"]
 
 
@@ -391,40 +389,6 @@ def test_an_update_with_theirs_replaces_edits(skillyard: Skillyard, project: Pat
     assert skillyard("update", "pdf", "--theirs").returncode == 0
     assert (project / ".claude/skills/pdf/SKILL.md").read_text().endswith("newer\n")
     assert skillyard("verify").returncode == 0
-
-
-@pytest.mark.slow
-def test_a_killed_update_leaves_the_old_skill_or_the_new_one(
-    skillyard: Skillyard, project: Path, places: Places, tmp_path: Path
-) -> None:
-    source = tmp_path / "pdf"
-    env = {"PATH": os.environ["PATH"], "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}
-    write(source, {"SKILL.md": good("pdf"), **{f"{n}.md": "round 0" for n in range(20)}})
-    assert skillyard("add", str(source)).returncode == 0
-    program = (
-        "import os, signal, sys, itertools\n"
-        "count, at = itertools.count(), int(sys.argv.pop(1))\n"
-        "def watch(event, args):\n"
-        "    if event.startswith(('open', 'os.', 'shutil.')) and next(count) == at:\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "from skillyard.faces.cli import main, update\n"
-        "from skillyard.kernel import installing, updating\n"
-        "sys.addaudithook(watch)\n"
-        "main.main()\n"
-    )
-    killed = 0
-    for number in range(1, 19):
-        write(source, {f"{n}.md": f"round {number}" for n in range(20)})
-        words = [sys.executable, "-c", program, str(number * 17), "update", "pdf"]
-        done = subprocess.run(words, cwd=project, env=env, capture_output=True, timeout=60, check=False)
-        killed += done.returncode == -signal.SIGKILL
-        contents = {(project / f".claude/skills/pdf/{n}.md").read_text() for n in range(20)}
-        assert len(contents) == 1
-        assert skillyard("verify").returncode == 0
-        assert skillyard("update", "pdf").returncode == 0
-        assert not any((places.own_home / "staging").iterdir())
-    assert killed >= 15
-    assert project_place(project).lock_file.is_file()
 
 
 def test_a_doubtful_skill_is_held_back_not_installed(skillyard: Skillyard, project: Path, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Changes are whole or not at all: in one process, in two, and where one is killed."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -56,20 +55,6 @@ def test_a_folder_is_taken_away_and_the_lock_says_so(place: Place) -> None:
 
     assert not (place.skills / "x").exists()
     assert place.lock_file.read_text() == "gone"
-
-
-def test_a_read_only_folder_is_refused_before_anything_begins(place: Place) -> None:
-    put(place, "x", "old")
-    if os.access("/root", os.W_OK):
-        pytest.skip("root may write everywhere")
-    place.skills.chmod(0o555)
-    try:
-        with pytest.raises(PermissionDenied):
-            put(place, "y", "new")
-        assert not is_unfinished(place)
-    finally:
-        place.skills.chmod(0o755)
-    assert content_of(place, "x") == {"old"}
 
 
 def test_nothing_is_installed_through_a_link_out_of_the_project(place: Place, tmp_path: Path) -> None:

@@ -12,22 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from skillyard.core.errors import PermissionDenied
 from skillyard.install.address import parse_source
 from skillyard.install.candidates import as_candidate, find_offers
+from skillyard.install.examine import scanned
 from skillyard.install.lock import read_lock
 from skillyard.install.place import project_place
 from skillyard.install.review import hold, list_reviews, read_review, resume
 from skillyard.install.source import Fetched
-from skillyard.install.verdict import Hit, Severity, Verdict, scanned
+from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import Hit, Verdict
 from skillyard.kernel.installing import keep_limit
 from skillyard.kernel.places import Places
 from skillyard.work.interrupt import FILE, read_interrupt
 from tests.conftest import Skillyard
 from tests.install.conftest import DOUBTFUL, good, write
+
+
+def found(severity: Severity) -> Verdict:
+    return Verdict((Hit("unreadable", severity, "SKILL.md", excerpt="bad"),))
 
 
 def data_of(done: "subprocess.CompletedProcess[str]") -> Any:
@@ -228,7 +232,7 @@ def typed(keys: str, project: Path, places: Places, *words: str) -> tuple[int, s
             except OSError:
                 break
             shown += piece
-            if waiting and shown.endswith((b"leave it ", b"or all: ")):
+            if waiting and shown.endswith((b"leave it ", b"or all: ", b"do not run ")):
                 os.write(ours, waiting.pop(0).encode())
                 if shown.endswith(b"or all: "):
                     os.write(ours, b"\n")
@@ -265,7 +269,7 @@ def test_who_decides_sets_the_limit() -> None:
 @pytest.mark.parametrize("severity", [Severity.HIGH, Severity.CRITICAL, Severity.UNKNOWN])
 def test_off_a_terminal_nothing_above_medium_is_kept(severity: Severity, places: Places, tmp_path: Path) -> None:
     assert places.project
-    verdict = Verdict(severity, (Hit("rule", severity, "SKILL.md:1", "bad"),))
+    verdict = found(severity)
     write(tmp_path / "x", {"SKILL.md": good("x")})
     source = parse_source(str(tmp_path / "x"), cwd=tmp_path, root=places.project).source
     (offer,) = find_offers(Fetched(tmp_path / "x"), "", source.text)
@@ -286,9 +290,9 @@ def test_a_worse_verdict_than_was_shown_is_shown_again(places: Places, tmp_path:
     write(tmp_path / "x", {"SKILL.md": good("x")})
     source = parse_source(str(tmp_path / "x"), cwd=tmp_path, root=places.project).source
     (offer,) = find_offers(Fetched(tmp_path / "x"), "", source.text)
-    candidate = as_candidate(offer, source, "", lambda _: Verdict(Severity.MEDIUM))
+    candidate = as_candidate(offer, source, "", lambda _: found(Severity.MEDIUM))
     review = hold(places.own_home, project_place(places.project), [candidate])
-    resumed = resume(review, {"x": "keep"}, Severity.CRITICAL, lambda _: Verdict(Severity.CRITICAL), lambda _: None)
+    resumed = resume(review, {"x": "keep"}, Severity.CRITICAL, lambda _: found(Severity.CRITICAL), lambda _: None)
 
     assert (resumed.installed, resumed.changed) == ((), ("x",))
 
@@ -298,13 +302,4 @@ def test_a_scan_that_fails_is_no_good_news(tmp_path: Path) -> None:
         raise ValueError(folder)
 
     assert scanned(fails, tmp_path).severity is Severity.UNKNOWN
-    assert Severity.UNKNOWN.is_held_back
-
-
-@given(st.permutations(list(Severity)))
-def test_severities_are_ordered(severities: list[Severity]) -> None:
-    ranked = sorted(severities, key=lambda severity: severity.rank)
-
-    assert ranked[0] is Severity.NONE
-    assert ranked[-1] is Severity.CRITICAL
-    assert [severity for severity in ranked if severity.is_held_back] == ranked[2:]
+    assert scanned(fails, tmp_path).held

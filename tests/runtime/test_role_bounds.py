@@ -263,7 +263,7 @@ def test_our_own_home_stays_closed_whatever_a_role_asks_for(role: Role, places: 
 
 
 def test_memory_and_processes_are_narrowed_at_once_and_widened_by_trust(role: Role) -> None:
-    role.says("security: {memory_mb: 64, processes: 3}\n")
+    role.says("security: {memory_mb: 64, processes: 100}\n")
     narrow = role.tries(("memory", 300))
     role.says("security: {memory_mb: 6000, processes: 2000}\n")
 
@@ -336,7 +336,7 @@ def test_trust_lists_everything_that_a_role_asks_for(role: Role, project: Path) 
         "workspace: {allowed_paths: [data, /srv/shared]}\n"
         "security: {network: true}\n"
         "schedule:\n"
-        "  - {cron: '0 9 * * 1-5', skill: probe, action: try, on_failure: {command: [mail, me]}}\n"
+        "  - {cron: '0 9 * * 1-5', skill: probe, action: try, on_failure: {command: mail me}}\n"
         "  - {interval: 15m, task: run @x, on_failure: {webhook: 'https://example.com/x'}}\n"
     )
 

@@ -7,12 +7,15 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from skillyard.core.values import Json
-from skillyard.work.graph import open_workflow
-from skillyard.work.staging import Staging, make_staging
+from skillyard.kernel.assembly import Yard
+from skillyard.kernel.places import Places
+from skillyard.kernel.workflow import InstallSteps
+from skillyard.work.graph import Begun, open_workflow
 
 
 def die() -> NoReturn:
@@ -20,33 +23,24 @@ def die() -> NoReturn:
     raise AssertionError("still alive")
 
 
-class Dying:
+class Dying(InstallSteps):
     """The real steps, up to the one that is the last."""
 
-    def __init__(self, staging: Staging, moment: str, step: str) -> None:
-        self._staging, self._moment, self._step = staging, moment, step
+    def __init__(self, yard: Yard, moment: str, step: str) -> None:
+        super().__init__(yard, lambda _: None, on_terminal=False)
+        self._moment, self._step = moment, step
 
-    def fetch(self, source: Path) -> tuple[str, ...]:
-        self._reach("before", "fetch")
-        names = self._staging.fetch(source)
-        self._reach("after", "fetch")
-        return names
+    def begin(self, source: str, skills: Sequence[str]) -> Begun:
+        self._reach("before", "begin")
+        begun = super().begin(source, skills)
+        self._reach("after", "begin")
+        return begun
 
-    def examine(self, name: str) -> list[dict[str, Json]]:
-        self._reach("before", "examine")
-        return self._staging.examine(name)
-
-    def keep(self, name: str) -> str:
-        self._reach("before", "keep")
-        outcome = self._staging.keep(name)
-        self._reach("after", "keep")
-        return outcome
-
-    def drop(self, name: str) -> str:
-        self._reach("before", "drop")
-        outcome = self._staging.drop(name)
-        self._reach("after", "drop")
-        return outcome
+    def settle(self, review: str, decisions: Mapping[str, Json]) -> Sequence[str]:
+        self._reach("before", "settle")
+        changed = super().settle(review, decisions)
+        self._reach("after", "settle")
+        return changed
 
     def _reach(self, moment: str, step: str) -> None:
         if (moment, step) == (self._moment, self._step):
@@ -56,12 +50,12 @@ class Dying:
 def main() -> None:
     project, home, thread, moment, step, given = sys.argv[1:]
     root = Path(project)
-    staging = make_staging(Path(home), root, thread)
-    with open_workflow(Dying(staging, moment, step), Path(home) / "workflows.db", root) as workflow:
+    yard = Yard(Places(project=root, user_home=root, own_home=Path(home)))
+    with open_workflow(Dying(yard, moment, step), Path(home) / "workflows.db", root) as workflow:
         if given.startswith("{"):
             workflow.resume(thread, json.loads(given))
         else:
-            workflow.start(thread, Path(given))
+            workflow.start(thread, given)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from skillyard.catalog.index import Entry, Index
+from skillyard.catalog.index import Claim, Entry, Index, Match
 from skillyard.catalog.roots import Root
 from skillyard.catalog.scan import Changes, Progress, scan
 from skillyard.catalog.words import as_query, fold
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from skillyard.core.skill import Skill
 
 _SNIPPET = 120
+_Named = TypeVar("_Named", Entry, Match)
 
 
 class Hit(NamedTuple):
@@ -110,16 +111,18 @@ class Catalog:
         words = as_query(query)
         if not words:
             return ()
-        found = dict(self.index.matching(self._names(), words, wanted))
-        rivals = self.index.sharing_folder_names(self._names(), list(found))
+        roots = self.index.populated(self._names())
+        found = self.index.matching(roots, words, wanted)
+        if len(roots) > 1:  # else nobody can be hidden by a stronger root
+            found = list(self._reachable(found, self.index.claims(roots, [match.folder_name for match in found])))
         uses = self.uses()
         ranked = sorted(
-            (_tier(entry, wanted), -uses.get(entry.name, 0), found[entry], entry.name, entry.id, entry)
-            for entry in self._reachable(list(found), rivals)
+            (_tier(match, wanted), -uses.get(match.name, 0), match.rank, match.name, match.id) for match in found
         )
-        return tuple(Hit(entry=item[-1], snippet=_snippet(item[-1], wanted)) for item in ranked[:limit])
+        best = self.index.numbered([item[-1] for item in ranked[:limit]])
+        return tuple(Hit(entry=entry, snippet=_snippet(entry, wanted)) for entry in best)
 
-    def _reachable(self, entries: Sequence[Entry], rivals: Sequence[Entry]) -> Iterator[Entry]:
+    def _reachable(self, entries: Sequence[_Named], rivals: Sequence[Claim | Entry]) -> Iterator[_Named]:
         """Those that no rival of the same folder name in a stronger root hides."""
         ranks = {str(root.path): root.rank for root in self.roots}
         strongest: dict[tuple[str, str], int] = {}
@@ -152,15 +155,15 @@ def qualified(entry: Entry) -> str:
     return str(Path(entry.file).parent.relative_to(entry.root))
 
 
-def _tier(entry: Entry, wanted: str) -> int:
-    names = [fold(name) for name in (entry.name, entry.folder_name, entry.title) if name]
+def _tier(match: Match, wanted: str) -> int:
+    names = [name for name in match.folded.split("\n") if name]
     if wanted in names:
         return 0
     if any(name.startswith(wanted) for name in names):
         return 1
     if any(wanted in name for name in names):
         return 2
-    return 3 if any(word in fold(entry.description) for word in wanted.split()) else 4
+    return 3 if any(word in fold(match.description) for word in wanted.split()) else 4
 
 
 def _snippet(entry: Entry, wanted: str) -> str:

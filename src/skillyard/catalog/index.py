@@ -29,6 +29,7 @@ CREATE TABLE skills (
 );
 CREATE INDEX skills_by_file ON skills (root, file);
 CREATE INDEX skills_by_folder ON skills (folder_name);
+CREATE INDEX skills_by_folded ON skills (root, folded);
 CREATE TABLE folders (
     root TEXT NOT NULL, path TEXT NOT NULL,
     mtime INTEGER NOT NULL, ctime INTEGER NOT NULL, size INTEGER NOT NULL, inode INTEGER NOT NULL,
@@ -59,6 +60,25 @@ class Entry(NamedTuple):
     @property
     def folder(self) -> Path:
         return Path(self.file).parent
+
+
+class Match(NamedTuple):
+    """What is needed of a row to rank it among many; only the best are read whole."""
+
+    id: int
+    role: str
+    folder_name: str
+    root: str
+    name: str
+    folded: str
+    description: str
+    rank: float
+
+
+class Claim(NamedTuple):
+    role: str
+    folder_name: str
+    root: str
 
 
 class Source(NamedTuple):
@@ -164,25 +184,43 @@ class Index:
         where = f"WHERE root IN ({_marks(roots)}) AND instr(char(10) || folded || char(10), ?)"
         return self._entries(where, [*roots, line])
 
-    def sharing_folder_names(self, roots: Sequence[str], entries: Sequence[Entry]) -> list[Entry]:
-        """Everything that has a folder name in common with one of the entries."""
+    def populated(self, roots: Sequence[str]) -> list[str]:
+        """Those of the roots that hold a skill."""
+        has = "SELECT 1 FROM skills WHERE root = ? LIMIT 1"
+        return [root for root in roots if self._connection.execute(has, (root,)).fetchone()]
+
+    def claims(self, roots: Sequence[str], folder_names: Iterable[str]) -> list[Claim]:
+        """Who claims one of the folder names, in whichever root."""
         import json  # noqa: PLC0415  (a list needs none)
 
-        names = json.dumps(list({entry.folder_name for entry in entries}))
         where = f"WHERE root IN ({_marks(roots)}) AND folder_name IN (SELECT value FROM json_each(?))"
-        return self._entries(where, [*roots, names])
+        names = json.dumps(list(set(folder_names)))
+        rows = self._connection.execute(f"SELECT role, folder_name, root FROM skills {where}", [*roots, names])
+        return [Claim._make(row) for row in rows]
 
-    def matching(self, roots: Sequence[str], words: str, part: str) -> list[tuple[Entry, float]]:
-        """Entries that hold every word, or whose name holds the part; with FTS5's own rank (lower is better)."""
+    def matching(self, roots: Sequence[str], words: str, part: str) -> list[Match]:
+        """What holds every word, or has the part in its name; with FTS5's own rank (lower is better)."""
         import json  # noqa: PLC0415
 
         rows = self._connection.execute(
             "SELECT rowid, bm25(words, 8.0, 2.0, 1.0) FROM words WHERE words MATCH ?", (words,)
         )
         ranks: dict[int, float] = dict(rows.fetchall())
-        where = f"WHERE root IN ({_marks(roots)}) AND (instr(folded, ?) OR id IN (SELECT value FROM json_each(?)))"
-        found = self._entries(where, [*roots, part, json.dumps(list(ranks))])
-        return [(entry, ranks.get(entry.id, 0.0)) for entry in found]
+        named = self._connection.execute(
+            f"SELECT id FROM skills WHERE root IN ({_marks(roots)}) AND instr(folded, ?)", [*roots, part]
+        )
+        ids = json.dumps([*ranks, *(number for (number,) in named if number not in ranks)])
+        found = self._connection.execute(
+            "SELECT id, role, folder_name, root, name, folded, description FROM skills "
+            f"WHERE id IN (SELECT value FROM json_each(?)) AND root IN ({_marks(roots)})",
+            [ids, *roots],
+        )
+        return [Match._make((*row, ranks.get(row[0], 0.0))) for row in found]
+
+    def numbered(self, ids: Sequence[int]) -> list[Entry]:
+        """The entries of these rows, in this order."""
+        found = {entry.id: entry for entry in self._entries(f"WHERE id IN ({_marks(ids)})", ids)}
+        return [found[number] for number in ids if number in found]
 
     def skill(self, entry: Entry) -> "Skill":
         from skillyard.catalog.records import from_record  # noqa: PLC0415  (a list needs no whole skill)
@@ -199,7 +237,7 @@ class Index:
         ).fetchone()
         return from_record(row[0]) if row else None
 
-    def _entries(self, where: str, values: Sequence[str]) -> list[Entry]:
+    def _entries(self, where: str, values: Sequence[str | int]) -> list[Entry]:
         rows = self._connection.execute(f"SELECT {', '.join(Entry._fields)} FROM skills {where}", values)
         return [_entry(row) for row in rows]
 
@@ -219,7 +257,7 @@ def _parted(text: str) -> tuple[str, ...]:
     return tuple(text.split("\0")) if text else ()
 
 
-def _marks(values: Sequence[str]) -> str:
+def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
 
 

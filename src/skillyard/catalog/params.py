@@ -14,13 +14,11 @@ from typing import NamedTuple
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import Place
 from skillyard.core.skill import Finding, Param, ParamType
+from skillyard.core.slots import OWN_SLOTS, SLOT
 from skillyard.core.values import Json
 
 PARAM_FIELDS = ("params", "parameters", "required_params")
 VALIDATIONS = frozenset({"not_empty", "url_format", "email", "file_exists"})
-#: Slots that we fill ourselves.
-RESERVED_SLOTS = frozenset({"output", "skill", "baseDir", "CLAUDE_SKILL_DIR"})
-SLOT = re.compile(r"\$?\{([A-Za-z_][\w-]*)\}")
 
 _NAME = re.compile(r"[^\W\d][\w.-]*")
 _TYPES = {
@@ -79,7 +77,7 @@ def read_params(fields: Mapping[str, Json], places: Mapping[str, Place], command
 
 def slots(command: str) -> tuple[str, ...]:
     """The names of the slots that a caller fills, each once."""
-    return tuple(dict.fromkeys(name for name in SLOT.findall(command) if name not in RESERVED_SLOTS))
+    return tuple(dict.fromkeys(name for name in SLOT.findall(command) if name not in OWN_SLOTS))
 
 
 def _match_slots(found: dict[str, Param], command: str, places: Mapping[str, Place], findings: list[Finding]) -> None:
@@ -87,7 +85,7 @@ def _match_slots(found: dict[str, Param], command: str, places: Mapping[str, Pla
     names = slots(command)
     place = places.get("command", (1, 1))
     declared = bool(found)
-    unused = [name for name in found if name not in names and name not in RESERVED_SLOTS]
+    unused = [name for name in found if name not in names and name not in OWN_SLOTS]
     findings += [Rule.PARAM_UNUSED.at(*place, name=name) for name in unused]
     for name in names:
         if name not in found:

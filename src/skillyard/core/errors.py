@@ -22,6 +22,7 @@ SkillError
   SourceFailed        a source could not be fetched (RuntimeFailed on the wire)
   SecretMissing       a declared secret is not there (RuntimeFailed on the wire)
   Stopped             whoever asked for the run took it back (RuntimeFailed on the wire)
+  SkillChanged        the bytes that a job meant are not here (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
@@ -118,7 +119,9 @@ class RoleInvalid(MetadataMissing):
 
     type = "MetadataMissing"
     says = Text("agent.yaml 无效: {reason}", "invalid agent.yaml: {reason}")
-    advises = Text("用 skillyard role validate 查看并修正", "see and correct it with `skillyard role validate`")
+    advises = Text(
+        "重新安装技能, 或用 skillyard role validate 查看并修正", "see and correct it with `skillyard role validate`"
+    )
 
     def __init__(self, msg: str) -> None:
         super().__init__(msg, reason=msg)
@@ -301,7 +304,7 @@ class SecretMissing(RuntimeFailed):
 
     type = "RuntimeFailed"
     says = Text("缺少密钥: {reason}", "secret missing: {reason}")
-    advises = Text("由用户本人提供: {remedy}", "the person must provide it: {remedy}")
+    advises = Text("视具体错误判断: 由用户本人提供: {remedy}", "the person must provide it: {remedy}")
 
     def __init__(self, msg: str, remedy: str, *, details: Mapping[str, Json]) -> None:
         super().__init__(msg, details=details)
@@ -324,6 +327,16 @@ class Stopped(RuntimeFailed):
     type = "RuntimeFailed"
     says = Text("已停止: {reason}", "stopped: {reason}")
     advises = Text("视具体错误判断: 需要时重新执行", "run it again where it is still wanted")
+
+
+class SkillChanged(RuntimeFailed):
+    """The bytes that were meant are not here; another worker may have them."""
+
+    type = "RuntimeFailed"
+    says = Text("技能已变化: {reason}", "the skill changed: {reason}")
+    advises = Text(
+        "重试以使用现在的技能: skillyard jobs retry <id>", "`skillyard jobs retry <id>` runs it as the skill is now"
+    )
 
 
 class ScriptFailed(RuntimeFailed):

@@ -36,6 +36,8 @@ class Request(NamedTuple):
     interactive: bool = True
     #: A person typed it, in this folder: the paths they name may lie outside the project.
     typed_in: Path | None = None
+    #: The skill's own folder, where it is none of the catalog: staged for this run, and installed nowhere.
+    staged: Path | None = None
     #: Refuse the usual variants of S3 instead of reading them.
     strict: bool = False
     #: The person asked for no sandbox, on the command line.
@@ -43,6 +45,8 @@ class Request(NamedTuple):
     stdin: bytes = b""
     lang: Lang = Lang.EN
     agent: str = "skills"
+    #: For an attempt of a job: what its row says of it, with the job's name under `label`.
+    job: Mapping[str, Json] = NOTHING
 
 
 class Call(NamedTuple):
@@ -53,6 +57,8 @@ class Call(NamedTuple):
     run_id: str
     root: Path
     limit_seconds: float
+    #: What `grant` and `env` call it: its name, or the folder where it is staged.
+    known_as: str = ""
     params: Mapping[str, Json] = NOTHING
     args: tuple[str, ...] = ()
     script: str = ""

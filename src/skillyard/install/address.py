@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -31,6 +32,14 @@ class Wanted(NamedTuple):
     source: Source
     path: str = ""
     skill: str = ""
+
+    def narrowed(self, names: Sequence[str]) -> "Wanted":
+        """A source that can fetch less fetches only these."""
+        return self._replace(source=narrowed(self.source, names))
+
+
+def narrowed(source: Source, names: Sequence[str]) -> Source:
+    return source._replace(only=tuple(names)) if isinstance(source, WebIndex) else source
 
 
 def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = FORGE) -> Wanted:

@@ -13,11 +13,12 @@ from uuid import uuid4
 from skillyard.catalog.discover import IGNORED, MAX_DEPTH
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.errors import InvalidArgs, SkillNotFound
+from skillyard.install.examine import Scan, scanned
 from skillyard.install.lock import Installed
 from skillyard.install.slug import MAX_CHARACTERS, as_slug
 from skillyard.install.source import Fetched, Source
+from skillyard.install.threats.verdict import Verdict
 from skillyard.install.tree import check_tree, find_skill_file, hash_of, marks_of
-from skillyard.install.verdict import Scan, Verdict, scanned
 
 
 class Offer(NamedTuple):

@@ -75,6 +75,17 @@ class GitSource(NamedTuple):
         git.write(blobs, files)
         return Fetched(files, commit, is_ours=True)
 
+    def resolve(self, staging: Path, tell: Tell) -> str:
+        """The commit that a fetch would give now; nothing where the repository does not say."""
+        if _COMMIT.fullmatch(self.commit or self.ref):
+            return self.commit or self.ref
+        url, ref = str(self.local.absolute()) if self.local else self.text, self.ref or "HEAD"
+        tell(f"asking {self.text}")
+        said = _Git(staging, self.limits).run("ls-remote", "--", url, ref, f"{ref}^{{}}", inside=False)
+        known = {name: commit for commit, _, name in (line.partition("\t") for line in said.splitlines())}
+        names = (ref, f"refs/{ref}", f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}")
+        return next((known[name] for name in names if name in known), "")
+
     def _get(self, git: "_Git", url: str, tell: Tell) -> None:
         """One commit alone; a server that gives no commit by its name gives the whole branch."""
         options = ("--progress", "--no-tags", "--no-recurse-submodules", "--no-write-commit-graph")

@@ -19,10 +19,12 @@ from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.values import Json
 from skillyard.install.candidates import Candidate, open_staging
 from skillyard.install.changes import Addition, install
+from skillyard.install.examine import Scan, scanned
 from skillyard.install.lock import Installed
 from skillyard.install.place import Place, write_whole
+from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import Hit, Verdict
 from skillyard.install.tree import copy_checked, hash_of, marks_of
-from skillyard.install.verdict import Hit, Scan, Severity, Verdict, scanned
 
 _ID = re.compile(r"[0-9a-f]{12}")
 KEEP, UNINSTALL = "keep", "uninstall"
@@ -113,6 +115,10 @@ def read_review(own_home: Path, name: str) -> Review:
         raise InvalidArgs(f"{home / 'review.json'} is broken: {error!r}; `skillyard review drop {name}`") from None
 
 
+def find_review(own_home: Path, name: str) -> Review | None:
+    return read_review(own_home, name) if _ID.fullmatch(name) and (_folder(own_home) / name).is_dir() else None
+
+
 def drop(own_home: Path, name: str) -> None:
     """Whatever it holds is gone, and nothing of it was installed."""
     home = _folder(own_home) / name
@@ -137,8 +143,8 @@ def resume(
     with _alone(review):
         review = read_review(review.home.parent.parent, review.id)
         review, changed = _refreshed(review, scan, look_again)
-        kept = [name for name in review.held if decisions.get(name) == KEEP and name not in changed]
-        _check_limit(review, kept, limit)
+        kept = [name for name in _kept(review, decisions) if name not in changed]
+        check_limit(review, dict.fromkeys(kept, KEEP), limit)
         install(review.place, [_addition(review.held[name]) for name in kept])
         installed = tuple(review.held[name] for name in kept)
         gone = [name for name in review.held if decisions.get(name) == UNINSTALL]
@@ -153,10 +159,16 @@ def _alone(review: Review) -> Iterator[None]:
         yield
 
 
-def _check_limit(review: Review, kept: Sequence[str], limit: Severity | None) -> None:
+def _kept(review: Review, decisions: Mapping[str, Json]) -> list[str]:
+    return [name for name in review.held if decisions.get(name) == KEEP]
+
+
+def check_limit(review: Review, decisions: Mapping[str, Json], limit: Severity | None) -> None:
+    """PermissionDenied where something would be kept that is worse than `limit`; None: anything."""
+    kept = _kept(review, decisions)
     if kept and limit is None:
         raise PermissionDenied("an agent cannot keep what a scan held back: a person must do it, outside")
-    over = [name for name in kept if limit and review.held[name].verdict.severity.rank > limit.rank]
+    over = [name for name in kept if limit is not None and review.held[name].verdict.severity > limit]
     if over:
         raise PermissionDenied(
             f"only a person at a terminal keeps what is above {limit}: {', '.join(over)}",
@@ -177,7 +189,7 @@ def _refreshed(review: Review, scan: Scan, look_again: LookAgain) -> tuple[Revie
         files = marks_of(old.at) if old.at.is_dir() else {}
         verdict = scanned(scan, old.at)
         held[name] = Held(old.skill._replace(files=files, hash=hash_of(files)), verdict, old.at)
-        if files != old.skill.files or verdict.severity.rank > old.verdict.severity.rank:
+        if files != old.skill.files or verdict.severity > old.verdict.severity:
             changed.append(name)
     refreshed = review._replace(held=held)
     write_whole(review.home / "review.json", _as_text(refreshed))
@@ -205,26 +217,39 @@ def _without(review: Review, decided: set[str]) -> Review:
     return left
 
 
-def interrupt_data(review: Review) -> dict[str, Json]:
+def interrupt_data(review: Review, resume_command: str = "") -> dict[str, Json]:
     """What S1 wants to see of it, and what a decider needs."""
     return {
         "interrupted_skills": sorted(review.held),
-        "resume_command": review.resume_command,
+        "resume_command": resume_command or review.resume_command,
         "review": review.id,
         "severities": {name: str(held.verdict.severity) for name, held in sorted(review.held.items())},
-        "findings": {name: [hit.as_dict() for hit in held.verdict.worst(20)] for name, held in review.held.items()},
+        "findings": {name: [hit.as_dict() for hit in held.verdict.hits[:20]] for name, held in review.held.items()},
     }
 
 
-def write_interrupt(root: Path, file: str, review: Review) -> None:
+def write_interrupt(root: Path, file: str, review: Review, resume_command: str = "") -> None:
     """The file of S1, derived from the review; gone when nothing waits any more. Never through a link."""
+    if not review.held:
+        forget_interrupt(root, file, review.id)
+    else:
+        write_whole(
+            _inside(root, file), json.dumps(interrupt_data(review, resume_command), ensure_ascii=False, indent=2) + "\n"
+        )
+
+
+def forget_interrupt(root: Path, file: str, review_id: str) -> None:
+    """Where it tells of this review: another one's stays."""
+    path = _inside(root, file)
+    if path.is_file() and f'"review": "{review_id}"' in path.read_text("utf-8", "replace"):
+        path.unlink()
+
+
+def _inside(root: Path, file: str) -> Path:
     path = root / file
     if not path.parent.resolve().is_relative_to(root.resolve()):
         raise PermissionDenied(f"{path.parent} leads out of the project")
-    if review.held:
-        write_whole(path, json.dumps(interrupt_data(review), ensure_ascii=False, indent=2) + "\n")
-    elif path.is_file() and review.resume_command in path.read_text("utf-8", "replace"):
-        path.unlink()
+    return path
 
 
 def _as_text(review: Review) -> str:
@@ -249,7 +274,6 @@ def _parsed(name: str, home: Path, fields: Mapping[str, Any]) -> Review:
     place = Place(**{key: Path(path) for key, path in fields["place"].items()})
     held: dict[str, Held] = {}
     for folder, about in fields["skills"].items():
-        hits = tuple(Hit(hit["rule"], Severity(hit["severity"]), hit["where"], hit["says"]) for hit in about["hits"])
         skill = Installed(**{key: about[key] for key in Installed._fields})
-        held[folder] = Held(skill, Verdict(Severity(about["severity"]), hits), home / "skills" / folder)
+        held[folder] = Held(skill, Verdict(tuple(map(Hit.of, about["hits"]))), home / "skills" / folder)
     return Review(name, home, place, held)

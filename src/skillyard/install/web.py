@@ -8,16 +8,19 @@ import hashlib
 import json
 import time
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from skillyard.catalog.discover import SKILL_FILE
-from skillyard.core.errors import InvalidArgs, SourceFailed, SourceRefused
+from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceFailed, SourceRefused
 from skillyard.install.archive import extract
 from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import shown
 from skillyard.install.slug import as_slug
 from skillyard.install.source import Fetched, Tell
+
+if TYPE_CHECKING:
+    from urllib.request import HTTPRedirectHandler
 
 INDEX_PATH = "/.well-known/agent-skills/index.json"
 _MAX_INDEX_BYTES = 1 << 20
@@ -42,15 +45,24 @@ class WebIndex(NamedTuple):
     text: str
     ref: str = ""
     limits: Limits = LIMITS
+    #: Only these entries are downloaded, by name or folder; all where nothing is said.
+    only: tuple[str, ...] = ()
 
     def fetch(self, staging: Path, tell: Tell) -> Fetched:
         file = staging / "index.json"
         digest = download(self.text, file, self.limits._replace(total_bytes=_MAX_INDEX_BYTES), tell)
         folder = staging / "files"
         folder.mkdir()
-        for entry in parse_index(file.read_bytes()):
+        for entry in self._wanted(parse_index(file.read_bytes())):
             self._get(entry, folder / as_slug(entry.name), staging / "artifact", tell)
         return Fetched(folder, f"sha256:{digest}")
+
+    def _wanted(self, entries: "tuple[Entry, ...]") -> "tuple[Entry, ...]":
+        names = {name for entry in entries for name in (entry.name, as_slug(entry.name))}
+        for name in self.only:
+            if name not in names:
+                raise SkillNotFound(name, tuple(entry.name for entry in entries[:20]))
+        return tuple(e for e in entries if not self.only or {e.name, as_slug(e.name)} & {*self.only})
 
     def _get(self, entry: "Entry", into: Path, artifact: Path, tell: Tell) -> None:
         found = download(urljoin(self.text, entry.url), artifact, self.limits, tell, above=self.text)
@@ -111,14 +123,25 @@ def download(url: str, into: Path, limits: Limits, tell: Tell, above: str = "") 
     tell(f"fetching {url}")
     request = urllib.request.Request(url, headers={"User-Agent": "skillyard"})  # noqa: S310  (checked above)
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS_BETWEEN_BYTES) as answer:  # noqa: S310
-            _check_address(answer.geturl(), url)
+        with urllib.request.build_opener(_redirects()).open(request, timeout=_SECONDS_BETWEEN_BYTES) as answer:
             return _saved(answer, into, limits)
     except urllib.error.HTTPError as error:
         error.close()
         raise SourceFailed(f"{url}: {error.code} {error.reason}") from None
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         raise SourceFailed(f"{url}: {getattr(error, 'reason', error)}") from None
+
+
+def _redirects() -> "HTTPRedirectHandler":
+    """Refuses before it goes there: a request alone can tell too much."""
+    import urllib.request  # noqa: PLC0415
+
+    class Checked(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+            _check_address(newurl, req.full_url)
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    return Checked()
 
 
 def _check_address(url: str, above: str) -> None:

@@ -5,6 +5,7 @@ counter is set) nothing is granted at all.
 """
 
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -145,8 +146,7 @@ def _tells(role: "Role") -> Iterator[str]:
         told = job.get("on_failure")
         if isinstance(told, Mapping):
             command = told.get("command")
-            words = " ".join(map(str, command)) if isinstance(command, list) else command
-            yield f"run `{words}`" if words else f"post to {told.get('webhook')}"
+            yield f"run `{command}`" if command else f"post to {told.get('webhook')}"
 
 
 _SOURCES = {"env": "your environment variable", "file": "your file"}
@@ -182,6 +182,9 @@ def _settings(root: Path) -> Iterator[Want]:
     from skillyard.kernel.settings import read_toml
 
     fields = read_toml(file)
+    engine = fields.get("engine")
+    if isinstance(engine, Mapping) and engine.get("database"):
+        yield Want(f"keep jobs in {_without_password(str(engine['database']))}", "skillyard.toml [engine] database")
     for table, what in (("catalog", "look for skills in"), ("editor", "edit files in")):
         asked = fields.get(table)
         roots = asked.get("roots") if isinstance(asked, Mapping) else None
@@ -200,10 +203,16 @@ def _agents(fields: Mapping[str, object]) -> Iterator[Want]:
             continue
         command, tools = agent.get("command"), agent.get("allowed_tools")
         if command:
-            words = " ".join(map(str, command)) if isinstance(command, list) else command
+            words = shlex.join(map(str, command)) if isinstance(command, list) else command
             yield Want(f"start `{words}` as the backend {name}", f"skillyard.toml [backends.{name}] command")
         if tools:
             listed = ", ".join(map(str, tools)) if isinstance(tools, list) else tools
             yield Want(f"let {name} use {listed} unasked", f"skillyard.toml [backends.{name}] allowed_tools")
     if isinstance(worker, Mapping) and worker.get("decider"):
         yield Want(f"let {worker['decider']} decide on skills up to MEDIUM", "skillyard.toml [worker] decider")
+
+
+def _without_password(url: str) -> str:
+    """Told to a person; what is trusted is the whole file's wish, so another host is another want."""
+    scheme, slashes, rest = url.partition("://")
+    return scheme + slashes + rest.rpartition("@")[2]

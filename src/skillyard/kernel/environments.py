@@ -53,7 +53,7 @@ def wanted_packages(yard: Yard, request: Request, *, every: bool = False) -> Wan
     needs = list_requirements(skill) if every and not request.script else (one,) if one else ()
     return Wanted(
         skill=skill,
-        asked_as=request.name,
+        asked_as=str(request.staged or request.name),
         script=request.script,
         fingerprint=mark,
         needs=needs,

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, SkillError, SkillNotFound, SourceFailed
-from skillyard.install.address import FORGE, Wanted, locked_source, parse_source
-from skillyard.install.candidates import Candidate, Offer, as_candidate, find_offers, open_staging
+from skillyard.install.address import FORGE, Wanted, locked_source, narrowed, parse_source
+from skillyard.install.candidates import Candidate, Offer, as_candidate, choose, find_offers, open_staging
 from skillyard.install.changes import Addition, drift_of, install
+from skillyard.install.examine import Scan, threat_scan
 from skillyard.install.link import Step, refresh
 from skillyard.install.lock import Installed, read_lock
 from skillyard.install.place import Place, global_place, open_place, project_place, write_whole
-from skillyard.install.review import Resumed, Review, hold, resume, write_interrupt
+from skillyard.install.review import Resumed, Review, forget_interrupt, hold, resume, write_interrupt
 from skillyard.install.source import Fetched, Source, Tell
-from skillyard.install.verdict import Scan, Severity, threat_scan
+from skillyard.install.threats.severity import Severity
 from skillyard.kernel.linking import ledger_for
 from skillyard.work.interrupt import FILE
 
@@ -55,6 +56,26 @@ def wanted_from(yard: "Yard", place: Place, text: str, ref: str) -> Wanted:
     return parse_source(text, ref, cwd=Path.cwd(), root=place.bounds, forge=yard.settings.forge or FORGE)
 
 
+def pick_named(text: str, names: Sequence[str], *, everything: bool = False) -> Pick:
+    """Those that were named; else the only one, or everything. Several are listed, never guessed."""
+
+    def pick(offers: Sequence[Offer]) -> Sequence[Offer]:
+        if not offers:
+            raise InvalidArgs(f"{text} holds no skill: there is no SKILL.md in it")
+        if names:
+            return choose(offers, names)
+        if len(offers) == 1 or everything:
+            return offers
+        listed: list[Json] = [{"name": offer.name, "description": offer.description} for offer in offers]
+        shown = ", ".join(offer.name for offer in offers[:20]) + (", …" if len(offers) > 20 else "")
+        raise InvalidArgs(
+            f"{text} holds {len(offers)} skills: say which with --skill, or --all. They are: {shown}",
+            details={"skills": listed},
+        )
+
+    return pick
+
+
 def look(wanted: Wanted, staging: Path, pick: Pick, tell: Tell, folder: str = "") -> tuple[Candidate, ...]:
     """Fetch, list, let somebody pick, check and scan. Nothing is installed."""
     fetched = wanted.source.fetch(staging, tell)
@@ -71,13 +92,13 @@ def bring_in(
     yard: "Yard", place: Place, found: Sequence[Candidate], *, keep: bool = False, theirs: bool = False
 ) -> Brought:
     """Install what is clean; hold back what is not, unless a person kept exactly these bytes before."""
-    held = [each for each in found if _is_held_back(yard, each)]
+    held = [each for each in found if is_held_back(yard, each)]
     clean = [_as_decided(each) for each in found if each not in held]
     if clean:
         install(place, [Addition(each.skill, each.at, each.is_ours) for each in clean], keep=keep, theirs=theirs)
     review = hold(yard.places.own_home, place, held) if held else None
     if review:
-        _tell_project(yard, review)
+        tell_project(yard, review)
     skills = tuple(each.skill for each in clean)
     return Brought(skills, review, _refresh_links(yard, place, skills))
 
@@ -86,19 +107,17 @@ def _refresh_links(yard: "Yard", place: Place, skills: Sequence[Installed]) -> t
     return refresh(ledger_for(yard, place), [place.skills / skill.folder for skill in skills])
 
 
-def _is_held_back(yard: "Yard", candidate: Candidate) -> bool:
+def is_held_back(yard: "Yard", candidate: Candidate) -> bool:
     """What a lock says of a review comes with the project, so only what was decided on this machine counts."""
-    severity = candidate.verdict.severity
-    if not severity.is_held_back:
+    if not candidate.verdict.held:
         return False
     file = _kept_file(yard, candidate.skill.hash)
     said = file.read_text("utf-8") if file.is_file() else ""
-    return said not in Severity.__members__ or Severity(said).rank < severity.rank
+    return said not in Severity.__members__ or Severity[said] < candidate.verdict.severity
 
 
 def _as_decided(candidate: Candidate) -> Candidate:
-    severity = candidate.verdict.severity
-    said = str(severity) if severity.is_held_back else ""
+    said = str(candidate.verdict.severity) if candidate.verdict.held else ""
     return candidate._replace(skill=candidate.skill._replace(reviewed=said))
 
 
@@ -134,6 +153,7 @@ def _again(group: Sequence[Installed], place: Place, staging: Path, tell: Tell) 
     """The very bytes of the lock, or an error: a restore is exact."""
     first = group[0]
     source = locked_source(first.source, first.ref, first.commit, place.bounds)
+    source = narrowed(source, [skill.path for skill in group])
     fetched = source.fetch(inner_folder(staging), tell)
     found: list[Candidate] = []
     for skill in group:
@@ -172,16 +192,22 @@ def resume_review(yard: "Yard", review: Review, decisions: "Mapping[str, Json]",
     for held in resumed.kept:
         write_whole(_kept_file(yard, held.skill.hash), str(held.verdict.severity))
     _refresh_links(yard, review.place, [held.skill for held in resumed.kept])
-    _tell_project(yard, resumed.review)
+    tell_project(yard, resumed.review)
     return resumed
 
 
-def _tell_project(yard: "Yard", review: Review) -> None:
+def tell_project(yard: "Yard", review: Review, resume_command: str = "") -> None:
     """Where it is to be installed; for the user's own skills, where the command was given."""
     is_global = review.place.bounds == yard.places.own_home
     root = yard.places.project if is_global else review.place.bounds
     if root:
-        write_interrupt(root, FILE, review)
+        write_interrupt(root, FILE, review, resume_command)
+
+
+def forget_review(yard: "Yard", review_id: str) -> None:
+    """A review that is over has nothing to tell any more, also where a crash came before the file was gone."""
+    if yard.places.project:
+        forget_interrupt(yard.places.project, FILE, review_id)
 
 
 def _local_again(skill: Installed, place: Place, staging: Path) -> Path | None:

@@ -4,7 +4,9 @@ Words are split like a shell splits them, and nothing more: no variables, no glo
 the grammar is InvalidArgs with the usage; it is never guessed.
 """
 
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, MultiStep
@@ -12,6 +14,8 @@ from skillyard.core.split import Word, split
 
 USAGE = "执行 @<name> [args…] · run @<name> [args…] · @<name> [args…]"
 VERBS = frozenset({"执行", "运行", "run"})
+_ARCHIVE = re.compile(r"\.(?:skill|zip|tar|tgz|tar\.gz)(?:[@#:]|$)", re.IGNORECASE)
+_FIRST = re.compile("[@#:]")
 _SEPARATORS = ("&&", "||", ";", "；", "|", "然后", "then")
 
 
@@ -39,6 +43,21 @@ def split_name(text: str) -> tuple[str, str]:
     """`@name:scripts/x.py` names a program that the skill ships."""
     name, _, script = text.removeprefix("@").partition(":")
     return name, script
+
+
+def may_name_source(text: str, cwd: Path) -> bool:
+    """Whether what was typed to `run` may be `SOURCE[@skill][#ref][:program]`; cheap, and no word with `@` first is.
+
+    A folder is none: what is on the disk is run as it is. A path that is not there is none either.
+    """
+    if text.startswith("@") or not ("/" in text or _ARCHIVE.search(text)):
+        return False
+    name = split_name(text)[0]
+    folder = cwd / Path(name).expanduser()
+    if folder.is_dir():
+        return (folder / "HEAD").is_file() and (folder / "objects").is_dir()
+    is_path = text.startswith(("./", "../", "/", "~/"))
+    return not is_path or (cwd / Path(_FIRST.split(text)[0]).expanduser()).exists()
 
 
 def _refuse_steps(words: Sequence[Word], exists: Callable[[str], bool]) -> None:

@@ -35,6 +35,19 @@ class Dispatching(NamedTuple):
         )
 
 
+class EngineSettings(NamedTuple):
+    """Where jobs are kept."""
+
+    #: `postgresql://…` for many machines; nothing for SQLite in our own home.
+    database: str = ""
+    #: What the project is called there; nothing for its folder's name.
+    project: str = ""
+    #: SQLite: whether each commit waits for the disk.
+    full_sync: bool = False
+    #: How often a worker looks for jobs.
+    poll_seconds: float = 1.0
+
+
 class Settings(NamedTuple):
     #: Folders of skills beside the usual ones.
     roots: tuple[Path, ...] = ()
@@ -48,6 +61,7 @@ class Settings(NamedTuple):
     #: Where `owner/repo` is looked for; nothing for the usual place.
     forge: str = ""
     dispatch: Dispatching = Dispatching()
+    engine: EngineSettings = EngineSettings()
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -80,7 +94,26 @@ def read_settings(own_home: Path, user_home: Path) -> Settings:
         key_seconds=_number(worker, "key_seconds", default.key_seconds, file),
         forge=_text(install, "forge", default.forge, file),
         dispatch=_dispatching(fields, file),
+        engine=_engine(fields, file),
     )
+
+
+def project_engine(root: Path) -> EngineSettings:
+    """What the project's own file says of the engine; its database is to be used only where the project is trusted."""
+    file = root / PROJECT_FILE
+    return _engine(read_toml(file), file)
+
+
+def _engine(fields: Mapping[str, Any], file: Path) -> EngineSettings:
+    table = _table(fields, "engine", file)
+    database = _text(table, "database", "", file)
+    if database and not database.startswith(("postgresql://", "postgres://")):
+        raise InvalidArgs(f"{file}: [engine] database must start with postgresql://")
+    synchronous = _text(table, "synchronous", "normal", file).lower()
+    if synchronous not in {"normal", "full"}:
+        raise InvalidArgs(f"{file}: [engine] synchronous is normal or full")
+    poll_seconds = max(_number(table, "poll_seconds", EngineSettings().poll_seconds, file), 0.01)
+    return EngineSettings(database, _text(table, "project", "", file), synchronous == "full", poll_seconds)
 
 
 def project_roots(root: Path, table: str = "catalog") -> tuple[Path, ...]:

@@ -3,11 +3,12 @@
 from skillyard.core.errors import InvalidCommand
 from skillyard.core.phrases import RAN, RAN_TO
 from skillyard.core.request import Call, Outcome
+from skillyard.core.slots import SLOT
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program, interpreter_of
 from skillyard.runners.printed import as_printed
 from skillyard.runners.program import Snapshot, check_exit, environment, snapshot, written
-from skillyard.runners.template import SLOT, fill, split
+from skillyard.runners.template import fill, split
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 
 

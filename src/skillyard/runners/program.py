@@ -12,7 +12,7 @@ from skillyard.core.values import Json
 from skillyard.sandbox.launch import Exit
 
 #: What every program may see of our environment; the rest is ours alone.
-_PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SKILL_DEBUG")
+_PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SKILL_DEBUG", "SKILLYARD_DEPTH")
 QUOTED_CHARACTERS = 200
 #: What a program ends with to say that it was called wrongly.
 _USAGE_CODES = frozenset({2, 64})

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.core.errors import InvalidCommand, InvalidRequirements
 from skillyard.core.skill import Kind, Skill
+from skillyard.core.slots import SLOT
 from skillyard.runners.interpreters import find_program, interpreter_of, is_python, runs_python, version_of
-from skillyard.runners.template import SLOT, split
+from skillyard.runners.template import split
 
 if TYPE_CHECKING:
     from skillyard.runners.specifiers import Declared

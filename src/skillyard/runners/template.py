@@ -6,15 +6,12 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from skillyard.core.errors import InvalidCommand, InvalidParam
-
-SLOT = re.compile(r"\$?\{([A-Za-z_][A-Za-z0-9_-]*)\}")
-#: Slots that we fill; all others are params.
-OWN_SLOTS = frozenset({"output", "skill", "baseDir", "CLAUDE_SKILL_DIR"})
+from skillyard.core.slots import NAME, OWN_SLOTS, SLOT
 
 _QUOTED = re.compile(r"'[^']*'|\\.")
 _IN_DOUBLE_QUOTES = re.compile(r'"(?:[^"\\]|\\.)*"')
-_SHELL = re.compile(r"[|&;<>()`\n]|\$(?!\{[A-Za-z_][A-Za-z0-9_-]*\})")
-_SHELL_IN_DOUBLE_QUOTES = re.compile(r"`|\$(?!\{[A-Za-z_][A-Za-z0-9_-]*\})")
+_SHELL = re.compile(rf"[|&;<>()`\n]|\$(?!\{{{NAME}\}})")
+_SHELL_IN_DOUBLE_QUOTES = re.compile(rf"`|\$(?!\{{{NAME}\}})")
 #: Programs, and options of any program, whose operand is code: a value there would be run.
 _CODE_PROGRAMS = frozenset({"awk", "gawk", "mawk", "sed", "ssh", "xargs", "eval"})
 _CODE_OPTIONS = frozenset({"-c", "-e", "--eval", "--command", "-p", "--print", "-E"})

@@ -15,6 +15,10 @@ def read_adhoc(name: str, where: Path) -> Skill | None:
     folder = (where / Path(name).expanduser()).resolve()
     if not folder.is_dir():
         raise SkillNotFound(name)
+    return read_folder(folder)
+
+
+def read_folder(folder: Path) -> Skill:
     file = folder / SKILL_FILE
     if not file.is_file():
         # Scripts can be run from any folder; there is just nothing else to say about it.

@@ -31,6 +31,7 @@ def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
     return Call(
         skill=skill,
         asked_as=request.name,
+        known_as=str(request.staged or request.name),
         run_id=run_id,
         root=root,
         limit_seconds=limit_of(skill, request),

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from skillyard.core.errors import ParamMissing, SkillError
 from skillyard.core.request import Call
 from skillyard.core.skill import Skill
+from skillyard.core.slots import SLOT
 from skillyard.runners import command
 from skillyard.runners.program import quoted
-from skillyard.runners.template import SLOT, split
+from skillyard.runners.template import split
 from skillyard.runtime.bench import SAMPLE, Bench, Probe, failed, passed, skipped
 from skillyard.runtime.samples import declared, least
 from skillyard.sandbox.launch import Exit, Launch

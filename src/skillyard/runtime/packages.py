@@ -75,7 +75,7 @@ def demand_packages(call: Call, equipment: Equipment) -> None:
     """NotGranted, with the command that shows the packages, asks and builds."""
     if not equipment.needs or not equipment.missing:
         return
-    raise packages_not_granted(call.asked_as, call.script, (equipment.needs,))
+    raise packages_not_granted(call.known_as or call.asked_as, call.script, (equipment.needs,))
 
 
 def packages_not_granted(asked_as: str, script: str, needs: tuple[Requirements, ...], more: str = "") -> NotGranted:

@@ -12,7 +12,7 @@ from skillyard.core.errors import NotGranted
 from skillyard.core.request import Call
 from skillyard.core.skill import Kind
 from skillyard.runners.program import PACKAGE
-from skillyard.sandbox.policy import Policy, interpreter_paths
+from skillyard.sandbox.policy import Policy, interpreter_paths, system_paths
 
 READ_PROJECT = "read-project"
 NETWORK = "network"
@@ -25,6 +25,8 @@ SCHEDULE, ON_FAILURE, ALLOWED_TOOLS = "schedule", "on-failure", "allowed-tools"
 PLAIN = (READ_PROJECT, NETWORK, PACKAGES, SCHEDULE, ON_FAILURE, ALLOWED_TOOLS)
 WITH_ARGUMENT = (READ, WRITE, ENV, SECRET, MEMORY, PROCESSES)
 BOX = "mybox"
+#: Where skills lie in SKILLYARD_HOME: installed for every project, and staged for one run.
+OWN_SKILLS = ("skills", "adhoc")
 
 
 class Permit(NamedTuple):
@@ -64,13 +66,27 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
             made.append(target)
         else:
             missing.append(capability)
+    readable, hide = _around_home(_without_root(read), write, call.skill.folder.resolve(), own_home.resolve())
     policy = Policy(
-        read=_without_root(read),
+        read=readable,
         write=tuple(write),
-        hide=(own_home.resolve(),),
+        hide=hide,
         network=NETWORK in granted,
     )
     return Permit(policy, tuple(_arguments(granted, ENV)), tuple(missing), tuple(made))
+
+
+def _around_home(
+    read: tuple[Path, ...], write: list[Path], skill: Path, home: Path
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """What may be read, and what is hidden: our home, but for the one skill where it lies in there.
+
+    Hiding wins over everything, so a skill in there can be opened only where nothing else would open the rest.
+    """
+    is_ours = any(skill.is_relative_to(home / name) for name in OWN_SKILLS)
+    others = tuple(path for path in read if path == skill or not path.is_relative_to(home))
+    is_within = any(home.is_relative_to(path) for path in (*others, *write, *map(Path, system_paths())))
+    return (others, ()) if is_ours and not is_within else (read, (home,))
 
 
 def make_box(root: Path) -> None:
@@ -104,7 +120,9 @@ def demand(call: Call, found: Permit) -> None:
     """NotGranted, with the command that a person must run, where something is missing."""
     if found.missing:
         capabilities = " ".join(found.missing)
-        command = "skillyard trust" if call.skill.role else f"skillyard grant @{call.asked_as} {capabilities}"
+        name = call.known_as or call.asked_as
+        spoken = name if name.startswith((".", "/", "~")) else f"@{name}"
+        command = "skillyard trust" if call.skill.role else f"skillyard grant {spoken} {capabilities}"
         raise NotGranted(capabilities, command)
 
 

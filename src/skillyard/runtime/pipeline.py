@@ -54,7 +54,7 @@ class Runtime(NamedTuple):
             skill = self.resolve(request)
             call = check(skill, request, self.root, run_id)
             if skill.kind is Kind.PROMPT and not call.script:
-                outcome = runner_of(call)(call, self.sandbox)
+                outcome = self._read(request, call, moment, facts)
             else:
                 outcome = self._start(request, call, moment, runner_of(call), facts, on_progress, stop)
             seconds = time.monotonic() - started
@@ -83,6 +83,12 @@ class Runtime(NamedTuple):
             if not responses:
                 responses.append(as_response(error, request.action))
         return dict(responses[0].fields)
+
+    def _read(self, request: Request, call: Call, moment: datetime, facts: dict[str, Json]) -> Outcome:
+        """A prompt skill starts nothing; that it was used is kept all the same."""
+        facts["run"] = call.run_id
+        with self.recorder.recording(as_run(request, call, moment), request.lang) as record:
+            return record.keep(lambda: runner_of(call)(call, self.sandbox))
 
     def _start(
         self,
@@ -146,7 +152,11 @@ class Runtime(NamedTuple):
         return Result(agent=request.agent, state=State.SUCCESS, summary=summary, data=data, meta=meta)
 
     def resolve(self, request: Request) -> Skill:
-        """A skill of the catalog, or a folder that the person at the terminal points at."""
+        """A skill of the catalog, or a folder that the person at the terminal points at, or that was staged."""
+        if request.staged is not None:
+            from skillyard.runtime.adhoc import read_folder  # noqa: PLC0415
+
+            return read_folder(request.staged)
         if request.typed_in is not None and request.name.startswith((".", "/", "~")):
             from skillyard.runtime.adhoc import read_adhoc  # noqa: PLC0415
 

@@ -155,6 +155,7 @@ def as_run(request: Request, call: Call, moment: datetime, secrets: Iterable[str
         kind="script" if call.script else str(call.skill.kind),
         state=RUNNING,
         started=moment.timestamp(),
+        job=str(request.job.get("label", "")),
         request=_as_request(request, call, Redactor(secrets)),
     )
 
@@ -162,6 +163,7 @@ def as_run(request: Request, call: Call, moment: datetime, secrets: Iterable[str
 def _as_request(request: Request, call: Call, redact: Redactor) -> dict[str, Json]:
     told: dict[str, Json] = {
         "name": request.name,
+        "staged": str(request.staged or ""),
         "args": list(request.args),
         "params": dict(call.params),
         "script": request.script,
@@ -169,5 +171,6 @@ def _as_request(request: Request, call: Call, redact: Redactor) -> dict[str, Jso
         "context": dict(call.context),
         "timeout_seconds": request.timeout_seconds,
         "limit_seconds": call.limit_seconds,
+        "job": dict(request.job),
     }
     return redact.mapping({key: value for key, value in told.items() if value not in (None, "", [], {})})

@@ -44,6 +44,10 @@ _VERSIONS = (
     );
     CREATE INDEX events_by_conversation ON events (conversation, id);
     """,
+    """
+    ALTER TABLE runs ADD COLUMN job TEXT NOT NULL DEFAULT '';
+    CREATE INDEX runs_of_jobs ON runs (project, started) WHERE job != '';
+    """,
 )
 
 

@@ -20,12 +20,15 @@ class Run(NamedTuple):
     state: str
     started: float
     seconds: float | None = None
+    #: The job that it is an attempt of, by name.
+    job: str = ""
     request: Mapping[str, Json] = NOTHING
     launch: Mapping[str, Json] = NOTHING
     result: Mapping[str, Json] = NOTHING
 
 
 _COLUMNS = ", ".join(Run._fields)
+_REPLACED = ", ".join(f"{name} = excluded.{name}" for name in Run._fields)
 
 
 class Runs:
@@ -36,9 +39,18 @@ class Runs:
         self._project = project
 
     def start(self, run: Run) -> None:
+        """An attempt of a job whose worker died begins again under the same id."""
+        self._put(run)
+
+    def keep(self, run: Run) -> None:
+        """What ended without ever starting a program."""
+        self._put(run)
+
+    def _put(self, run: Run) -> None:
         texts = (_text(run.request), _text(run.launch), _text(run.result))
         self._connection.execute(
-            f"INSERT INTO runs (project, {_COLUMNS}) VALUES (?{', ?' * len(Run._fields)})",
+            f"INSERT INTO runs (project, {_COLUMNS}) VALUES (?{', ?' * len(Run._fields)}) "
+            f"ON CONFLICT (id) DO UPDATE SET {_REPLACED} WHERE project = excluded.project AND job != ''",
             (self._project, *run[:-3], *texts),
         )
 
@@ -70,13 +82,22 @@ class Runs:
         )
         return tuple(map(_run, rows))
 
+    def list_jobs(self, limit: int = 20) -> tuple[Run, ...]:
+        """Only the attempts of jobs."""
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM runs WHERE project = ? AND job != '' ORDER BY started DESC, id DESC LIMIT ?",
+            (self._project, limit),
+        )
+        return tuple(map(_run, rows))
+
     def find(self, run_id: str) -> Run | None:
         """By id, or by the beginning of one where only one starts so."""
         rows = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM runs WHERE project = ? AND substr(id, 1, ?) = ? LIMIT 2",
+            f"SELECT {_COLUMNS} FROM runs WHERE project = ? AND substr(id, 1, ?) = ? ORDER BY length(id) LIMIT 2",
             (self._project, len(run_id), run_id),
         ).fetchall()
-        return _run(rows[0]) if len(rows) == 1 and run_id else None
+        exact = [row for row in rows if row[0] == run_id]  # a job's second attempt starts like its first
+        return _run((exact or rows)[0]) if run_id and (exact or len(rows) == 1) else None
 
     def forget_before(self, moment: float, keep: int) -> tuple[str, ...]:
         """Drop what is older, or beyond the newest `keep`; the ids, whose logs can go too."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from skillyard.core.values import Json
+from skillyard.install.threats.severity import Severity
 from skillyard.work.interrupt import Interrupt
 
 
@@ -30,16 +31,20 @@ def checked(interrupt: Interrupt, answers: Mapping[str, Json]) -> dict[str, Deci
 
 
 class Rules:
-    """Decides by the severity that the workflow gave each skill; a severity without a rule stays undecided."""
+    """Decides by the severity that the workflow gave each skill; one without a rule, or unheard of, stays undecided."""
 
-    def __init__(self, by_severity: Mapping[str, Decision]) -> None:
-        self._by_severity = {name.lower(): decision for name, decision in by_severity.items()}
+    def __init__(self, by_severity: Mapping[Severity, Decision]) -> None:
+        self._by_severity = by_severity
 
     def __call__(self, interrupt: Interrupt) -> Mapping[str, Decision]:
         severities = interrupt.about.get("severities")
         known = severities if isinstance(severities, Mapping) else {}
-        found = {name: self._by_severity.get(str(known.get(name, "")).lower()) for name in interrupt.skills}
-        return {name: decision for name, decision in found.items() if decision}
+        named = {name: str(known.get(name, "")).upper() for name in interrupt.skills}
+        return {
+            name: self._by_severity[Severity[said]]
+            for name, said in named.items()
+            if said in Severity.__members__ and Severity[said] in self._by_severity
+        }
 
 
 class Person:

@@ -38,6 +38,8 @@ from skillyard.work.orders import Order, parse_orders
 
 AGENT = "worker_agent"
 LIMIT_SECONDS = 300.0
+#: What even our own scripts leave as it is.
+_FIXED = (".git", "agents", "bin")
 
 
 class Standing(NamedTuple):
@@ -140,15 +142,16 @@ class Worker(NamedTuple):
         return Launch(argv=argv, cwd=self.root, env=env, limit_seconds=self.limit_seconds)
 
     def _permit(self, launch: Launch, standing: Standing) -> Permit:
-        """The project's scripts read the project and write mybox/; ours may also change skills and our state."""
+        """The project's scripts read the project and write mybox/; ours may also install skills."""
         root = self.root.resolve()
         read = (root, *interpreter_paths(Path(launch.argv[0])))
         if not standing.ours:
             return Permit(Policy(read=read, write=(root / BOX,), hide=(self.own_home.resolve(),)))
-        skills, home = root / ".claude" / "skills", self.own_home.resolve()
-        for folder in (skills, home):
-            folder.mkdir(parents=True, exist_ok=True)
-        return Permit(Policy(read=(*read, PACKAGE), write=(root / BOX, skills, home)))
+        # A skill is swapped in by renames between .skillyard/, .claude/skills/ and the root: that needs one mount.
+        home = self.own_home.resolve()
+        home.mkdir(parents=True, exist_ok=True)
+        fixed = [path for name in _FIXED if (path := root / name).exists() and not path.is_symlink()]
+        return Permit(Policy(read=(*read, PACKAGE, *fixed), write=(root, home)))
 
     def _outcome(self, order: Order, ended: Exit, before: tuple[int, int, int] | None) -> Outcome:
         stdout, stderr = (b"" if order.drop_stdout else ended.stdout), (b"" if order.drop_stderr else ended.stderr)
@@ -171,7 +174,7 @@ class Worker(NamedTuple):
     def _decided(self, result: Result, on_progress: OnProgress) -> Result:
         """Decide by ourselves where somebody can, and go on; else the raw state goes to the caller."""
         interrupt = read_interrupt(self.root, None, "[INTERRUPT]")
-        if self.decide is None or interrupt is None:
+        if self.decide is None or interrupt is None or not interrupt.resume_command.startswith("python"):
             return result
         decisions = checked(interrupt, dict(self.decide(interrupt)))
         if set(decisions) != set(interrupt.skills):

@@ -1,6 +1,7 @@
 """What every script has in common: its words, its two lines, and how it ends."""
 
 import argparse
+import json
 import os
 import sqlite3
 import sys
@@ -8,19 +9,26 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import ModuleType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.core.errors import SkillError
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
+from skillyard.core.values import Json
 from skillyard.faces import present
 from skillyard.faces.cli.command import Answer, Options, as_skill_error
+
+if TYPE_CHECKING:
+    from skillyard.install.review import Review
+    from skillyard.kernel.assembly import Yard
 
 #: Scripts speak as the agent that runs them.
 AGENT = "worker_agent"
 #: What the worker looks for where a workflow waits for a decision.
 INTERRUPT = "[INTERRUPT]"
+#: Stands in the resume command where the decisions go, one JSON object; taken literally it is refused.
+SLOT = "{decisions}"
 
 
 def run(module: ModuleType, words: Sequence[str]) -> NoReturn:
@@ -42,6 +50,34 @@ def run(module: ModuleType, words: Sequence[str]) -> NoReturn:
     present.show_hint(result, style, sys.stderr)
     sys.stdout.flush()
     raise SystemExit(result.exit_code)
+
+
+def add_decisions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--decisions", type=_decisions, default={}, metavar="JSON", help='{"skill": "keep"}')
+
+
+def _decisions(text: str) -> dict[str, str]:
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"not JSON: {error}") from None
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise argparse.ArgumentTypeError('one JSON object of texts: {"skill": "keep"}')
+    return given
+
+
+def paused(yard: "Yard", review: "Review", resume_command: str) -> dict[str, Json]:
+    """S1 §4.1: the file that tells what waits and why, and the two things that the result says of it."""
+    from skillyard.kernel.installing import tell_project
+
+    tell_project(yard, review, resume_command)
+    return {"interrupted_skills": sorted(review.held), "resume_command": resume_command}
+
+
+def tell(progress: str) -> None:
+    """How far a fetch has come; never on stdout, which is the result."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{present.one_line(progress)}\n")
 
 
 def _ask(ask: Callable[[Options], Answer], options: Options, lang: Lang) -> Result:

@@ -1,24 +1,30 @@
-"""Manage the skills of this project: list, search, info, validate, record, install, uninstall."""
+"""Manage the skills of this project: list, search, info, validate, record, install, resume, uninstall."""
 
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from skillyard.core.errors import ScriptFailed
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import PAUSED, Text
 from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.ask import on_terminal
 from skillyard.faces.bin import script
 from skillyard.faces.cli.command import Answer, Options
 from skillyard.faces.cli.entries import as_skill_data
 from skillyard.kernel.assembly import Yard, open_yard
 
+if TYPE_CHECKING:
+    from skillyard.install.review import Review
+
 LISTED = Text("共 {count} 个技能", "{count} skills")
 FOUND = Text("找到 {count} 个技能: {query}", "{count} skills match: {query}")
 INFO = Text("技能: {name}", "skill: {name}")
 CHECKED = Text("检查 {total} 个技能: {bad} 个有问题", "{total} skills checked: {bad} with problems")
+INSTALLED = Text("已安装 {count} 个技能", "{count} skills installed")
+REMOVED = Text("已删除 {count} 个技能", "{count} skills removed")
 RECORDED = Text("已记录: {name} (共 {count} 次)", "recorded: {name} ({count} uses)")
 
 
@@ -34,13 +40,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ("info", "everything that is known of a skill", _info, "name"),
         ("validate", "what is wrong with a skill, by path or by name", _validate, "what"),
         ("record", "count one use of a skill that the caller ran itself", _record, "name"),
-        ("install", "install a skill", _install, "source"),
-        ("uninstall", "remove a skill", _uninstall, "name"),
+        ("install", "install the skills of a source; what the scan holds back waits (exit code 5)", _install, "source"),
+        ("resume", "decide on what an install held back", _resume, "review"),
+        ("uninstall", "remove an installed skill; files that you made or edited stay", _uninstall, "name"),
     ):
         command = commands.add_parser(name, help=says, description=says)
         command.set_defaults(answer=answer)
         if argument:
             command.add_argument(argument, nargs="+" if argument == "words" else None)
+        if name == "install":
+            command.add_argument("--skill", action="append", default=[], metavar="NAME", help="only this one")
+            command.add_argument("--all", action="store_true", help="every skill that the source holds")
+        if name == "resume":
+            script.add_decisions(command)
 
 
 def _list(_options: Options) -> Answer:
@@ -98,16 +110,50 @@ def _record(options: Options) -> Answer:
 
 
 def _install(options: Options) -> Answer:
-    raise ScriptFailed(
-        f"install is not built yet: copy {options.source} into .claude/skills/ and run "
-        "`python bin/skill_scanner.py scan`, or let bin/skill_install_workflow.py copy it"
-    )
+    from skillyard.kernel.workflow import install_from
+
+    with open_yard() as yard:
+        brought = install_from(yard, options.source, options.skill, script.tell, everything=options.all)
+        installed: dict[str, Json] = {"installed": [skill.folder for skill in brought.installed]}
+        if brought.review:
+            return _waits(yard, brought.review, installed)
+    return Answer(summary=INSTALLED, words={"count": len(brought.installed)}, data=installed)
+
+
+def _resume(options: Options) -> Answer:
+    from skillyard.kernel.installing import resume_review
+    from skillyard.kernel.workflow import review_here
+
+    with open_yard() as yard:
+        review = review_here(yard, options.review)
+        resumed = resume_review(yard, review, options.decisions, on_terminal=on_terminal())
+        data: dict[str, Json] = {"installed": list(resumed.installed), "uninstalled": list(resumed.uninstalled)}
+        if resumed.changed:
+            data["changed"] = list(resumed.changed)
+        if resumed.review.held:
+            return _waits(yard, resumed.review, data)
+    return Answer(summary=INSTALLED, words={"count": len(resumed.installed)}, data=data)
+
+
+def _waits(yard: Yard, review: "Review", done: Mapping[str, Json]) -> Answer:
+    command = f"python bin/skill_manager.py resume {review.id} --decisions {script.SLOT}"
+    data = {**script.paused(yard, review, command), **done}
+    return Answer(summary=PAUSED, words={"count": len(review.held)}, data=data, state=State.INTERRUPTED)
 
 
 def _uninstall(options: Options) -> Answer:
-    raise ScriptFailed(
-        f"uninstall is not built yet: delete the folder of {options.name} in .claude/skills/ and run "
-        "`python bin/skill_scanner.py scan`"
+    from skillyard.install.changes import find_installed, remove
+    from skillyard.install.lock import read_lock
+    from skillyard.kernel.installing import place_of
+
+    with open_yard() as yard:
+        place = place_of(yard, is_global=False)
+    folders = [skill.folder for skill in find_installed(read_lock(place.lock_file), [_plain(options.name)])]
+    kept = remove(place, folders)
+    return Answer(
+        summary=REMOVED,
+        words={"count": len(folders)},
+        data={"removed": [*folders], "kept": {folder: list(paths) for folder, paths in kept.items()}},
     )
 
 

@@ -26,7 +26,7 @@ from skillyard.install.candidates import Candidate, Offer, choose, open_staging
 from skillyard.install.place import Place
 from skillyard.install.slug import as_slug
 from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.installing import bring_in, inner_folder, look, place_of, wanted_from
+from skillyard.kernel.installing import bring_in, inner_folder, look, pick_named, place_of, wanted_from
 
 
 def arguments(parser: Parser) -> None:
@@ -65,23 +65,13 @@ def _look(yard: Yard, place: Place, text: str, options: Options, staging: Path, 
     wanted = wanted_from(yard, place, text, options.ref)
     names = [*options.skill, *([wanted.skill] if wanted.skill else [])]
     folder = as_slug(options.name) if options.name else ""
-    return look(wanted, inner_folder(staging), partial(_pick, text, names, options), steps, folder)
+    return look(wanted.narrowed(names), inner_folder(staging), partial(_pick, text, names, options), steps, folder)
 
 
 def _pick(text: str, names: Sequence[str], options: Options, offers: Sequence[Offer]) -> Sequence[Offer]:
-    if not offers:
-        raise InvalidArgs(f"{text} holds no skill: there is no SKILL.md in it")
-    if names:
-        return choose(offers, names)
-    if len(offers) == 1 or options.all or options.yes:
-        return offers
-    listed: list[Json] = [{"name": offer.name, "description": offer.description} for offer in offers]
-    if not on_terminal() or options.json:
-        shown = ", ".join(offer.name for offer in offers[:20]) + (", …" if len(offers) > 20 else "")
-        raise InvalidArgs(
-            f"{text} holds {len(offers)} skills: say which with --skill, or --all. They are: {shown}",
-            details={"skills": listed},
-        )
+    everything = options.all or options.yes
+    if len(offers) < 2 or names or everything or not on_terminal() or options.json:
+        return pick_named(text, names, everything=everything)(offers)
     lines = "\n".join(f"  {number:>3}  {offer.name}" for number, offer in enumerate(offers, 1))
     said = ask(f"\n{text} holds {len(offers)} skills:\n{lines}\nWhich? Numbers or names, or all: ") or ""
     words = said.replace(",", " ").split()
@@ -114,13 +104,13 @@ def _planned(found: Sequence[Candidate]) -> Answer:
             "commit": each.skill.commit,
             "files": len(each.skill.files),
             "severity": str(each.verdict.severity),
-            "held_back": each.verdict.severity.is_held_back,
-            "findings": [hit.as_dict() for hit in each.verdict.worst(20)],
+            "held_back": each.verdict.held,
+            "findings": [hit.as_dict() for hit in each.verdict.hits[:20]],
         }
         for each in found
     ]
     lines = [
-        f"{'would hold back' if each.verdict.severity.is_held_back else 'would add'} {each.skill.folder} "
+        f"{'would hold back' if each.verdict.held else 'would add'} {each.skill.folder} "
         f"({len(each.skill.files)} files, {each.verdict.severity})"
         for each in found
     ]

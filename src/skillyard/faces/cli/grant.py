@@ -9,9 +9,11 @@ examples:
 """
 
 from functools import partial
+from pathlib import Path
 
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
+from skillyard.core.request import Request
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.kernel.assembly import open_yard
@@ -19,7 +21,7 @@ from skillyard.kernel.consent import grant, refuse_inside_agents
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("name", help="@name of a skill")
+    parser.add_argument("name", help="@name of a skill, or a folder")
     parser.add_argument("capabilities", nargs="+", metavar="CAPABILITY")
     parser.add_argument("--accept", action="store_true", help="say yes without being asked")
     add_output_options(parser)
@@ -29,8 +31,7 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     refuse_inside_agents()
     with open_yard(ends_with_process=True) as yard:
-        yard.catalog.sync()
-        skill = yard.catalog.resolve(options.name.removeprefix("@"))
+        skill = yard.runtime.resolve(Request(name=options.name.removeprefix("@"), typed_in=Path.cwd()))
         asked = f"Allow @{skill.name} ({skill.folder}): {' '.join(options.capabilities)}?"
         if not options.accept and not (on_terminal() and confirm(asked)):
             raise InvalidArgs("nothing was granted: say yes on a terminal, or give --accept")

@@ -49,7 +49,7 @@ def three_lines(held: Held) -> list[str]:
     """What it is, and the two worst things about it."""
     skill, verdict = held.skill, held.verdict
     commit = f" @ {skill.commit[:12]}" if skill.commit and not skill.commit.startswith("sha256:") else ""
-    hits = [f"  {hit.severity:<8} {hit.where}  {hit.says}" for hit in verdict.worst(2)]
+    hits = [f"  {hit.severity.name:<8} {hit.where}  {hit.excerpt}" for hit in verdict.lines_that_matter[:2]]
     more = len(verdict.hits) - len(hits)
     if more and hits:
         hits[-1] += f"  (and {more} more)"
@@ -60,10 +60,10 @@ def ask_decisions(review: Review) -> dict[str, Json]:
     """One key for each: k keeps, u does not install, s shows more, q leaves the rest for later."""
     decisions: dict[str, Json] = {}
     for name, held in sorted(review.held.items()):
-        _tell(three_lines(held))
+        tell_lines(three_lines(held))
         key = ask_key("  k keep · u uninstall · s show · q leave it ", "kusq")
         while key == "s":
-            _tell(all_lines(held))
+            tell_lines(all_lines(held))
             key = ask_key("  k keep · u uninstall · s show · q leave it ", "kusq")
         if key not in {"k", "u"}:
             break
@@ -72,10 +72,10 @@ def ask_decisions(review: Review) -> dict[str, Json]:
 
 
 def all_lines(held: Held) -> list[str]:
-    hits = [f"  {hit.severity:<8} {hit.where}  {hit.rule}: {hit.says}" for hit in held.verdict.worst(100)]
+    hits = [f"  {hit.severity.name:<8} {hit.where}  {hit.rule}: {hit.excerpt}" for hit in held.verdict.hits[:100]]
     files = [f"  {path}" for path in list(held.skill.files)[:_SHOWN_FILES]]
     return [*hits, f"  staged in {held.at}", *files]
 
 
-def _tell(lines: list[str]) -> None:
+def tell_lines(lines: list[str]) -> None:
     sys.stderr.write("".join(f"{one_line(line)}\n" for line in lines))

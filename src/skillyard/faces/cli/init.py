@@ -1,12 +1,14 @@
 """Lay out a project: its folders, bin/ scripts and the agents that a Task reaches.
 
 Never overwrites anything. --check writes nothing: it tells what is missing, outdated or different, and exits with 1
-where something is.
+where something is. --mcp lays nothing out: it shows what the agents must read to start `skillyard mcp` here, and asks
+on a terminal before it writes that into their files, beside what is there.
 
 examples:
   skillyard init
   skillyard init my-project
   skillyard init --check
+  skillyard init --mcp claude-code,codex,opencode
 """
 
 from functools import partial
@@ -33,6 +35,8 @@ _NOTES = {
 def arguments(parser: Parser) -> None:
     parser.add_argument("folder", nargs="?", default=".", metavar="DIR", help="the project's folder (here)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 on drift")
+    parser.add_argument("--mcp", metavar="AGENT,…", help="configure claude-code, codex or opencode to use our server")
+    parser.add_argument("--yes", action="store_true", help="with --mcp: write without being asked")
     add_output_options(parser)
     parser.set_defaults(answer=partial(answer_with, _answer))
 
@@ -41,6 +45,11 @@ def _answer(options: Options) -> Answer:
     root = Path(options.folder).resolve()
     if not can_be_project(root, find_places().user_home.resolve()):
         raise InvalidArgs(f"{root} cannot be a project: it is the home folder, above it, or inside a role's folder")
+    if options.mcp is not None:
+        from skillyard.faces.cli.agentconfig import answer
+
+        agents = list(dict.fromkeys(name.strip() for name in options.mcp.split(",") if name.strip()))
+        return answer(root, agents, yes=options.yes, quiet=options.json)
     found = look(root) if options.check else lay_out(root)
     bad = [each for each in found if each.is_drift]
     made = sum(each.standing is Standing.MADE for each in found)

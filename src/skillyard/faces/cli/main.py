@@ -37,6 +37,9 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
         "runs": Listed("runs", "Show what ran."),
         "mcp": Listed("mcp", "Serve the skills to an agent over MCP, on stdin and stdout."),
+        "jobs": Listed("jobs", "Queue and schedule skills: list, add, run, cancel and retry their jobs."),
+        "worker": Listed("worker", "Work off the jobs of this project, and fire what is scheduled."),
+        "service": Listed("service", "Keep the worker of this project alive, also after a reboot."),
         "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
     },
     "hand them to agents": {

@@ -23,7 +23,7 @@ from skillyard.faces.cli.held import all_lines, ask_decisions, three_lines, wait
 from skillyard.faces.present import Lines, Table
 from skillyard.install.review import Resumed, Review, drop, interrupt_data, list_reviews, read_review
 from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.installing import resume_review
+from skillyard.kernel.installing import forget_review, resume_review
 
 _WORDS = ("list", "show", "resume", "drop")
 
@@ -44,6 +44,7 @@ def _answer(options: Options) -> Answer:
             raise InvalidArgs(f"say which: `skillyard review {options.verb} ID`; `skillyard review` lists them")
         if options.verb == "drop":
             drop(yard.places.own_home, options.review)
+            forget_review(yard, options.review)
             return Answer(Text("已放弃: {id}", "dropped: {id}"), {"id": options.review}, {"review": options.review})
         review = read_review(yard.places.own_home, options.review)
         return _show(review) if options.verb == "show" else _resume(yard, review, options)

@@ -3,11 +3,18 @@
 Options of ours may stand anywhere before or after the name, unless the skill has a param of that name; after
 `@name:script` every word is the script's. Piped input goes to the program.
 
+A word that starts with @ is an installed skill. A folder is run as it is. Anything else with a slash, or an archive, is
+SOURCE[@skill][#ref][:script], with the sources of `skillyard add`: it is fetched, scanned and run, and not installed.
+What the scan holds back runs only after a key of yours; off a terminal it does not run (exit code 5). The copy is kept
+for a month, and used again for the same commit.
+
 examples:
   skillyard run @markdown-converter README.md
   skillyard run @word-count --json notes.txt
   skillyard run @changelog-writer:scripts/commits.py v1.0..HEAD
   skillyard run ./some/folder:scripts/tool.py input.csv
+  skillyard run owner/repo@pdf-tools:scripts/pages.py report.pdf
+  skillyard run ./pack.zip@word-count notes.txt
   skillyard run --dry-run @csv-summary sales.csv
   skillyard run --to claude-code --model haiku @marketing-ideas "my product"
 """
@@ -19,7 +26,7 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import SkillError
@@ -31,7 +38,10 @@ from skillyard.faces.cli.command import Options, Parser, add_output_options, sho
 from skillyard.faces.passthrough import pass_through
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import grant, refuse_inside_agents
-from skillyard.kernel.prompt import split_name
+from skillyard.kernel.prompt import may_name_source, split_name
+
+if TYPE_CHECKING:
+    from skillyard.kernel.adhoc import Ready
 
 #: As long as we wait to see whether a pipe brings anything.
 _PIPE_SECONDS = 0.2
@@ -41,7 +51,7 @@ _WITH_VALUE = frozenset({"--format", "--lang", "--timeout", "--to", "--model"})
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("name", help="@name, @name:script, or ./folder[:script]")
+    parser.add_argument("name", help="@name, @name:script, ./folder[:script], or SOURCE[@skill][#ref][:script]")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
     parser.add_argument("--timeout", type=float, metavar="S", help="seconds that the run may take")
     parser.add_argument("--dry-run", action="store_true", help="show what would be started, and start nothing")
@@ -57,40 +67,73 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options, parser: Parser) -> NoReturn:
     with open_yard(ends_with_process=True) as yard:
-        name, script = split_name(options.name)
-        words = options.args if script else _take_ours(yard, name, options, parser)
+        target, ready = _target(yard, options.name)
+        words = options.args if target.script else _take_ours(yard, target, options, parser)
         style = style_of(options)
         if options.model and not options.to:
             parser.error("argument --model: only with --to")
         if options.no_sandbox:
             refuse_inside_agents()
-        request = Request(
-            name=name,
-            script=script,
+        request = target._replace(
             args=tuple(words),
             timeout_seconds=options.timeout,
             interactive=not options.non_interactive,
-            typed_in=None if os.environ.get(DEPTH) else Path.cwd(),
             strict=options.strict,
             sandboxed=not options.no_sandbox,
             stdin=_piped(wait=options.stdin),
             lang=style.lang,
         )
-        if options.dry_run:
-            result = yard.runtime.plan(request)
-        elif options.to:
-            result = _converse(yard, request, lambda asked: _by_agent(yard, asked, options))
-        else:
-            result = _converse(yard, request, lambda asked: yard.runtime.run(asked, show_progress))
+        result = _from_outside(yard, request, ready, options) if ready else _result(yard, request, options)
         show_and_exit(result if style.json else pass_through(result, yard.root), style)
 
 
-def _take_ours(yard: Yard, name: str, options: Options, parser: Parser) -> list[str]:
+def _target(yard: Yard, text: str) -> "tuple[Request, Ready | None]":
+    """An installed skill, a folder as it is, or a skill of a source: then it is fetched, and the copy is what runs."""
+    name, script = split_name(text)
+    here = None if os.environ.get(DEPTH) else Path.cwd()
+    target = Request(name=name, script=script, typed_in=here)
+    if text.startswith("@") or not ("/" in text or "." in text):
+        return target, None
+    if not name.startswith(("./", "../", "/", "~/")) and "://" not in text:
+        yard.catalog.sync()
+        if yard.catalog.knows(name):
+            return target, None
+        if here and "/" in name and (here / name).is_dir():
+            target = target._replace(name=f"./{name}")
+    if not may_name_source(text, Path.cwd()):
+        return target, None
+    from skillyard.faces.cli import outside
+    from skillyard.kernel.adhoc import split_source
+
+    asked = split_source(text, Path.cwd())
+    ready = outside.fetch(yard, asked)
+    return Request(name=asked.name, script=asked.script, typed_in=here, staged=ready.staged.at), ready
+
+
+def _from_outside(yard: Yard, request: Request, ready: "Ready", options: Options) -> Result:
+    """A dry run starts nothing, so it asks nothing."""
+    from skillyard.faces.cli import outside
+
+    if not options.dry_run and not outside.may_run(ready, on_terminal=request.interactive and on_terminal()):
+        return outside.not_run(ready, request.agent, request.lang)
+    result = _result(yard, request, options)
+    return result._replace(meta={**result.meta, **outside.about(ready)})
+
+
+def _result(yard: Yard, request: Request, options: Options) -> Result:
+    if options.dry_run:
+        return yard.runtime.plan(request)
+    if options.to:
+        return _converse(yard, request, lambda asked: _by_agent(yard, asked, options))
+    return _converse(yard, request, lambda asked: yard.runtime.run(asked, show_progress))
+
+
+def _take_ours(yard: Yard, target: Request, options: Options, parser: Parser) -> list[str]:
     """Our own options among the words after the name, unless the skill declares a param of that name."""
     if not any(word in _FLAGS or word in _WITH_VALUE for word in options.args):
         return list(options.args)
     try:
-        skill = yard.runtime.resolve(Request(name=name, typed_in=Path.cwd()))
+        skill = yard.runtime.resolve(target)
         declared = {f"--{param.name.replace('_', '-')}" for param in skill.params}
     except SkillError:
         declared = set()
@@ -145,7 +188,8 @@ def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
         return request if build_on_yes(yard, request) else None
     if result.data.get("type") == "NotGranted":
         capabilities = str(result.data["msg"]).removeprefix("Not granted: ")
-        if confirm(f"@{request.name} asks for: {capabilities}. Allow it, for this version of the skill?"):
+        spoken = request.name if request.staged else f"@{request.name}"
+        if confirm(f"{spoken} asks for: {capabilities}. Allow it, for this version of the skill?"):
             grant(yard.grants, yard.runtime.resolve(request), tuple(capabilities.split()))
             return request
     return None

@@ -102,12 +102,19 @@ def _as_word(value: Json) -> str:
 
 def search(yard: Yard, query: str, limit: int, lang: Lang) -> Result:
     def answer() -> tuple[str, dict[str, Json]]:
-        yard.catalog.sync()
         hits = yard.catalog.search(query, min(limit, _MOST))
+        if not hits and _has_changed(yard):
+            hits = yard.catalog.search(query, min(limit, _MOST))
         skills = [{**as_skill_data(hit.entry, yard.catalog), "snippet": hit.snippet} for hit in hits]
         return _FOUND.fill(lang, count=len(hits), query=query), {"skills": skills}
 
     return told(answer, lang)
+
+
+def _has_changed(yard: Yard) -> bool:
+    """The watch keeps the index up to date; who finds nothing may be asking for what came a moment ago."""
+    changes = yard.catalog.sync()
+    return bool(changes.added or changes.updated or changes.removed)
 
 
 def show(yard: Yard, name: str, lang: Lang) -> Result:

@@ -29,9 +29,9 @@ from skillyard.faces.mcp.tools import own_tools, skill_tool
 from skillyard.kernel.assembly import Yard
 
 NAME = "skillyard"
-#: Between two looks at the folders; longer where a look takes long, so that it never costs more than a hundredth.
+#: Between two looks at the folders; longer where a look takes long, so that it never costs more than a twentieth.
 _LOOK_SECONDS = 1.0
-_MOST_EFFORT = 0.01
+_MOST_EFFORT = 0.05
 #: Clients that read only the first page of tools still see a thousand.
 _TOOLS, _PAGE = 1_000, 200
 
@@ -77,7 +77,11 @@ class Service:
                 yield
                 group.cancel_scope.cancel()
         finally:
-            self._threads.close()
+            self.close()
+
+    def close(self) -> None:
+        """End every run; whatever was started here is gone then."""
+        self._threads.close()
 
     async def _watch(self) -> None:
         while True:

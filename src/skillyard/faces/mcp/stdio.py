@@ -1,5 +1,9 @@
 """The server over stdin and stdout, for the agent that started it. It ends with its client, and its runs with it."""
 
+import asyncio
+import os
+import signal
+
 import anyio
 from mcp.server.stdio import stdio_server
 
@@ -9,10 +13,22 @@ from skillyard.kernel.assembly import Yard
 
 
 def serve(yard: Yard, options: Options) -> None:
-    """Until stdin ends."""
-    anyio.run(_serve, Service(yard, options))
+    """Until stdin ends, nobody reads any more, or a signal says so."""
+    try:
+        anyio.run(_serve, Service(yard, options))
+    except* BrokenPipeError:
+        pass  # the client has left; nothing more to say
 
 
 async def _serve(service: Service) -> None:
+    loop = asyncio.get_running_loop()
+    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(which, _leave, service)
     async with stdio_server() as (reading, writing):
         await service.server.run(reading, writing, service.server.create_initialization_options())
+
+
+def _leave(service: Service) -> None:
+    """Agents end their servers so. At once, because the thread that reads stdin sleeps until something comes."""
+    service.close()
+    os._exit(0)

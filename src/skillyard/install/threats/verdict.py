@@ -20,6 +20,10 @@ class Hit(NamedTuple):
     column: int = 1
     excerpt: str = ""
 
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}"
+
     def as_dict(self) -> dict[str, Json]:
         return {**self._asdict(), "severity": self.severity.name}
 
@@ -45,6 +49,10 @@ class Verdict(NamedTuple):
     @property
     def severity(self) -> Severity:
         return max((hit.severity for hit in self.hits), default=Severity.SAFE)
+
+    def with_hit(self, hit: Hit) -> "Verdict":
+        """One more, in its place."""
+        return Verdict(tuple(sorted((hit, *self.hits), key=lambda each: -each.severity)))
 
     @property
     def held(self) -> bool:

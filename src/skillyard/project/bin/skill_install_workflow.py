@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Install skills from a folder; the doubtful ones wait for a decision (LangGraph, extra `skillyard[langgraph]`).
+"""Install skills; what the scan holds back waits for a decision (LangGraph, extra `skillyard[langgraph]`).
 
-usage: python bin/skill_install_workflow.py start SOURCE [--thread ID]
+usage: python bin/skill_install_workflow.py start SOURCE [--skill NAME] [--thread ID]
        python bin/skill_install_workflow.py resume ID [--decisions '{"skill": "keep"}']
 
 Laid out by `skillyard init`. The library does the work; where this Python has none, the command `skillyard` does.

@@ -1,0 +1,106 @@
+"""How long the MCP server takes to start and to answer, and what it holds: by the real client, over real stdio."""
+
+import asyncio
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.figures import Figure, command, interleaved
+from bench.ground import PYTHON, SKILLYARD, make_env, make_project
+
+_HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+_SAY = "---\nname: say\ndescription: Says a text\ncommand: echo {text}\n---\n"
+
+
+def measure(folder: Path) -> Iterator[Figure]:
+    env = make_env(folder)
+    small = make_project(folder, 20)
+    (small / ".claude/skills/say").mkdir()
+    (small / ".claude/skills/say/SKILL.md").write_text(_SAY)
+    first_answer(small, env)()  # reads the skills and compiles the modules, once
+    taken = interleaved(
+        {"import": command([PYTHON, "-c", "import mcp"], small, env), "server": first_answer(small, env)}, rounds=12
+    )
+    yield Figure("server start to first answer against `import mcp`", taken["server"] / taken["import"], at_most=1.5)
+    added, bare = asyncio.run(_added(small, env))
+    yield Figure("`skill_run` over MCP beyond the run itself (p50, warm)", added * 1000, " ms", at_most=5)
+    yield Figure("of that, what the SDK takes for the emptiest request", bare * 1000, " ms")
+    large = make_project(folder, 10_000)
+    command([SKILLYARD, "sync"], large, env)()
+    seconds, megabytes = asyncio.run(_searched(large, env))
+    yield Figure("`skill_search` among 10,000 skills (p50)", seconds * 1000, " ms", at_most=30)
+    yield Figure("memory of the server with 10,000 skills", megabytes, " MB", at_most=120)
+
+
+def first_answer(project: Path, env: Mapping[str, str]) -> Callable[[], None]:
+    hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _HELLO}).encode() + b"\n"
+
+    def case() -> None:
+        with subprocess.Popen(
+            [SKILLYARD, "mcp"], cwd=project, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as server:
+            assert server.stdin
+            assert server.stdout
+            server.stdin.write(hello)
+            server.stdin.flush()
+            assert server.stdout.readline()
+            server.kill()
+
+    return case
+
+
+async def _with_client(project: Path, env: Mapping[str, str], use: Callable[[Any], Awaitable[Any]]) -> Any:
+    from mcp import Client, StdioServerParameters  # noqa: PLC0415  (the other groups need none of it)
+
+    parameters = StdioServerParameters(command=str(SKILLYARD), args=["mcp"], env=dict(env), cwd=str(project))
+    async with Client(parameters, cache=None) as client:
+        return await use(client)
+
+
+async def _added(project: Path, env: Mapping[str, str]) -> tuple[float, float]:
+    """What a client waits beyond the seconds that the result says the run took."""
+
+    async def use(client: Any) -> tuple[float, float]:
+        waits, bare = [], []
+        for number in range(60):
+            started = time.perf_counter()
+            answer = await client.call_tool("skill_run", {"name": "say", "params": {"text": str(number)}})
+            waits.append(time.perf_counter() - started - answer.structured_content["meta"]["time"])
+            started = time.perf_counter()
+            await client.list_resource_templates()
+            bare.append(time.perf_counter() - started)
+        return statistics.median(waits[10:]), statistics.median(bare[10:])
+
+    taken: tuple[float, float] = await _with_client(project, env, use)
+    return taken
+
+
+async def _searched(project: Path, env: Mapping[str, str]) -> tuple[float, float]:
+    async def use(client: Any) -> tuple[float, float]:
+        waits = []
+        for number in range(40):
+            started = time.perf_counter()
+            await client.call_tool("skill_search", {"query": ("markdown", "报告", "skill-0777", "review")[number % 4]})
+            waits.append(time.perf_counter() - started)
+        await client.list_resources()
+        return statistics.median(waits[4:]), _resident_megabytes("mcp")
+
+    found: tuple[float, float] = await _with_client(project, env, use)
+    return found
+
+
+def _resident_megabytes(word: str) -> float:
+    """The most that our child with this word in its command line held."""
+    import os  # noqa: PLC0415
+
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    for child in children:
+        words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        if word.encode() in words:
+            status = Path(f"/proc/{child}/status").read_text()
+            return int(status.split("VmHWM:")[1].split()[0]) / 1024
+    raise LookupError("the server is not there")

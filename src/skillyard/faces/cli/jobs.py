@@ -1,0 +1,415 @@
+"""Queue and schedule skills: list, add, run, cancel and retry their jobs.
+
+A job is a run that a worker does: `skillyard worker` in this project, on this machine or on another one.
+WHEN is five cron fields, @daily and the like, or an interval. Paths in params lie inside the project.
+
+examples:
+  skillyard jobs enqueue @report --retries 3
+  skillyard jobs add "0 9 * * 1-5" @report --name weekday-report
+  skillyard jobs add "every 15m" @check url=https://example.org --overlap replace
+  skillyard jobs
+  skillyard jobs show 1a1e10
+  skillyard jobs retry 1a1e10
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import NoReturn
+
+from skillyard.core.envelope import from_json
+from skillyard.core.errors import InvalidArgs, NotGranted
+from skillyard.core.phrases import Text
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import (
+    Answer,
+    Options,
+    Parser,
+    add_output_options,
+    answer_with,
+    positive,
+    seconds,
+    show_and_exit,
+    style_of,
+)
+from skillyard.faces.cli.mixed import take_ours
+from skillyard.faces.cli.runs import as_run_data
+from skillyard.faces.present import Lines, Table, one_line
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.prompt import split_name
+from skillyard.kernel.working import Schedules, make_job, make_jobs, make_shift, open_engine
+from skillyard.work.cron import parse_when, parse_zone, preview
+from skillyard.work.engine import Engine, Line
+from skillyard.work.jobs import QUEUE, Job, Jobs, Known
+from skillyard.work.schedule import Misfire, Overlap, Schedule, as_choice, checked, local_zone
+
+_FAILED = frozenset({"error", "timeout"})
+_LOOK_SECONDS = 0.2
+
+
+def arguments(parser: Parser) -> None:
+    parser.set_defaults(answer=partial(answer_with, _list), limit=20, failed=False)
+    add_output_options(parser)
+    commands = parser.add_subparsers(metavar="list | show | add | run | enqueue | cancel | retry | …")
+
+    def add(name: str, says: str, ask: Callable[[Options], Answer]) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=says, description=says)
+        made.set_defaults(answer=partial(answer_with, ask))
+        add_output_options(made)
+        return made
+
+    listing = add("list", "the latest jobs, finished ones too", _list)
+    listing.add_argument("--limit", type=positive, default=20, help="how many, the latest first (20)")
+    listing.add_argument("--failed", action="store_true", help="only those that failed for good")
+    for name, says, ask in (
+        ("show", "everything that is known of a job, with its log", _show),
+        ("cancel", "take it from the queue, or stop it", _cancel),
+        ("retry", "another attempt of a job that failed, as its skill is now", _retry),
+    ):
+        add(name, says, ask).add_argument("job_id", metavar="ID", help="the id, or how it starts")
+    _add_enqueue(commands)
+    _add_schedule(commands)
+    add("schedules", "what recurs here, and when it comes next", _schedules)
+    running = add("run", "run a schedule's skill now, and print its result", _list)
+    running.set_defaults(answer=_run)
+    for made in (
+        running,
+        add("pause", "let a schedule rest", partial(_pause, paused=True)),
+        add("resume", "go on with a schedule, from now", partial(_pause, paused=False)),
+        add("remove", "forget a schedule of `jobs add`", _remove),
+    ):
+        made.add_argument("name", metavar="NAME", help="the schedule's name")
+    past = add("history", "the attempts of jobs, the latest first", _history)
+    past.add_argument("name", metavar="NAME", nargs="?", default="", help="only those of this name")
+    past.add_argument("--limit", type=positive, default=20, help="how many (20)")
+
+
+def _add_enqueue(commands: "argparse._SubParsersAction[Parser]") -> None:
+    parser = commands.add_parser("enqueue", help="have a worker run a skill", description="Have a worker run a skill.")
+    parser.add_argument("skill", metavar="@SKILL", help="@name, or @role/name")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
+    _add_job_options(parser)
+    parser.add_argument("--wait", action="store_true", help="until it is done, and print its result")
+    parser.add_argument("--delay", type=seconds, default=0.0, metavar="S", help="seconds before it may start")
+    add_output_options(parser)
+    parser.set_defaults(answer=lambda options: _enqueue(options, parser))
+
+
+def _add_schedule(commands: "argparse._SubParsersAction[Parser]") -> None:
+    parser = commands.add_parser("add", help="schedule a skill", description="Schedule a skill, from now on.")
+    parser.add_argument("when", metavar="WHEN", help='"0 9 * * 1-5", @daily, "every 15m"')
+    parser.add_argument("skill", metavar="@SKILL", help="@name, or @role/name")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
+    _add_job_options(parser)
+    parser.add_argument("--timezone", metavar="TZ", default="", help="such as Europe/Berlin (this machine's)")
+    parser.add_argument("--misfire", choices=list(Misfire), help="ticks that nobody was there for (run-once)")
+    parser.add_argument("--overlap", choices=list(Overlap), help="a tick while the last run goes on (skip)")
+    parser.add_argument("--jitter", type=seconds, default=0.0, metavar="S", help="start up to so many seconds later")
+    add_output_options(parser)
+    parser.set_defaults(answer=lambda options: _add(options, parser))
+
+
+def _add_job_options(parser: Parser) -> None:
+    parser.add_argument("--name", default="", help="what to call it (the skill's name)")
+    parser.add_argument("--retries", type=int, default=0, metavar="N", help="more attempts after a failure (0)")
+    parser.add_argument("--timeout", type=seconds, metavar="S", help="seconds that a run may take")
+    parser.add_argument("--queue", default=QUEUE, help=f"which queue ({QUEUE})")
+    parser.add_argument(
+        "--on-failure", default="", metavar="TO", help="a command or webhook to tell of the last failure"
+    )
+
+
+@contextmanager
+def _opened() -> Iterator[tuple[Yard, Engine, Jobs]]:
+    with open_yard() as yard:
+        engine = open_engine(yard)
+        try:
+            yield yard, engine, make_jobs(yard, engine)
+        finally:
+            engine.close()
+
+
+def _list(options: Options) -> Answer:
+    with _opened() as (_, _, jobs):
+        found = jobs.list(1000 if options.failed else options.limit)
+    if options.failed:
+        found = tuple(known for known in found if known.state in _FAILED)[: options.limit]
+    return Answer(
+        summary=Text("共 {count} 个任务", "{count} jobs"),
+        words={"count": len(found)},
+        data={"jobs": [_as_data(known) for known in found]},
+        page=Table(
+            columns=("id", "created", "state", "attempt", "name", "summary"),
+            rows=[
+                (
+                    known.id[:14],
+                    _stamp(known.created),
+                    known.state,
+                    f"{known.job.attempt}/{max(known.job.retries + 1, known.job.attempt)}",
+                    known.job.label,
+                    str(known.result.get("summary", "")),
+                )
+                for known in found
+            ],
+            empty="No jobs here yet. `skillyard jobs enqueue @name` makes one.",
+        ),
+    )
+
+
+def _show(options: Options) -> Answer:
+    with _opened() as (yard, _, jobs):
+        known = jobs.find(options.job_id)
+        run, log = yard.find_run(known.run), yard.logs.read(known.run)
+    data = {**_as_data(known), "result": known.result, "log": log}
+    return Answer(
+        summary=Text("任务: {id}", "job {id}"),
+        words={"id": known.id},
+        data={"jobs": [data], "runs": [as_run_data(run)] if run else []},
+        page=Lines([f"{key}: {value}" for key, value in data.items() if value not in ("", None, [], {})]),
+    )
+
+
+def _cancel(options: Options) -> Answer:
+    with _opened() as (_, _, jobs):
+        known = jobs.cancel(options.job_id)
+    return _about(known, Text("已取消: {name} ({id})", "cancelled: {name} ({id})"))
+
+
+def _retry(options: Options) -> Answer:
+    with _opened() as (_, _, jobs):
+        known = jobs.retry(options.job_id)
+    return _about(known, Text("已重新排队: {name} ({id})", "queued again: {name} ({id})"))
+
+
+def _about(known: Known, says: Text) -> Answer:
+    return Answer(says, {"name": known.job.label, "id": known.id}, {"jobs": [_as_data(known)]})
+
+
+def _enqueue(options: Options, parser: Parser) -> NoReturn:
+    _settle(options, parser)
+    if not options.wait:
+        answer_with(_queued, options)
+    with _opened() as (yard, _, jobs):
+        known = jobs.wait(jobs.enqueue(_job(yard, options), delay_seconds=options.delay))
+    _show_result(known, options)
+
+
+def _settle(options: Options, parser: Parser) -> None:
+    """Put options of ours that stand after the skill where the others are, before anything looks at them."""
+    with open_yard() as yard:
+        options.args = take_ours(yard, split_name(options.skill)[0], options, parser, options.args)
+
+
+def _queued(options: Options) -> Answer:
+    with _opened() as (yard, _, jobs):
+        known = jobs.find(jobs.enqueue(_job(yard, options), delay_seconds=options.delay))
+    return _about(known, Text("已排队: {name} ({id})", "queued: {name} ({id})"))
+
+
+def _job(yard: Yard, options: Options) -> Job:
+    skill, script = split_name(options.skill)
+    if script:
+        raise InvalidArgs("a job runs a skill, not one of its scripts")
+    job = Job(
+        skill=skill,
+        name=options.name,
+        args=tuple(options.args),
+        timeout_seconds=options.timeout,
+        retries=options.retries,
+        queue=options.queue,
+        on_failure=options.on_failure,
+        lang=str(style_of(options).lang),
+    )
+    return make_job(yard, job)
+
+
+def _show_result(known: Known | None, options: Options) -> NoReturn:
+    """The result of the run itself, as `skillyard run` shows it."""
+    if known is None:
+        raise InvalidArgs("the job is gone")
+    show_and_exit(from_json(json.dumps(known.result, default=dict)), style_of(options))
+
+
+def _add(options: Options, parser: Parser) -> NoReturn:
+    _settle(options, parser)
+    answer_with(_added, options)
+
+
+def _added(options: Options) -> Answer:
+    misfire = as_choice(Misfire, options.misfire, Misfire.RUN_ONCE)
+    default = Overlap.QUEUE if misfire is Misfire.RUN_ALL else Overlap.SKIP
+    with _opened() as (yard, engine, _):
+        job = _job(yard, options)
+        schedule = checked(
+            Schedule(
+                name=options.name or job.skill,
+                when=options.when,
+                timezone=options.timezone or local_zone(),
+                skill=job.skill,
+                args=job.args,
+                retries=options.retries,
+                timeout_seconds=options.timeout,
+                misfire=misfire,
+                overlap=as_choice(Overlap, options.overlap, default),
+                jitter_seconds=options.jitter,
+                on_failure=options.on_failure,
+                queue=options.queue,
+            )
+        )
+        lines = engine.timetable.list()
+        if any(found.name == schedule.name for found in _recurring(yard, lines)):
+            raise InvalidArgs(f"there is a schedule {schedule.name!r} already; give another --name, or remove it")
+        line = Line(schedule.name, schedule.as_mapping(), until=engine.now(), when=schedule.mark)
+        engine.timetable.put(line)
+    told = _as_schedule(schedule, line)
+    return Answer(
+        summary=Text("已安排: {name}, 接下来: {next}", "scheduled: {name}, next: {next}"),
+        words={"name": schedule.name, "next": ", ".join(_next_of(schedule, line))},
+        data={"schedules": [told]},
+    )
+
+
+def _recurring(yard: Yard, lines: Sequence[Line]) -> tuple[Schedule, ...]:
+    found = Schedules(yard, _tell)
+    return (*found(lines), *found.untrusted())
+
+
+def _schedules(options: Options) -> Answer:
+    del options
+    with _opened() as (yard, engine, _):
+        lines = {line.name: line for line in engine.timetable.list()}
+        schedules = Schedules(yard, _tell)
+        found = schedules(tuple(lines.values()))
+        waiting = schedules.untrusted()
+    rows = [(each, lines.get(each.name) or Line(each.name), each in waiting) for each in (*found, *waiting)]
+    data = [{**_as_schedule(each, line), "trusted": not waits} for each, line, waits in rows]
+    return Answer(
+        summary=Text("共 {count} 个计划", "{count} schedules"),
+        words={"count": len(rows)},
+        data={"schedules": data},
+        page=Table(
+            columns=("name", "when", "next", "from"),
+            rows=[
+                (
+                    each.name,
+                    f"{each.when} {each.timezone}",
+                    "waits for `skillyard trust`" if waits else ", ".join(_next_of(each, line)[:1]) or "paused",
+                    each.source or "jobs add",
+                )
+                for each, line, waits in rows
+            ],
+            empty='Nothing recurs here. `skillyard jobs add "@daily" @name` makes it so.',
+        ),
+    )
+
+
+def _run(options: Options) -> NoReturn:
+    """Here and now; a worker takes over if we die."""
+    with _opened() as (yard, engine, jobs):
+        schedule = _named(yard, engine, options.name)
+        shift = make_shift(yard, engine, _tell, style_of(options).lang)
+        job_id = jobs.start(shift.job_of(schedule), shift.attempts)
+        known = None
+        while known is None:
+            known = jobs.wait(job_id, _LOOK_SECONDS)
+            shift.watch()
+    _show_result(known, options)
+
+
+def _named(yard: Yard, engine: Engine, name: str) -> Schedule:
+    schedules = Schedules(yard, _tell)
+    found = {each.name: each for each in schedules(engine.timetable.list())}
+    if name in found:
+        return found[name]
+    if any(each.name == name for each in schedules.untrusted()):
+        raise NotGranted(f"the schedule {name}", "skillyard trust")
+    raise InvalidArgs(f"no schedule {name!r} here; `skillyard jobs schedules` lists them")
+
+
+def _pause(options: Options, *, paused: bool) -> Answer:
+    with _opened() as (yard, engine, _):
+        schedule = _named(yard, engine, options.name)
+        lines = {line.name: line for line in engine.timetable.list()}
+        line = lines.get(schedule.name) or Line(schedule.name)
+        line = line._replace(paused=paused, when=schedule.mark, until=engine.now())
+        engine.timetable.put(line)
+    says = Text("已暂停: {name}", "paused: {name}") if paused else Text("已恢复: {name}", "resumed: {name}")
+    return Answer(says, {"name": schedule.name}, {"schedules": [_as_schedule(schedule, line)]})
+
+
+def _remove(options: Options) -> Answer:
+    with _opened() as (yard, engine, _):
+        schedule = _named(yard, engine, options.name)
+        if schedule.source:
+            raise InvalidArgs(f"{schedule.name} stands in {schedule.source}: take it out there, or pause it")
+        engine.timetable.drop(schedule.name)
+    return Answer(Text("已删除: {name}", "removed: {name}"), {"name": schedule.name}, {"schedules": []})
+
+
+def _history(options: Options) -> Answer:
+    with open_yard(ends_with_process=True) as yard:
+        found = yard.runs.list_jobs(1000 if options.name else options.limit)
+    runs = [run for run in found if not options.name or run.job == options.name][: options.limit]
+    return Answer(
+        summary=Text("共 {count} 次运行", "{count} runs"),
+        words={"count": len(runs)},
+        data={"runs": [as_run_data(run) for run in runs]},
+        page=Table(
+            columns=("id", "started", "state", "job"),
+            rows=[(run.id, _stamp(run.started), run.state, run.job) for run in runs],
+            empty="No job has run here yet.",
+        ),
+    )
+
+
+def _as_data(known: Known) -> dict[str, Json]:
+    job = known.job
+    return {
+        "id": known.id,
+        "name": job.label,
+        "state": known.state,
+        "skill": job.skill,
+        "args": list(job.args),
+        "params": dict(job.params),
+        "queue": job.queue,
+        "attempt": job.attempt,
+        "retries": job.retries,
+        "schedule": job.schedule,
+        "created": _stamp(known.created),
+        "run": known.run,
+        "summary": known.result.get("summary"),
+        "told": known.told or None,
+    }
+
+
+def _as_schedule(schedule: Schedule, line: Line) -> dict[str, Json]:
+    return {
+        **schedule.as_mapping(),
+        "timezone": schedule.timezone,
+        "paused": line.paused,
+        "enabled": schedule.enabled,
+        "next": list(_next_of(schedule, line)),
+    }
+
+
+def _next_of(schedule: Schedule, line: Line) -> tuple[str, ...]:
+    if line.paused or not schedule.enabled:
+        return ()
+    zone = parse_zone(schedule.timezone)
+    moment = max(time.time(), line.until)
+    ticks = preview(parse_when(schedule.when), zone, moment)
+    digits = "seconds" if any(tick % 60 for tick in ticks) else "minutes"
+    return tuple(datetime.fromtimestamp(tick, UTC).astimezone(zone).isoformat(timespec=digits) for tick in ticks)
+
+
+def _stamp(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{one_line(text)}\n")

@@ -1,0 +1,41 @@
+"""Options of ours among the words of a skill: before its name always, after it unless the skill has such a param."""
+
+from collections.abc import Sequence
+
+from skillyard.core.errors import SkillError
+from skillyard.core.request import Request
+from skillyard.faces.cli.command import Options, Parser
+from skillyard.kernel.assembly import Yard
+
+
+def take_ours(yard: Yard, name: str, options: Options, parser: Parser, words: Sequence[str]) -> list[str]:
+    """The skill's own words; ours are put into the options."""
+    known = {text: action for action in parser._actions for text in action.option_strings}  # noqa: SLF001
+    if not any(word.partition("=")[0] in known for word in words):
+        return list(words)
+    declared = _declared(yard, name)
+    ours: list[str] = []
+    theirs: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        option = word.partition("=")[0]
+        if word == "--":
+            theirs += [word, *left]
+            break
+        if option not in known or option in declared:
+            theirs.append(word)
+        else:
+            takes = known[option].nargs != 0 and "=" not in word
+            ours += [word, *([left.pop(0)] if takes and left else [])]
+    positional = [getattr(options, action.dest) for action in parser._actions if not action.option_strings]  # noqa: SLF001
+    parser.parse_args([*ours, *(each for each in positional if isinstance(each, str))], namespace=options)
+    return theirs
+
+
+def _declared(yard: Yard, name: str) -> frozenset[str]:
+    try:
+        skill = yard.runtime.resolve(Request(name=name))
+    except SkillError:
+        return frozenset()
+    return frozenset(f"--{param.name.replace('_', '-')}" for param in skill.params)

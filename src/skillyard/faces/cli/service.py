@@ -1,0 +1,78 @@
+"""Keep the worker of this project alive, also after a reboot.
+
+Writes one file, a systemd unit of yours or a launchd agent on macOS, after showing it. Without it nothing fires while
+no `skillyard worker` runs.
+
+examples:
+  skillyard service install --dry-run
+  skillyard service install --concurrency 2
+  skillyard service status
+  skillyard service remove
+"""
+
+from functools import partial
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Text
+from skillyard.core.states import State
+from skillyard.faces.ask import confirm, on_terminal
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive
+from skillyard.faces.present import Lines
+from skillyard.kernel.consent import refuse_inside_agents
+from skillyard.kernel.places import find_places
+from skillyard.kernel.service import Service, install, is_active, remove, service_of
+from skillyard.work.jobs import QUEUE
+
+
+def arguments(parser: Parser) -> None:
+    parser.set_defaults(answer=partial(answer_with, _status), concurrency=1, queues=QUEUE)
+    commands = parser.add_subparsers(metavar="install | status | remove")
+    installing = commands.add_parser("install", help="write the service, and start it")
+    installing.add_argument("--concurrency", type=positive, default=1, metavar="N", help="runs at a time (1)")
+    installing.add_argument("--queues", default=QUEUE, metavar="A,B", help=f"which queues ({QUEUE})")
+    installing.add_argument("--dry-run", action="store_true", help="show the file, and write nothing")
+    installing.add_argument("--accept", action="store_true", help="say yes without being asked")
+    installing.set_defaults(answer=partial(answer_with, _install))
+    status = commands.add_parser("status", help="whether it is there, and runs")
+    status.set_defaults(answer=partial(answer_with, _status), concurrency=1, queues=QUEUE)
+    removing = commands.add_parser("remove", help="stop it, and take the file away")
+    removing.set_defaults(answer=partial(answer_with, _remove), concurrency=1, queues=QUEUE)
+    for each in (parser, installing, status, removing):
+        add_output_options(each)
+
+
+def _service(options: Options) -> Service:
+    return service_of(find_places(), ("--concurrency", str(options.concurrency), "--queues", options.queues))
+
+
+def _install(options: Options) -> Answer:
+    service = _service(options)
+    data = {"service": service.name, "file": str(service.file), "text": service.text}
+    if options.dry_run:
+        lines = [f"# {service.file}", *service.text.splitlines()]
+        return Answer(Text("将写入: {file}", "would write: {file}"), {"file": service.file}, data, Lines(lines))
+    refuse_inside_agents()
+    question = f"{service.text}\nWrite this to {service.file} and start it?"
+    if not options.accept and not (on_terminal() and confirm(question)):
+        raise InvalidArgs("nothing was written: say yes on a terminal, or give --accept", details=data)
+    install(service)
+    return Answer(Text("已安装: {name}", "installed: {name}"), {"name": service.name}, data)
+
+
+def _status(options: Options) -> Answer:
+    service = _service(options)
+    there, active = service.file.is_file(), is_active(service)
+    state = "active" if active else "installed, but not running" if there else "not installed"
+    return Answer(
+        Text("服务: {state}", "service: {state}"),
+        {"state": state},
+        {"service": service.name, "file": str(service.file), "installed": there, "active": active},
+        state=State.SUCCESS,
+    )
+
+
+def _remove(options: Options) -> Answer:
+    service = _service(options)
+    if not remove(service):
+        raise InvalidArgs(f"no service is installed for this project ({service.file})")
+    return Answer(Text("已移除: {name}", "removed: {name}"), {"name": service.name}, {"service": service.name})

@@ -1,0 +1,103 @@
+"""Work off the jobs of this project, and fire what is scheduled.
+
+Any number of workers may serve a project; on PostgreSQL also from other machines. A worker that dies loses nothing:
+another one, or the next, takes over what it had. Ctrl-C ends it after the runs under way, twice at once.
+
+examples:
+  skillyard worker
+  skillyard worker --concurrency 4 --queues default,slow
+  skillyard worker --drain
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+from skillyard.core.errors import RuntimeFailed
+from skillyard.core.phrases import Text
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive, style_of
+from skillyard.faces.present import one_line
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.working import make_shift, open_engine
+from skillyard.work.engine import Engine
+from skillyard.work.jobs import QUEUE
+
+_GRACE_SECONDS = 10.0
+_RECONNECT_SECONDS = (0.5, 30.0)
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("--concurrency", type=positive, default=1, metavar="N", help="runs at a time in each queue (1)")
+    parser.add_argument("--queues", default=QUEUE, metavar="A,B", help=f"which queues ({QUEUE})")
+    parser.add_argument("--drain", action="store_true", help="end when nothing is queued any more")
+    parser.add_argument("--reconnect", action="store_true", help="wait for a database that is not there yet")
+    add_output_options(parser)
+    parser.set_defaults(answer=lambda options: answer_with(_serve, options))
+
+
+def _serve(options: Options) -> Answer:
+    queues = {name.strip(): options.concurrency for name in options.queues.split(",") if name.strip()}
+    ended = threading.Event()
+    _end_on_signals(ended)
+
+    def tell(text: str) -> None:
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {one_line(text)}\n")
+        sys.stderr.flush()
+
+    with open_yard() as yard:
+        engine = _open(yard, tell, reconnect=options.reconnect)
+        shift = make_shift(yard, engine, tell, style_of(options).lang)
+        tell(f"working for {yard.root}, {options.concurrency} at a time in {', '.join(queues)}")
+        try:
+            shift.serve(queues, ended, _start_anew(tell), drain=options.drain)
+        finally:
+            engine.close(_GRACE_SECONDS if shift.attempts.underway.list() else 0.0)
+        left = shift.attempts.underway.list()
+    if left:
+        tell(f"{len(left)} runs go to the next worker")
+        _leave()
+    return Answer(Text("工作结束", "the worker ended"), {}, {"queues": list(queues)})
+
+
+def _open(yard: Yard, tell: Callable[[str], None], *, reconnect: bool) -> Engine:
+    pause, longest = _RECONNECT_SECONDS
+    while True:
+        try:
+            return open_engine(yard)
+        except RuntimeFailed as error:
+            if not reconnect:
+                raise
+            tell(error.msg)
+        time.sleep(pause)
+        pause = min(pause * 2, longest)
+
+
+def _start_anew(tell: Callable[[str], None]) -> Callable[[], None]:
+    """Others may think that we are dead and do our jobs: what runs here must end, and we begin again as another."""
+
+    def restart() -> None:
+        tell("the database went away: the runs here end, and start again when it is back")
+        words = [word for word in sys.argv[1:] if word != "--reconnect"]
+        os.execv(sys.executable, [sys.executable, "-m", "skillyard", *words, "--reconnect"])  # noqa: S606
+
+    return restart
+
+
+def _end_on_signals(ended: threading.Event) -> None:
+    def end(*_: object) -> None:
+        if ended.is_set():
+            _leave()
+        ended.set()
+
+    for which in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(which, end)
+
+
+def _leave() -> NoReturn:
+    """At once: threads that still wait for a run would hold us up, and the runs end with us."""
+    sys.stderr.flush()
+    os._exit(0)

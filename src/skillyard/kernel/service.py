@@ -1,0 +1,167 @@
+"""The worker of a project as a service of the user: a systemd unit, or a launchd agent on macOS.
+
+Nothing here needs root, and nothing is written but the one file; systemd or launchd do the rest.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.kernel.places import Places
+
+_UNIT = """\
+[Unit]
+Description=Skillyard worker for {root}
+After=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+WorkingDirectory={root}
+ExecStart={words}
+Environment={home}
+Environment=PYTHONUNBUFFERED=1
+Restart=always
+RestartSec=5
+TimeoutStopSec=30
+
+[Install]
+WantedBy=default.target
+"""
+_PLIST = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+  <key>Label</key><string>{label}</string>
+  <key>ProgramArguments</key>
+  <array>
+{words}
+  </array>
+  <key>WorkingDirectory</key><string>{root}</string>
+  <key>EnvironmentVariables</key>
+  <dict><key>SKILLYARD_HOME</key><string>{home}</string></dict>
+  <key>RunAtLoad</key><true/>
+  <key>KeepAlive</key><true/>
+  <key>StandardErrorPath</key><string>{log}</string>
+</dict>
+</plist>
+"""
+
+
+class Service(NamedTuple):
+    """One file, and the commands that make it count."""
+
+    name: str
+    file: Path
+    text: str
+    start: tuple[tuple[str, ...], ...]
+    stop: tuple[tuple[str, ...], ...]
+    ask: tuple[str, ...]
+
+
+def service_of(
+    places: Places, words: Sequence[str], env: Mapping[str, str] = os.environ, system: str = sys.platform
+) -> Service:
+    """`words` are those of `skillyard worker`."""
+    root = places.project
+    if root is None:
+        raise InvalidArgs("this is not a project folder: change into one, or make one")
+    if any(ord(letter) < 32 for letter in f"{root}{places.own_home}"):
+        raise InvalidArgs("a folder with control characters in its name cannot be a service")
+    mark = hashlib.blake2b(str(root.resolve()).encode(), digest_size=4).hexdigest()
+    argv = (sys.executable, "-m", "skillyard", "worker", *words, "--reconnect")
+    if system == "darwin":
+        return _launchd(places, root, argv, mark)
+    return _systemd(places, root, argv, mark, env)
+
+
+def _systemd(places: Places, root: Path, argv: Sequence[str], mark: str, env: Mapping[str, str]) -> Service:
+    name = f"skillyard-{mark}.service"
+    folder = Path(env.get("XDG_CONFIG_HOME") or places.user_home / ".config") / "systemd" / "user"
+    text = _UNIT.format(
+        root=_unit_path(root),
+        words=" ".join(_unit_word(word) for word in argv),
+        home=_unit_word(f"SKILLYARD_HOME={places.own_home}"),
+    )
+    control = ("systemctl", "--user")
+    return Service(
+        name,
+        folder / name,
+        text,
+        start=((*control, "daemon-reload"), (*control, "enable", "--now", name)),
+        stop=((*control, "disable", "--now", name),),
+        ask=(*control, "is-active", name),
+    )
+
+
+def _launchd(places: Places, root: Path, argv: Sequence[str], mark: str) -> Service:
+    name = f"dev.skillyard.worker.{mark}"
+    file = places.user_home / "Library" / "LaunchAgents" / f"{name}.plist"
+    text = _PLIST.format(
+        label=name,
+        words="\n".join(f"    <string>{escape(word)}</string>" for word in argv),
+        root=escape(str(root)),
+        home=escape(str(places.own_home)),
+        log=escape(str(places.own_home / "worker.log")),
+    )
+    domain = f"gui/{os.getuid()}"
+    return Service(
+        name,
+        file,
+        text,
+        start=(("launchctl", "bootstrap", domain, str(file)),),
+        stop=(("launchctl", "bootout", f"{domain}/{name}"),),
+        ask=("launchctl", "print", f"{domain}/{name}"),
+    )
+
+
+def install(service: Service) -> None:
+    service.file.parent.mkdir(parents=True, exist_ok=True)
+    service.file.write_text(service.text, "utf-8")
+    for command in service.start:
+        _run(command)
+
+
+def remove(service: Service) -> bool:
+    """False where there was none."""
+    if not service.file.exists():
+        return False
+    for command in service.stop:
+        _run(command)
+    service.file.unlink()
+    return True
+
+
+def is_active(service: Service) -> bool:
+    try:
+        return subprocess.run(service.ask, capture_output=True, timeout=30, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _run(command: Sequence[str]) -> None:
+    shown = " ".join(command)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RuntimeFailed(f"{shown}: {error}") from None
+    if done.returncode != 0:
+        raise RuntimeFailed(f"{shown}: {done.stderr.strip() or done.returncode}")
+
+
+def _unit_path(path: Path) -> str:
+    """A path that systemd takes unquoted, to the end of the line; `%` starts a specifier there."""
+    return str(path).replace("%", "%%")
+
+
+def _unit_word(word: str) -> str:
+    """One word as systemd splits them: quoted, with its own escapes."""
+    inside = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{inside}"'

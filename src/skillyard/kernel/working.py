@@ -1,0 +1,179 @@
+"""Jobs of a project: builds the engine, the jobs in it, and the worker that does them."""
+
+import hashlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from skillyard.catalog.fingerprint import fingerprint
+from skillyard.core.errors import InvalidArgs, RuntimeFailed, SkillError
+from skillyard.core.phrases import Lang
+from skillyard.core.request import Request
+from skillyard.kernel.assembly import Yard, new_run_id
+from skillyard.kernel.consent import is_role_trusted, is_trusted
+from skillyard.kernel.prompt import parse_prompt
+from skillyard.kernel.settings import EngineSettings, project_engine
+from skillyard.runtime.permit import ON_FAILURE, SCHEDULE
+from skillyard.work.attempt import Attempts, Bench
+from skillyard.work.jobs import Job, Jobs
+from skillyard.work.notify import Notifier
+from skillyard.work.rolefiles import RoleSchedules
+from skillyard.work.schedule import Schedule, local_zone
+from skillyard.work.shift import Shift
+
+if TYPE_CHECKING:
+    from skillyard.work.engine import Engine, Line
+
+#: How often a worker asks whether the project is still trusted.
+_TRUST_SECONDS = 5.0
+
+
+def engine_settings(yard: Yard) -> EngineSettings:
+    """The user's word first; the project's database where a person trusted it."""
+    asked = project_engine(yard.root)
+    mine = yard.settings.engine
+    if asked.database and not mine.database and not is_trusted(yard.grants, yard.root):
+        raise InvalidArgs(
+            "skillyard.toml asks to keep jobs in a database: a person must allow it with `skillyard trust`"
+        )
+    return EngineSettings(
+        database=mine.database or asked.database,
+        project=asked.project or mine.project,
+        full_sync=mine.full_sync or asked.full_sync,
+        poll_seconds=mine.poll_seconds,
+    )
+
+
+def project_key(yard: Yard, settings: EngineSettings) -> str:
+    """On one machine the path names the project; on many its name does, because paths differ."""
+    named = (settings.project or yard.root.name) if settings.database else str(yard.root.resolve())
+    return f"skillyard-{hashlib.blake2b(named.encode(), digest_size=8).hexdigest()}"
+
+
+def open_engine(yard: Yard) -> "Engine":
+    settings = engine_settings(yard)
+    try:
+        from skillyard.work.engines.durable import DurableEngine, Place
+    except ModuleNotFoundError as error:
+        raise RuntimeFailed(f"{error.name} is missing; install it: pip install 'skillyard[jobs]'") from None
+    return DurableEngine(
+        Place(
+            folder=yard.places.own_home / "engine",
+            project=project_key(yard, settings),
+            database=settings.database,
+            full_sync=settings.full_sync,
+            poll_seconds=settings.poll_seconds,
+        )
+    )
+
+
+def make_job(yard: Yard, job: Job) -> Job:
+    """The job with the content of the skill as it is now; SkillNotFound and InvalidParam before anything is queued."""
+    from skillyard.runtime.check import check
+    from skillyard.work.attempt import as_request
+
+    request = as_request(job)
+    skill = yard.runtime.resolve(request)
+    check(skill, request, yard.root, "")
+    return job._replace(fingerprint=fingerprint(skill.folder))
+
+
+def job_of(yard: Yard, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
+    """A schedule's job now. A skill that is not there is told by the run, where it can be seen."""
+    skill, args = schedule.skill, schedule.args
+    if schedule.task:
+        asked = parse_prompt(schedule.task, yard.catalog.knows)
+        if asked.script:
+            raise InvalidArgs(f"{schedule.name}: a schedule runs a skill, not one of its scripts")
+        skill, args = asked.name, asked.args
+    job = Job(
+        skill=skill,
+        name=schedule.name,
+        args=args,
+        params=schedule.params,
+        action=schedule.action,
+        timeout_seconds=schedule.timeout_seconds,
+        retries=schedule.retries,
+        queue=schedule.queue,
+        on_failure=schedule.on_failure,
+        schedule=schedule.name,
+        lang=str(lang),
+    )
+    try:
+        return job._replace(fingerprint=fingerprint(yard.runtime.resolve(Request(name=skill)).folder))
+    except SkillError:
+        return job
+
+
+class Schedules:
+    """Those of the timetable, and those of the roles' files where a person trusts them."""
+
+    def __init__(self, yard: Yard, tell: Callable[[str], None]) -> None:
+        self._yard, self._tell = yard, tell
+        self._roles = RoleSchedules(yard.root, local_zone(), tell)
+        self._asked = 0.0
+        self._trusted: dict[tuple[str, str], bool] = {}
+
+    def __call__(self, lines: "Sequence[Line]") -> tuple[Schedule, ...]:
+        own = tuple(Schedule.from_mapping(line.says) for line in lines if line.says)
+        return (*own, *(each for each in self._roles.list() if self._is_allowed(each)))
+
+    def untrusted(self) -> tuple[Schedule, ...]:
+        """What the files ask for and nobody allowed."""
+        return tuple(each for each in self._roles.list() if not self._is_allowed(each))
+
+    def _is_allowed(self, schedule: Schedule) -> bool:
+        wanted = (SCHEDULE, ON_FAILURE) if schedule.on_failure else (SCHEDULE,)
+        return all(self._is_trusted(schedule.source, capability) for capability in wanted)
+
+    def _is_trusted(self, source: str, capability: str) -> bool:
+        """Asked again every few seconds: a grant is for the bytes of the role's whole folder."""
+        if time.monotonic() - self._asked > _TRUST_SECONDS:
+            self._asked, self._trusted = time.monotonic(), {}
+        key = (source, capability)
+        if key not in self._trusted:
+            folder = (self._yard.root / source).parent
+            self._trusted[key] = is_role_trusted(self._yard.grants, folder, capability)
+        return self._trusted[key]
+
+
+def make_jobs(yard: Yard, engine: "Engine") -> Jobs:
+    return Jobs(engine, yard.runs, new_run_id)
+
+
+def make_attempts(yard: Yard, tell: Callable[[str], None] = lambda _: None) -> Attempts:
+    """Each thread opens the project for itself; the sandbox is one for all."""
+    threads = threading.local()
+    sandbox = yard.sandbox
+
+    def bench() -> Bench:
+        found: Bench | None = getattr(threads, "bench", None)
+        if found is None:
+            own = Yard(yard.places)
+            own.sandbox = sandbox
+            found = threads.bench = Bench(own.runtime, own.runs, lambda: _restore(own))
+        return found
+
+    notify = Notifier(lambda: sandbox, yard.root, yard.places.own_home)
+    return Attempts(bench, socket.gethostname(), notify, tell)
+
+
+def make_shift(yard: Yard, engine: "Engine", tell: Callable[[str], None], lang: Lang) -> Shift:
+    return Shift(
+        engine=engine,
+        jobs=make_jobs(yard, engine),
+        attempts=make_attempts(yard, tell),
+        schedules=Schedules(yard, tell),
+        job_of=lambda schedule: job_of(yard, schedule, lang),
+        project=project_key(yard, engine_settings(yard)),
+        tell=tell,
+        keep_days=yard.settings.keep_days,
+    )
+
+
+def _restore(yard: Yard) -> None:
+    from skillyard.kernel.installing import place_of, restore
+
+    restore(yard, place_of(yard, is_global=False), lambda _: None)

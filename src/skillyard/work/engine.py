@@ -1,0 +1,126 @@
+"""What durable work needs of an engine: it keeps tickets, and sees to it that each is worked off, whoever dies.
+
+The engine knows where a ticket stands; what came of the work is kept by whoever did it. Two implementations lie in
+`engines/`: one in memory, for tests, and DBOS on SQLite or PostgreSQL.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+from skillyard.core.values import NOTHING, Json
+
+T = TypeVar("T", bound=Json)
+
+
+class Ticket(NamedTuple):
+    """Work to do, in plain JSON: another version of us, on another machine, reads it."""
+
+    id: str
+    queue: str
+    body: Mapping[str, Json]
+    delay_seconds: float = 0.0
+
+
+class Stage(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    #: The work raised, or whoever did it died too often.
+    BROKEN = "broken"
+
+    @property
+    def is_over(self) -> bool:
+        return self not in {Stage.QUEUED, Stage.RUNNING}
+
+
+class Standing(NamedTuple):
+    """Where a ticket stands."""
+
+    ticket: Ticket
+    stage: Stage
+    created: float
+    #: What the work gave, once it is done.
+    answer: Mapping[str, Json] | None = None
+    trouble: str = ""
+
+
+class Steps(Protocol):
+    """What the work of one ticket may use. A step that ended is never repeated; one under way may be."""
+
+    def once(self, name: str, act: Callable[[], T]) -> T: ...
+
+    def follow(self, ticket: Ticket) -> None:
+        """Enqueue what comes after this, once, also when this is done a second time."""
+
+
+#: Does the work of a ticket. What it raises breaks the ticket; failures that can be expected are answers.
+Work: TypeAlias = Callable[[Ticket, Steps], Mapping[str, Json]]
+
+
+class Line(NamedTuple):
+    """One line of the timetable: what is known of a schedule beside what it says."""
+
+    name: str
+    #: The schedule itself, for those that no file holds.
+    says: Mapping[str, Json] = NOTHING
+    paused: bool = False
+    #: Ticks up to this moment are dealt with.
+    until: float = 0.0
+    #: Which `when` that was for: another one starts anew.
+    when: str = ""
+    #: The job of the latest tick.
+    latest: str = ""
+
+
+class Timetable(Protocol):
+    """The schedules of one project, seen by all its workers."""
+
+    def list(self) -> tuple[Line, ...]: ...
+
+    def put(self, line: Line) -> None: ...
+
+    def drop(self, name: str) -> bool: ...
+
+    def swap(self, before: Line, after: Line) -> bool:
+        """Only where `before` still stands there: of several workers one succeeds."""
+
+
+class Engine(Protocol):
+    """The tickets of one project. Any thread may call it."""
+
+    @property
+    def timetable(self) -> Timetable: ...
+
+    def enqueue(self, ticket: Ticket) -> bool:
+        """False where the id is known already: the second of two is no second."""
+
+    def start(self, ticket: Ticket, work: Work) -> None:
+        """Begin at once, in this process; if it dies, a worker takes over."""
+
+    def wait(self, ticket_id: str, seconds: float | None = None) -> Standing | None:
+        """Until it is over; None where there is none, or the time is up."""
+
+    def cancel(self, ticket_id: str) -> bool:
+        """False where it is over already. A run under way is stopped by whoever runs it."""
+
+    def find(self, ticket_id: str) -> Standing | None: ...
+
+    def list(self, limit: int, *, live: bool = False) -> tuple[Standing, ...]:
+        """The latest first; `live`: only those that are not over."""
+
+    def forget_before(self, moment: float) -> None:
+        """What was over by then."""
+
+    def serve(self, work: Work, queues: Mapping[str, int], on_lost: Callable[[], None]) -> None:
+        """Work off the queues, so many at a time each, until `close`. `on_lost`: others may think that we are dead."""
+
+    def take_over(self) -> Sequence[str]:
+        """Give the tickets of the dead back to their queues; whose they were."""
+
+    def now(self) -> float:
+        """The one clock of all workers."""
+
+    def close(self, grace_seconds: float = 0.0) -> None:
+        """Take nothing more, wait so long for what is under way, and let go of the rest: somebody takes it over."""

@@ -1,0 +1,1 @@
+"""The engines behind `work/engine.py`, each in its own module."""

@@ -1,0 +1,376 @@
+"""DBOS, embedded on SQLite or shared on PostgreSQL; the only module that imports it.
+
+One database holds the tickets of many projects: each is an application of its own to DBOS, so that nobody works off
+what belongs to another. Every process has an executor id of its own, and a lock that says whether it lives.
+
+Covered: kill -9 of any worker at any point, several workers at once, a database that restarts.
+Not covered: power loss right after a commit on SQLite, unless `synchronous = "full"` is set.
+"""
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Before DBOS looks for a handler: it would make one of its own, for the terminal.
+_LOG = logging.getLogger("dbos")
+_LOG.propagate = False
+if not _LOG.handlers:
+    _LOG.addHandler(logging.NullHandler())
+
+import sqlalchemy as sa  # noqa: E402
+from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowStatus  # noqa: E402
+from dbos import error as dbos_error  # noqa: E402
+from sqlalchemy import event  # noqa: E402
+
+from skillyard.core.errors import RuntimeFailed  # noqa: E402
+from skillyard.work.engine import Line, Stage, Standing, Steps, T, Ticket, Work  # noqa: E402
+from skillyard.work.engines.liveness import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
+
+#: Said by us, or each change of our code would strand what was queued before it.
+VERSION = "1"
+WORKFLOW = "skillyard.ticket"
+#: A ticket that took so many workers down with it is not given to another.
+_MOST_DEATHS = 5
+_LOOK_SECONDS = (0.02, 0.5)
+_LIVE = ["ENQUEUED", "DELAYED", "PENDING"]
+_OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
+_STAGES = {
+    "ENQUEUED": Stage.QUEUED,
+    "DELAYED": Stage.QUEUED,
+    "PENDING": Stage.RUNNING,
+    "SUCCESS": Stage.DONE,
+    "CANCELLED": Stage.CANCELLED,
+}
+_BATCH = 500
+_METADATA = sa.MetaData()
+_LINES = sa.Table(
+    "skillyard_timetable",
+    _METADATA,
+    sa.Column("project", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("line", sa.Text, nullable=False),
+)
+
+
+class Place(NamedTuple):
+    """Where the tickets of a project are kept."""
+
+    folder: Path
+    #: What names the project there: lower-case letters, digits and dashes.
+    project: str
+    #: `postgresql://…`; nothing for SQLite in the folder.
+    database: str = ""
+    #: SQLite: whether each commit waits for the disk.
+    full_sync: bool = False
+    #: How often a worker looks for tickets; less than a second costs an idle one dearly.
+    poll_seconds: float = 1.0
+
+
+class DurableEngine:
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._serializer = DBOSPortableJSONSerializer()
+        self._engine = _open_postgres(place) if place.database else _open_sqlite(place)
+        self._liveness: Liveness = (
+            DatabaseLiveness(place.database) if place.database else FileLiveness(place.folder / "alive")
+        )
+        self._launched = False
+        self._clock = _DatabaseClock(self._engine) if place.database else time.time
+        with _told(place):
+            DBOS.migrate(self._engine.url.render_as_string(hide_password=False))
+            self.timetable = _Timetable(self._engine, place.project)
+            self._client = DBOSClient(
+                system_database_engine=self._engine,
+                serializer=self._serializer,
+                application_name=place.project,
+                retry_connection_errors=False,
+            )
+
+    # -- tickets
+
+    def enqueue(self, ticket: Ticket) -> bool:
+        with _told(self._place):
+            try:
+                self._client.enqueue(self._options(ticket), ticket.queue, dict(ticket.body))
+            except dbos_error.DBOSWorkflowIDInUseError:
+                return False
+        return True
+
+    def start(self, ticket: Ticket, work: Work) -> None:
+        self._launch(work, [], lambda: None)
+        with SetWorkflowID(ticket.id):
+            DBOS.start_workflow(_ticket, ticket.queue, dict(ticket.body))
+
+    def wait(self, ticket_id: str, seconds: float | None = None) -> Standing | None:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        pause, longest = _LOOK_SECONDS
+        while standing := self.find(ticket_id):
+            if standing.stage.is_over:
+                return standing
+            if deadline is not None and time.monotonic() > deadline:
+                return None
+            time.sleep(pause)
+            pause = min(pause * 1.5, longest)
+        return None
+
+    def cancel(self, ticket_id: str) -> bool:
+        standing = self.find(ticket_id)
+        if standing is None or standing.stage.is_over:
+            return False
+        with _told(self._place):
+            self._client.cancel_workflow(ticket_id)
+        after = self.find(ticket_id)
+        return after is not None and after.stage is Stage.CANCELLED
+
+    def find(self, ticket_id: str) -> Standing | None:
+        with _told(self._place):
+            found = self._client.list_workflows(workflow_ids=[ticket_id], application_name=self._place.project)
+        return self._standing(found[0]) if found else None
+
+    def list(self, limit: int, *, live: bool = False) -> tuple[Standing, ...]:
+        with _told(self._place):
+            found = self._client.list_workflows(
+                status=_LIVE if live else None, name=WORKFLOW, limit=limit, sort_desc=True
+            )
+        return tuple(map(self._standing, found))
+
+    def forget_before(self, moment: float) -> None:
+        stamp = datetime.fromtimestamp(moment, UTC).isoformat()
+        with _told(self._place):
+            while found := self._client.list_workflows(
+                status=_OVER, completed_before=stamp, limit=_BATCH, load_input=False, load_output=False
+            ):
+                self._client.delete_workflows([each.workflow_id for each in found])
+
+    # -- workers
+
+    def serve(self, work: Work, queues: Mapping[str, int], on_lost: Callable[[], None]) -> None:
+        with _told(self._place):
+            for queue, count in queues.items():
+                self._client.register_queue(
+                    self._queue(queue), worker_concurrency=count, polling_interval_sec=self._place.poll_seconds
+                )
+        self._launch(work, [self._queue(queue) for queue in queues], on_lost)
+
+    def take_over(self) -> Sequence[str]:
+        with _told(self._place):
+            found = self._client.list_workflows(status="PENDING", load_input=False, load_output=False)
+        taken = []
+        for executor in sorted({each.executor_id for each in found if each.executor_id} - {self._executor}):
+            if self._liveness.is_dead(executor):
+                # Its guard (still pending, still that executor's) makes it safe for two who do the same; the public
+                # `resume_workflow` has none, and forgets how often the ticket has killed its worker.
+                DBOS._recover_pending_workflows([executor])  # noqa: SLF001
+                self._liveness.bury(executor)
+                taken.append(executor)
+        return taken
+
+    def now(self) -> float:
+        return self._clock()
+
+    def close(self, grace_seconds: float = 0.0) -> None:
+        if self._launched:
+            DBOS.destroy(workflow_completion_timeout_sec=int(grace_seconds))
+            self._launched = False
+        self._client.destroy()
+        self._liveness.release()
+        self._engine.dispose()
+
+    def _launch(self, work: Work, queues: Sequence[str], on_lost: Callable[[], None]) -> None:
+        if self._launched:
+            return
+        self._executor = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
+        _log_to(self._place.folder / "engine.log")
+        with _told(self._place):
+            self._liveness.hold(self._executor, on_lost)  # before anything can be claimed in this name
+            _working.work, _working.engine = work, self
+            DBOS(
+                config={
+                    "name": self._place.project,
+                    "system_database_engine": self._engine,
+                    "serializer": self._serializer,
+                    "application_version": VERSION,
+                    "executor_id": self._executor,
+                    "enable_otlp": False,
+                    "log_level": "WARNING",
+                }
+            )
+            DBOS.listen_queues(list(queues))
+            DBOS.launch()
+        self._launched = True
+
+    _executor = ""
+
+    def _queue(self, name: str) -> str:
+        """DBOS knows queues by one name for all applications."""
+        return f"{self._place.project}.{name}"
+
+    def _options(self, ticket: Ticket) -> Any:
+        options: dict[str, Any] = {
+            "workflow_name": WORKFLOW,
+            "queue_name": self._queue(ticket.queue),
+            "workflow_id": ticket.id,
+            "workflow_id_reuse_policy": "reject",
+            "app_version": VERSION,
+        }
+        return {**options, "delay_seconds": ticket.delay_seconds} if ticket.delay_seconds > 0 else options
+
+    def _standing(self, found: WorkflowStatus) -> Standing:
+        queue, body = found.input["args"] if found.input else ("", {})
+        stage = _STAGES.get(found.status, Stage.BROKEN)
+        trouble = ""
+        if stage is Stage.BROKEN:
+            trouble = str(found.error) if found.error else f"{_MOST_DEATHS} workers died over it"
+        return Standing(
+            ticket=Ticket(found.workflow_id, queue, body),
+            stage=stage,
+            created=(found.created_at or 0) / 1000,
+            answer=found.output if stage is Stage.DONE else None,
+            trouble=trouble,
+        )
+
+
+class _Working:
+    """What this process does with a ticket; DBOS knows functions by their names alone."""
+
+    work: Work
+    engine: DurableEngine
+
+
+_working = _Working()
+
+
+class _Steps(Steps):
+    def once(self, name: str, act: Callable[[], T]) -> T:
+        return DBOS.run_step({"name": name}, act)
+
+    def follow(self, ticket: Ticket) -> None:
+        options = _working.engine._options(ticket)  # noqa: SLF001
+        options["workflow_id_reuse_policy"] = "return-existing"
+        DBOS.enqueue_workflow_with_options(options, ticket.queue, dict(ticket.body))
+
+
+@DBOS.workflow(name=WORKFLOW, max_recovery_attempts=_MOST_DEATHS)
+def _ticket(queue: str, body: dict[str, Any]) -> dict[str, Any]:
+    workflow_id = DBOS.workflow_id
+    assert workflow_id is not None  # noqa: S101  (we are inside one)
+    return dict(_working.work(Ticket(workflow_id, queue, body), _Steps()))
+
+
+class _Timetable:
+    """Our own table beside those of DBOS, where all workers of the project see it."""
+
+    def __init__(self, engine: sa.Engine, project: str) -> None:
+        self._engine, self._project = engine, project
+        with engine.begin() as connection:
+            if engine.dialect.name == "postgresql":
+                # Two that make the same table at once would collide.
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(7305821)"))
+            _METADATA.create_all(connection)
+
+    def list(self) -> tuple[Line, ...]:
+        with self._engine.connect() as connection:
+            rows = connection.execute(
+                sa.select(_LINES.c.line).where(_LINES.c.project == self._project).order_by(_LINES.c.name)
+            ).fetchall()
+        return tuple(_as_line(text) for (text,) in rows)
+
+    def put(self, line: Line) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(sa.delete(_LINES).where(*self._is(line.name)))
+            connection.execute(sa.insert(_LINES).values(project=self._project, name=line.name, line=_as_text(line)))
+
+    def drop(self, name: str) -> bool:
+        with self._engine.begin() as connection:
+            return connection.execute(sa.delete(_LINES).where(*self._is(name))).rowcount > 0
+
+    def swap(self, before: Line, after: Line) -> bool:
+        condition = (*self._is(before.name), _LINES.c.line == _as_text(before))
+        with self._engine.begin() as connection:
+            return connection.execute(sa.update(_LINES).where(*condition).values(line=_as_text(after))).rowcount > 0
+
+    def _is(self, name: str) -> tuple[sa.ColumnElement[bool], ...]:
+        return (_LINES.c.project == self._project, _LINES.c.name == name)
+
+
+def _as_text(line: Line) -> str:
+    return json.dumps({**line._asdict(), "says": dict(line.says)}, ensure_ascii=False, sort_keys=True)
+
+
+def _as_line(text: str) -> Line:
+    fields: dict[str, Any] = json.loads(text)
+    return Line(**{name: value for name, value in fields.items() if name in Line._fields})
+
+
+def _open_sqlite(place: Place) -> sa.Engine:
+    place.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = place.folder / "engine.db"
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(file)), pool_size=20, max_overflow=30)
+
+    @event.listens_for(engine, "connect")
+    def settle(connection: Any, _: object) -> None:
+        # As DBOS sets up its own: writers wait for each other from the start of a transaction, and long enough.
+        connection.isolation_level = "IMMEDIATE"
+        for pragma in ("busy_timeout = 30000", "foreign_keys = ON", "journal_mode = WAL"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if place.full_sync else 'NORMAL'}")
+
+    with _told(place), engine.connect():
+        file.chmod(0o600)
+    return engine
+
+
+def _open_postgres(place: Place) -> sa.Engine:
+    place.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    url = sa.make_url(place.database).set(drivername="postgresql+psycopg")
+    return sa.create_engine(url, pool_size=20, max_overflow=30, pool_pre_ping=True)
+
+
+@contextmanager
+def _told(place: Place) -> Iterator[None]:
+    """A database that cannot be reached is a failure that can be expected; its password is nobody's business."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        shown = sa.make_url(place.database).render_as_string() if place.database else str(place.folder)
+        reason = str(error.orig or error).strip().splitlines()
+        raise RuntimeFailed(f"the engine's database {shown} cannot be used: {reason[0] if reason else ''}") from None
+
+
+class _DatabaseClock:
+    """The database's clock, asked now and then, and ours in between."""
+
+    _VALID_SECONDS = 30.0
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._asked: tuple[float, float] | None = None
+
+    def __call__(self) -> float:
+        with self._lock:
+            if self._asked is None or time.monotonic() - self._asked[0] > self._VALID_SECONDS:
+                with self._engine.connect() as connection:
+                    told = connection.execute(sa.text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one()
+                self._asked = (time.monotonic(), float(told))
+            at, told = self._asked
+            return told + time.monotonic() - at
+
+
+def _log_to(file: Path) -> None:
+    """What DBOS has to say goes to a file, never to the terminal."""
+    for handler in tuple(_LOG.handlers):
+        _LOG.removeHandler(handler)
+        handler.close()
+    kept = RotatingFileHandler(file, maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True)
+    kept.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
+    _LOG.addHandler(kept)
