@@ -178,8 +178,8 @@ class _Bringing:
     def _hear_all(self, conversation: Conversation, hearing: Hearing, ask: Ask) -> None:
         if self._stop.asked:
             raise Stopped("it was taken back before it began")
-        allowed = self._parts.terms.allowed_tools.get(self._driver.name, ())
         order = self._order
+        allowed = () if order.alone else self._parts.terms.allowed_tools.get(self._driver.name, ())
         running = self._driver.start(Start(order.folder, conversation.session or None, order.model, allowed))
         turn = Turn(order.enhanced.text, self._parts.terms.silent_seconds, self._limit)
         try:
@@ -187,8 +187,10 @@ class _Bringing:
                 self._stop.acting(running.cancel),
                 self._parts.bells.listening(conversation.id, self._run, running.cancel),
             ):
-                for event in running.turn(turn, hearing.asking(ask)):
+                for event in running.turn(turn, hearing.asking(refuse if order.alone else ask)):
                     hearing.hear(event)
+                    if order.alone and event.told is Told.TOOL_CALL:
+                        raise BackendFailed(self._driver.name, f"it used {event.text}, and was to use no tools")
         finally:
             running.close()
 

@@ -46,6 +46,8 @@ class Order(NamedTuple):
     #: Active skills that could not be read, and so do not go along.
     unreadable: tuple[Unreadable, ...] = ()
     prompt: Prompt | None = None
+    #: No tools at all: nothing is allowed, and an agent that uses one all the same is stopped.
+    alone: bool = False
 
     def as_data(self) -> dict[str, Json]:
         """What is known of it before it is handed over; the same in a dry run and in a result."""

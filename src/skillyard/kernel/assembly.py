@@ -210,6 +210,16 @@ class Yard:
         return make_drivers(os.environ, [Acp(name, command) for name, command in self.dispatching.commands.items()])
 
     @cached_property
+    def decider(self) -> "Decider | None":
+        """The backend that decides where no person can, where the user or a trusted project names one."""
+        name = self.dispatching.decider
+        if not name:
+            return None
+        from skillyard.kernel.deciding import agent_decider
+
+        return agent_decider(self, name)
+
+    @cached_property
     def dispatching(self) -> "Dispatching":
         """The user's own word first; the project's file counts where a person trusted it."""
         mine, project = self.settings.dispatch, self.places.project
