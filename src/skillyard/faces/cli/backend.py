@@ -39,6 +39,10 @@ _COUNTED = Text("共 {count} 个代理, {talks} 个会话", "{count} backends, {
 _ALL_WELL = Text("{count} 个代理可用", "{count} backends work")
 _SOME_FAIL = Text("{count} 个代理中 {failed} 个不可用", "{failed} of {count} backends do not work")
 _STOPPED = Text("已停止 {count} 个会话", "{count} conversations stopped")
+_STOPPED_ONE = Text("已停止: {session} ({backend})", "stopped {session} with {backend}")
+_NOTHING = Text("没有正在运行的任务", "nothing is running")
+_SPEAKS = Text("✓ {name}{version} 可以对话{said}", "✓ {name}{version} speaks with us{said}")
+_SAYS = Text(", 回答: {said}", ", and says: {said}")
 _HISTORY = Text("会话 {session} ({backend}): {state}", "conversation {session} with {backend}: {state}")
 
 
@@ -117,7 +121,7 @@ def _check(options: Options) -> Answer:
         summary=_SOME_FAIL if failed else _ALL_WELL,
         words={"count": len(checked), "failed": len(failed)},
         data={"backends": list(checked)},
-        page=Lines([line for each in checked for line in _check_lines(each)]),
+        page=Lines([line for each in checked for line in _check_lines(each, style.lang)]),
         state=State.ERROR if len(failed) == len(checked) else State.PARTIAL if failed else State.SUCCESS,
     )
 
@@ -135,11 +139,11 @@ def _checked(driver: "Driver", *, ask: bool, lang: Lang) -> dict[str, Json]:
     return {**told, "ok": True, **({"said": said} if ask else {})}
 
 
-def _check_lines(each: dict[str, Json]) -> Iterator[str]:
+def _check_lines(each: dict[str, Json], lang: Lang) -> Iterator[str]:
     version = f" {each['version']}" if each.get("version") else ""
     if each["ok"]:
-        said = f", and says: {each['said']}" if "said" in each else ""
-        yield f"✓ {each['name']}{version} speaks with us{said}"
+        said = _SAYS.fill(lang, said=each["said"]) if "said" in each else ""
+        yield _SPEAKS.fill(lang, name=each["name"], version=version, said=said)
     else:
         yield f"✗ {each['name']}{version}: {each['error']}"
         yield f"  → {each['hint']}"
@@ -172,6 +176,7 @@ def _log(options: Options) -> Answer:
 
 
 def _stop(options: Options) -> Answer:
+    lang = style_of(options).lang
     with open_yard() as yard:
         talks = [talk for talk in _matching(yard, options) if talk.state in _AT_WORK]
         rung = [talk for talk in talks if yard.bells.ring(talk.id, talk.run)]
@@ -184,7 +189,9 @@ def _stop(options: Options) -> Answer:
         summary=_STOPPED,
         words={"count": len(rung)},
         data={"conversations": [as_talk_data(talk) for talk in rung]},
-        page=Lines([f"stopped {talk.name} with {talk.backend}" for talk in rung] or ["nothing is running"]),
+        page=Lines(
+            [_STOPPED_ONE.fill(lang, session=talk.name, backend=talk.backend) for talk in rung] or [_NOTHING.fill(lang)]
+        ),
     )
 
 
