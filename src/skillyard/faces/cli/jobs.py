@@ -195,7 +195,9 @@ def _enqueue(options: Options, parser: Parser) -> NoReturn:
     if not options.wait:
         answer_with(_queued, options)
     with _opened() as (yard, _, jobs):
-        known = jobs.wait(jobs.enqueue(_job(yard, options), delay_seconds=options.delay))
+        job_id = jobs.enqueue(_job(yard, options), delay_seconds=options.delay)
+        _tell(f"{job_id} waits for a worker: `skillyard worker` in this project")
+        known = jobs.wait(job_id)
     _show_result(known, options)
 
 
