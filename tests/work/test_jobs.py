@@ -394,6 +394,14 @@ def test_a_database_of_the_projects_own_choice_waits_for_trust(
     assert "hunter2" not in tried.stdout + tried.stderr
 
 
+def test_inside_an_agent_nobody_names_whom_to_tell(quick: Places, skillyard: Skillyard) -> None:
+    words = ("jobs", "enqueue", "@fail", "--on-failure", "https://example.org/x", "--json")
+    refused = skillyard(*words, SKILLYARD_DEPTH="1")
+
+    assert said(refused)["data"]["type"] == "PermissionDenied"
+    assert said(skillyard("jobs", "--json"))["data"]["jobs"] == []
+
+
 def env_of(places: Places) -> dict[str, str]:
     return {**os.environ, "SKILLYARD_HOME": str(places.own_home), "HOME": str(places.user_home), "SKILLYARD_LANG": "en"}
 
