@@ -7,7 +7,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import catalog, dispatch, install, mcp, reader, run, start
+from bench import catalog, dispatch, install, jobs, mcp, reader, run, start
 from bench.figures import Figure
 
 GROUPS = {
@@ -18,6 +18,7 @@ GROUPS = {
     "install": install,
     "dispatch": dispatch,
     "mcp": mcp,
+    "jobs": jobs,
 }
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
 HEAD = """\

@@ -23,6 +23,7 @@ from skillyard.kernel.places import Places
 from skillyard.sandbox.stop import Stop
 from skillyard.store.conversations import Conversation, ConversationState
 from tests.conftest import Skillyard, WriteSkill
+from tests.faces.test_terminal import Terminal
 
 AGENT = Path(__file__).parent.parent / "backends" / "acp_agent.py"
 CEILING_SECONDS = 60.0
@@ -439,6 +440,39 @@ def test_check_starts_the_agents_and_asks_a_model_only_when_told_to(skillyard: S
     assert said.stdout == "✓ small speaks with us\n"
     assert asked["data"]["backends"][0]["said"] == "Answer with the one word: ok"
     assert (none.returncode, envelope(none)["data"]["backends"][0]["type"]) == (1, "AgentNotInstalled")
+
+
+@pytest.mark.parametrize(("typed", "said"), [("y", "yes"), ("", "no")])
+def test_a_person_at_the_terminal_is_asked(places: Places, typed: str, said: str) -> None:
+    with Terminal(places, "dispatch", "ask", "--to", "small", "--json") as terminal:
+        terminal.expect("edit asks: write a file  Allow it? [y/N]")
+        terminal.say(typed)
+        _, out = terminal.finish()
+
+    assert json.loads(out)["data"]["content"] == said
+
+
+def test_an_interrupt_instead_of_an_answer_refuses_and_stops(places: Places, yard: Yard) -> None:
+    with Terminal(places, "dispatch", "ask", "--to", "small", "--session", "talk", "--json") as terminal:
+        terminal.expect("[y/N]")
+        terminal.interrupt()
+        code, out = terminal.finish()
+
+    assert (code, json.loads(out)["data"]["refused"][0]["tool"]) == (1, "edit")
+    assert the_talk(yard).state is ConversationState.STOPPED
+
+
+def test_a_person_sees_the_latest_step_and_a_second_interrupt_ends_everything(places: Places, yard: Yard) -> None:
+    with Terminal(places, "dispatch", "hang", "--to", "small", "--session", "talk") as terminal:
+        terminal.expect("hanging")
+        terminal.interrupt()
+        terminal.expect("Ctrl-C again")
+        terminal.interrupt()
+        code, _ = terminal.finish()
+
+    assert code in {1, 130}  # whichever came first: the agent's end, or ours
+    assert the_talk(yard).state is ConversationState.STOPPED
+    assert agents_of(places.own_home) == []
 
 
 PROMPT: Mapping[str, str] = {

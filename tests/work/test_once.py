@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.store.database import open_database
 from skillyard.store.keys import Keys
-from skillyard.work.once import Key, LocalOnce, boot_id, now
+from skillyard.work.once import Key, LocalOnce, Once, boot_id, now
+from tests.work.databases import postgres
 
 KEY = Key("project\0worker_agent", "skill-list", "执行 python bin/x.py")
 GOOD = Result(agent="worker_agent", state=State.SUCCESS, summary="好", data={"total": 5})
@@ -23,6 +25,23 @@ BAD = Result(agent="worker_agent", state=State.ERROR, summary="坏", data={"type
 
 def make_once(folder: Path, window_seconds: float = 5.0) -> LocalOnce:
     return LocalOnce(lambda: Keys(open_database(folder / "state.db")), folder / "once", window_seconds)
+
+
+def make_shared(database: str, window_seconds: float = 5.0) -> Once:
+    from skillyard.work.engines.shared_once import SharedOnce
+
+    return SharedOnce(database, window_seconds)
+
+
+MakeOnce = Callable[..., Once]
+
+
+@pytest.fixture(params=["files", "postgres"])
+def open_once(request: pytest.FixtureRequest, tmp_path: Path) -> MakeOnce:
+    """The same promises for one machine and for many."""
+    if request.param == "files":
+        return partial(make_once, tmp_path)
+    return partial(make_shared, postgres())
 
 
 class Counter:
@@ -37,8 +56,8 @@ class Counter:
         return self.results[min(self.count, len(self.results)) - 1]
 
 
-def test_a_second_call_within_the_window_gets_the_first_ones_result(tmp_path: Path) -> None:
-    once, execute = make_once(tmp_path), Counter(GOOD)
+def test_a_second_call_within_the_window_gets_the_first_ones_result(open_once: MakeOnce) -> None:
+    once, execute = open_once(), Counter(GOOD)
 
     first, second = once(KEY, execute), once(KEY, execute)
 
@@ -47,8 +66,8 @@ def test_a_second_call_within_the_window_gets_the_first_ones_result(tmp_path: Pa
     assert execute.count == 1
 
 
-def test_after_the_window_it_runs_again(tmp_path: Path) -> None:
-    once, execute = make_once(tmp_path, window_seconds=0.0), Counter(GOOD)
+def test_after_the_window_it_runs_again(open_once: MakeOnce) -> None:
+    once, execute = open_once(window_seconds=0.0), Counter(GOOD)
 
     once(KEY, execute)
     again = once(KEY, execute)
@@ -56,24 +75,24 @@ def test_after_the_window_it_runs_again(tmp_path: Path) -> None:
     assert (again.shared, execute.count) == (False, 2)
 
 
-def test_a_failure_is_not_kept(tmp_path: Path) -> None:
-    once, execute = make_once(tmp_path), Counter(BAD, GOOD)
+def test_a_failure_is_not_kept(open_once: MakeOnce) -> None:
+    once, execute = open_once(), Counter(BAD, GOOD)
 
     assert once(KEY, execute).result == BAD
     assert once(KEY, execute).result == GOOD
     assert execute.count == 2
 
 
-def test_one_key_means_one_prompt(tmp_path: Path) -> None:
-    once = make_once(tmp_path)
+def test_one_key_means_one_prompt(open_once: MakeOnce) -> None:
+    once = open_once()
     once(KEY, Counter(GOOD))
 
     with pytest.raises(InvalidArgs, match="another prompt"):
         once(KEY._replace(prompt="执行 python bin/y.py"), Counter(GOOD))
 
 
-def test_other_scopes_and_other_names_are_other_keys(tmp_path: Path) -> None:
-    once, execute = make_once(tmp_path), Counter(GOOD)
+def test_other_scopes_and_other_names_are_other_keys(open_once: MakeOnce) -> None:
+    once, execute = open_once(), Counter(GOOD)
 
     for key in (KEY, KEY._replace(scope="other"), KEY._replace(name="scan-skills")):
         once(key, execute)
@@ -147,7 +166,7 @@ from skillyard.store.database import open_database
 from skillyard.store.keys import Keys
 from skillyard.work.once import Key, LocalOnce
 
-folder = pathlib.Path(sys.argv[1])
+folder, database = pathlib.Path(sys.argv[1]), sys.argv[2]
 
 def execute():
     with (folder / "executions").open("a") as stream:
@@ -156,7 +175,11 @@ def execute():
     sys.stdin.readline()  # until the test says so
     return Result(agent="worker_agent", state=State.SUCCESS, summary="好", data={"pid": "first"})
 
-once = LocalOnce(lambda: Keys(open_database(folder / "state.db")), folder / "once")
+if database:
+    from skillyard.work.engines.shared_once import SharedOnce
+    once = SharedOnce(database)
+else:
+    once = LocalOnce(lambda: Keys(open_database(folder / "state.db")), folder / "once")
 print("ready", flush=True)
 sys.stdin.readline()
 answer = once(Key("p", "k", "prompt"), execute)
@@ -164,8 +187,8 @@ print(answer.shared, answer.result.data["pid"], flush=True)
 """
 
 
-def start(folder: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", CALL, str(folder)]
+def start(folder: Path, database: str = "") -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", CALL, str(folder), database]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
@@ -184,9 +207,11 @@ def hear(child: "subprocess.Popen[str]") -> str:
 
 
 @pytest.mark.slow
-def test_fifty_processes_with_one_key_run_it_exactly_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["files", "postgres"])
+def test_fifty_processes_with_one_key_run_it_exactly_once(kind: str, tmp_path: Path) -> None:
+    database = postgres() if kind == "postgres" else ""
     open_database(tmp_path / "state.db").close()
-    children = [start(tmp_path) for _ in range(50)]
+    children = [start(tmp_path, database) for _ in range(50)]
     for child in children:
         tell(child)
     wait_until((tmp_path / "executions").exists)
@@ -197,14 +222,16 @@ def test_fifty_processes_with_one_key_run_it_exactly_once(tmp_path: Path) -> Non
 
     assert answers == ["False first", *["True first"] * 49]
     assert (tmp_path / "executions").read_text() == "x\n"
-    assert list((tmp_path / "once").iterdir()) == []
+    assert list((tmp_path / "once").glob("*")) == []
 
 
-def test_when_the_owner_is_killed_another_takes_over_and_nobody_hangs(tmp_path: Path) -> None:
-    owner = start(tmp_path)
+@pytest.mark.parametrize("kind", ["files", "postgres"])
+def test_when_the_owner_is_killed_another_takes_over_and_nobody_hangs(kind: str, tmp_path: Path) -> None:
+    database = postgres() if kind == "postgres" else ""
+    owner = start(tmp_path, database)
     tell(owner)
     assert hear(owner) == "executing"
-    others = [start(tmp_path) for _ in range(4)]
+    others = [start(tmp_path, database) for _ in range(4)]
     for child in others:
         tell(child)
 
@@ -229,6 +256,17 @@ def test_a_different_prompt_does_not_wait_for_a_run_that_is_not_its_own(tmp_path
 
     tell(owner)
     owner.communicate(timeout=60)
+
+
+def test_after_an_execution_that_raises_the_next_one_runs(open_once: MakeOnce) -> None:
+    once = open_once()
+
+    def explode() -> Result:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        once(KEY, explode)
+    assert once(KEY, Counter(GOOD)).result == GOOD
 
 
 def test_an_execution_that_raises_leaves_the_key_free(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ SkillError
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
+  Cancelled           somebody took the job back
   AgentSilent         a backend agent told nothing for too long (Timeout on the wire)
   OutputTooLarge      more output than the limit
   SandboxUnavailable  this machine cannot give what the policy demands
@@ -335,7 +336,8 @@ class SkillChanged(RuntimeFailed):
     type = "RuntimeFailed"
     says = Text("技能已变化: {reason}", "the skill changed: {reason}")
     advises = Text(
-        "重试以使用现在的技能: skillyard jobs retry <id>", "`skillyard jobs retry <id>` runs it as the skill is now"
+        "视具体错误判断: skillyard jobs retry <id> 使用现在的技能",
+        "`skillyard jobs retry <id>` runs it as the skill is now",
     )
 
 
@@ -357,6 +359,17 @@ class Timeout(SkillError):
 
     def data(self) -> dict[str, Json]:
         return self.figures
+
+
+class Cancelled(SkillError):
+    """Somebody took the job back. Never tried again by itself."""
+
+    recoverable = True
+    says = Text("任务已取消: {name}", "the job was cancelled: {name}")
+    advises = Text("需要时: skillyard jobs retry <id>", "`skillyard jobs retry <id>` runs it after all")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the job {name} was cancelled", name=name)
 
 
 class AgentSilent(Timeout):

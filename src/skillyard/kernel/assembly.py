@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Self
 
-from skillyard.core.errors import InvalidArgs
+from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.kernel.places import Places, find_places
 
 if TYPE_CHECKING:
@@ -280,12 +280,29 @@ class Yard:
 
     @cached_property
     def once(self) -> "Once":
+        if database := self._shared_database():
+            try:
+                from skillyard.work.engines.shared_once import SharedOnce
+            except ModuleNotFoundError as error:
+                raise RuntimeFailed(f"{error.name} is missing; install it: pip install 'skillyard[jobs]'") from None
+
+            return SharedOnce(database, self.settings.key_seconds)
         from skillyard.store.database import open_database
         from skillyard.store.keys import Keys
         from skillyard.work.once import LocalOnce
 
         folder = self.places.own_home / "once"
         return LocalOnce(lambda: Keys(open_database(self.places.database)), folder, self.settings.key_seconds)
+
+    def _shared_database(self) -> str:
+        """PostgreSQL, where the jobs of this project are kept there; nothing for most."""
+        project = self.places.project
+        file = project / "skillyard.toml" if project else None
+        if not self.settings.engine.database and not (file and file.is_file() and "engine" in file.read_text("utf-8")):
+            return ""
+        from skillyard.kernel.working import shared_database
+
+        return shared_database(self)
 
     def worker(self, lang: "Lang", decide: "Decider | None" = None) -> "Worker":
         import sys

@@ -46,6 +46,13 @@ def engine_settings(yard: Yard) -> EngineSettings:
     )
 
 
+def shared_database(yard: Yard) -> str:
+    """PostgreSQL where jobs are kept there; what a project only wishes for does not count."""
+    mine = yard.settings.engine.database
+    asked = project_engine(yard.root).database
+    return mine or (asked if asked and is_trusted(yard.grants, yard.root) else "")
+
+
 def project_key(yard: Yard, settings: EngineSettings) -> str:
     """On one machine the path names the project; on many its name does, because paths differ."""
     named = (settings.project or yard.root.name) if settings.database else str(yard.root.resolve())
@@ -115,10 +122,21 @@ class Schedules:
         self._roles = RoleSchedules(yard.root, local_zone(), tell)
         self._asked = 0.0
         self._trusted: dict[tuple[str, str], bool] = {}
+        self._unread: set[str] = set()
 
     def __call__(self, lines: "Sequence[Line]") -> tuple[Schedule, ...]:
-        own = tuple(Schedule.from_mapping(line.says) for line in lines if line.says)
+        own = tuple(read for line in lines if line.says and (read := self._read(line)))
         return (*own, *(each for each in self._roles.list() if self._is_allowed(each)))
+
+    def _read(self, line: "Line") -> Schedule | None:
+        """One that cannot be read, perhaps of a newer version, holds up no other."""
+        try:
+            return Schedule.from_mapping(line.says)
+        except (SkillError, ValueError, TypeError) as error:
+            if line.name not in self._unread:
+                self._unread.add(line.name)
+                self._tell(f"the schedule {line.name} cannot be read: {error}")
+        return None
 
     def untrusted(self) -> tuple[Schedule, ...]:
         """What the files ask for and nobody allowed."""

@@ -104,7 +104,7 @@ class Attempts:
                 result = error_result(error, _AGENT, request.lang, meta)
         told = self._told(result, run_id)
         if stop.asked:
-            told = cancelled_result()
+            told = cancelled_result(job)
         row = bench.runs.find(run_id)
         if stop.asked and row:
             bench.runs.keep(row._replace(state="error", result=told))

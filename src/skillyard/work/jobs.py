@@ -9,7 +9,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from skillyard.core.errors import InvalidArgs
+from skillyard.core.errors import Cancelled, InvalidArgs, RuntimeFailed, SkillError
+from skillyard.core.phrases import Lang
+from skillyard.core.result import error_result
 from skillyard.core.values import NOTHING, Json
 from skillyard.store.runs import Run
 from skillyard.work.engine import Engine, Stage, Standing, Ticket, Work
@@ -148,7 +150,7 @@ class Jobs:
         was_queued = known.state == "queued"
         if not self._engine.cancel(known.run):
             raise InvalidArgs(f"{known.id} is over: {known.state}")
-        cancelled = known._replace(state="error", result=cancelled_result())
+        cancelled = known._replace(state="error", result=cancelled_result(known.job))
         if was_queued:
             self._history.keep(as_row(cancelled.run, cancelled.job, known.created, cancelled.result))
         return cancelled
@@ -176,9 +178,9 @@ class Jobs:
         if standing.stage is Stage.DONE:
             state = str(result.get("state", "error"))
         elif standing.stage is Stage.CANCELLED:
-            state, result = "error", cancelled_result()
+            state, result = "error", cancelled_result(job)
         elif standing.stage is Stage.BROKEN:
-            state, result = "error", _broken_result(standing.trouble)
+            state, result = "error", _broken_result(job, standing.trouble)
         return Known(
             id=job.first or run_id,
             run=run_id,
@@ -274,15 +276,13 @@ def _attempt_id(first: str, attempt: int) -> str:
     return f"{first}-{attempt}"
 
 
-def cancelled_result() -> dict[str, Json]:
-    msg = "the job was cancelled"
-    return _failed("Cancelled", msg, recoverable=True)
+def cancelled_result(job: Job) -> dict[str, Json]:
+    return _failed(Cancelled(job.label), job)
 
 
-def _broken_result(trouble: str) -> dict[str, Json]:
-    return _failed("RuntimeFailed", trouble or "the worker failed", recoverable=None)
+def _broken_result(job: Job, trouble: str) -> dict[str, Json]:
+    return _failed(RuntimeFailed(trouble or "the worker failed"), job)
 
 
-def _failed(kind: str, msg: str, *, recoverable: bool | None) -> dict[str, Json]:
-    data: dict[str, Json] = {"type": kind, "msg": msg, "recoverable": recoverable}
-    return {"agent": "skills", "state": "error", "summary": f"{kind}: {msg}", "data": data, "meta": {}}
+def _failed(error: SkillError, job: Job) -> dict[str, Json]:
+    return error_result(error, "skills", Lang(job.lang), {}).as_dict()

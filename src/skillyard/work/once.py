@@ -4,7 +4,7 @@ A row says what a key's latest run gave, and a lock says whether one is under wa
 takes it away when its owner dies, however it dies, so nobody waits for the dead and nobody has to guess.
 
 Covered: threads and processes of one user on one machine, kill -9 of the owner, jumps of the wall clock.
-Not covered: several machines; their lock and their clock are the database's.
+Not covered: several machines; their lock and their clock are the database's (`engines/shared_once.py`).
 """
 
 import fcntl

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 from typing import NamedTuple, Protocol
 
-from skillyard.core.errors import SkillError
+from skillyard.core.errors import InvalidArgs, MultiStep, SkillError
 from skillyard.work.attempt import Attempts
 from skillyard.work.engine import Engine, Line, Stage
 from skillyard.work.jobs import Job, Jobs, jitter_of, tick_id
@@ -89,7 +89,11 @@ class Shift(NamedTuple):
             if line is None or line.when != schedule.mark:
                 self._begin(schedule, line)
             elif schedule.enabled and not line.paused:
-                self._fire(schedule, line)
+                try:
+                    self._fire(schedule, line)
+                except (InvalidArgs, MultiStep) as error:  # what it says cannot be meant: the others go on
+                    self.tell(f"{schedule.name}: {error.msg}")
+                    self.engine.timetable.swap(line, line._replace(until=self.engine.now()))
 
     def _begin(self, schedule: Schedule, line: Line | None) -> None:
         """A schedule that is new, or says another time, counts from now on."""

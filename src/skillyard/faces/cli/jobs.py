@@ -41,6 +41,7 @@ from skillyard.faces.cli.mixed import take_ours
 from skillyard.faces.cli.runs import as_run_data
 from skillyard.faces.present import Lines, Table, one_line
 from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.consent import refuse_inside_agents
 from skillyard.kernel.prompt import split_name
 from skillyard.kernel.working import Schedules, make_job, make_jobs, make_shift, open_engine
 from skillyard.work.cron import parse_when, parse_zone, preview
@@ -195,7 +196,9 @@ def _enqueue(options: Options, parser: Parser) -> NoReturn:
     if not options.wait:
         answer_with(_queued, options)
     with _opened() as (yard, _, jobs):
-        known = jobs.wait(jobs.enqueue(_job(yard, options), delay_seconds=options.delay))
+        job_id = jobs.enqueue(_job(yard, options), delay_seconds=options.delay)
+        _tell(f"{job_id} waits for a worker: `skillyard worker` in this project")
+        known = jobs.wait(job_id)
     _show_result(known, options)
 
 
@@ -215,6 +218,8 @@ def _job(yard: Yard, options: Options) -> Job:
     skill, script = split_name(options.skill)
     if script:
         raise InvalidArgs("a job runs a skill, not one of its scripts")
+    if options.on_failure:
+        refuse_inside_agents()  # a webhook leaves the sandbox, so only a person names one
     job = Job(
         skill=skill,
         name=options.name,

@@ -56,10 +56,9 @@ def _serve(options: Options) -> Answer:
             shift.serve(queues, ended, _start_anew(tell), drain=options.drain)
         finally:
             engine.close(_GRACE_SECONDS if shift.attempts.underway.list() else 0.0)
-        left = shift.attempts.underway.list()
-    if left:
-        tell(f"{len(left)} runs go to the next worker")
-        _leave()
+        if left := shift.attempts.underway.list():
+            tell(f"{len(left)} runs go to the next worker")
+            _leave()  # before the sandbox is closed, which would wait for them
     return Answer(Text("工作结束", "the worker ended"), {}, {"queues": list(queues)})
 
 

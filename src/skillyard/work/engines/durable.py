@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 # Before DBOS looks for a handler: it would make one of its own, for the terminal.
 _LOG = logging.getLogger("dbos")
@@ -87,7 +87,7 @@ class DurableEngine:
         self._clock = _DatabaseClock(self._engine) if place.database else time.time
         with _told(place):
             DBOS.migrate(self._engine.url.render_as_string(hide_password=False))
-            self.timetable = _Timetable(self._engine, place.project)
+            self.timetable = _Timetable(self._engine, place)
             self._client = DBOSClient(
                 system_database_engine=self._engine,
                 serializer=self._serializer,
@@ -175,14 +175,16 @@ class DurableEngine:
         return taken
 
     def now(self) -> float:
-        return self._clock()
+        with _told(self._place):
+            return self._clock()
 
     def close(self, grace_seconds: float = 0.0) -> None:
         if self._launched:
             DBOS.destroy(workflow_completion_timeout_sec=int(grace_seconds))
             self._launched = False
         self._client.destroy()
-        self._liveness.release()
+        if not _working.active:
+            self._liveness.release()  # else our death does it, together with what is still under way
         self._engine.dispose()
 
     def _launch(self, work: Work, queues: Sequence[str], on_lost: Callable[[], None]) -> None:
@@ -202,6 +204,7 @@ class DurableEngine:
                     "executor_id": self._executor,
                     "enable_otlp": False,
                     "log_level": "WARNING",
+                    "notification_listener_polling_interval_sec": self._place.poll_seconds,
                 }
             )
             DBOS.listen_queues(list(queues))
@@ -244,6 +247,8 @@ class _Working:
 
     work: Work
     engine: DurableEngine
+    #: The tickets that are under way in this process.
+    active: ClassVar[set[str]] = set()
 
 
 _working = _Working()
@@ -263,14 +268,18 @@ class _Steps(Steps):
 def _ticket(queue: str, body: dict[str, Any]) -> dict[str, Any]:
     workflow_id = DBOS.workflow_id
     assert workflow_id is not None  # noqa: S101  (we are inside one)
-    return dict(_working.work(Ticket(workflow_id, queue, body), _Steps()))
+    _working.active.add(workflow_id)
+    try:
+        return dict(_working.work(Ticket(workflow_id, queue, body), _Steps()))
+    finally:
+        _working.active.discard(workflow_id)
 
 
 class _Timetable:
     """Our own table beside those of DBOS, where all workers of the project see it."""
 
-    def __init__(self, engine: sa.Engine, project: str) -> None:
-        self._engine, self._project = engine, project
+    def __init__(self, engine: sa.Engine, place: Place) -> None:
+        self._engine, self._place, self._project = engine, place, place.project
         with engine.begin() as connection:
             if engine.dialect.name == "postgresql":
                 # Two that make the same table at once would collide.
@@ -278,24 +287,24 @@ class _Timetable:
             _METADATA.create_all(connection)
 
     def list(self) -> tuple[Line, ...]:
-        with self._engine.connect() as connection:
+        with _told(self._place), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.select(_LINES.c.line).where(_LINES.c.project == self._project).order_by(_LINES.c.name)
             ).fetchall()
         return tuple(_as_line(text) for (text,) in rows)
 
     def put(self, line: Line) -> None:
-        with self._engine.begin() as connection:
+        with _told(self._place), self._engine.begin() as connection:
             connection.execute(sa.delete(_LINES).where(*self._is(line.name)))
             connection.execute(sa.insert(_LINES).values(project=self._project, name=line.name, line=_as_text(line)))
 
     def drop(self, name: str) -> bool:
-        with self._engine.begin() as connection:
+        with _told(self._place), self._engine.begin() as connection:
             return connection.execute(sa.delete(_LINES).where(*self._is(name))).rowcount > 0
 
     def swap(self, before: Line, after: Line) -> bool:
         condition = (*self._is(before.name), _LINES.c.line == _as_text(before))
-        with self._engine.begin() as connection:
+        with _told(self._place), self._engine.begin() as connection:
             return connection.execute(sa.update(_LINES).where(*condition).values(line=_as_text(after))).rowcount > 0
 
     def _is(self, name: str) -> tuple[sa.ColumnElement[bool], ...]:
@@ -340,9 +349,9 @@ def _told(place: Place) -> Iterator[None]:
     """A database that cannot be reached is a failure that can be expected; its password is nobody's business."""
     try:
         yield
-    except sa.exc.DBAPIError as error:
+    except sa.exc.SQLAlchemyError as error:
         shown = sa.make_url(place.database).render_as_string() if place.database else str(place.folder)
-        reason = str(error.orig or error).strip().splitlines()
+        reason = str(getattr(error, "orig", None) or error).strip().splitlines()
         raise RuntimeFailed(f"the engine's database {shown} cannot be used: {reason[0] if reason else ''}") from None
 
 

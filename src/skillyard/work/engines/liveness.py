@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from skillyard.core.errors import RuntimeFailed
+
 if TYPE_CHECKING:
     import psycopg
 
@@ -109,7 +111,10 @@ class DatabaseLiveness:
     def _connect(self) -> "psycopg.Connection":
         import psycopg  # noqa: PLC0415  (only where the engine is on PostgreSQL)
 
-        connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_ANSWER_SECONDS, **_KEEPALIVE)
+        try:
+            connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_ANSWER_SECONDS, **_KEEPALIVE)
+        except psycopg.Error as error:
+            raise RuntimeFailed(f"the engine's database cannot be used: {error}") from None
         for setting, value in (("idle", 5), ("interval", 2), ("count", 3)):
             connection.execute(f"SET tcp_keepalives_{setting} = {value}")
         connection.execute(f"SET statement_timeout = {_ANSWER_SECONDS * 1000}")

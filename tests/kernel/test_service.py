@@ -1,0 +1,70 @@
+"""The service's file: what is written, and that systemd and launchd read it."""
+
+import plistlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from skillyard.core.errors import InvalidArgs
+from skillyard.kernel.places import Places
+from skillyard.kernel.service import service_of
+from tests.conftest import Skillyard
+
+WORDS = ("--concurrency", "2")
+
+
+def odd(tmp_path: Path) -> Places:
+    root = tmp_path / 'my 项目 100% "$HOME" & <co>'
+    root.mkdir()
+    return Places(project=root, user_home=tmp_path / "home", own_home=tmp_path / "own home")
+
+
+def test_the_unit_names_the_project_and_starts_the_worker_again(places: Places) -> None:
+    service = service_of(places, WORDS, env={}, system="linux")
+
+    assert service.file == places.user_home / ".config" / "systemd" / "user" / service.name
+    assert f"WorkingDirectory={places.project}\n" in service.text
+    assert f'Environment="SKILLYARD_HOME={places.own_home}"\n' in service.text
+    assert '"worker" "--concurrency" "2" "--reconnect"' in service.text
+    assert "Restart=always" in service.text
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
+def test_systemd_reads_the_unit_whatever_the_folders_are_called(tmp_path: Path) -> None:
+    service = service_of(odd(tmp_path), WORDS, env={}, system="linux")
+    file = tmp_path / service.name
+    file.write_text(service.text, "utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", "--user", str(file)], capture_output=True, text=True)
+
+    assert service.name not in done.stderr, done.stderr
+
+
+def test_launchd_reads_the_agent_whatever_the_folders_are_called(tmp_path: Path) -> None:
+    places = odd(tmp_path)
+    service = service_of(places, WORDS, system="darwin")
+    read = plistlib.loads(service.text.encode())
+
+    assert read["WorkingDirectory"] == str(places.project)
+    assert read["ProgramArguments"][-4:] == ["worker", *WORDS, "--reconnect"]
+    assert read["EnvironmentVariables"] == {"SKILLYARD_HOME": str(places.own_home)}
+    assert read["KeepAlive"] is True
+
+
+def test_a_folder_that_could_write_lines_of_its_own_is_refused(places: Places) -> None:
+    assert places.project is not None
+    with pytest.raises(InvalidArgs):
+        service_of(places._replace(project=places.project / "a\nExecStart=evil"), WORDS)
+
+
+def test_nothing_is_written_without_a_yes_and_nothing_is_removed_that_is_not_there(
+    places: Places, skillyard: Skillyard
+) -> None:
+    shown = skillyard("service", "install", "--dry-run")
+    refused = skillyard("service", "install")
+
+    assert "ExecStart=" in shown.stdout
+    assert refused.returncode == 1
+    assert skillyard("service", "remove").returncode == 1
+    assert not (places.user_home / ".config").exists()

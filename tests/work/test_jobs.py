@@ -1,0 +1,434 @@
+"""Jobs through the real pipeline: attempts, retries, dead letters, cancelling, content, and the commands."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skillyard.core.errors import InvalidArgs, ParamMissing, SkillNotFound
+from skillyard.core.values import Json
+from skillyard.kernel.assembly import Yard, new_run_id
+from skillyard.kernel.consent import trust
+from skillyard.kernel.places import Places
+from skillyard.kernel.working import Schedules, job_of, make_attempts, make_job
+from skillyard.work.engines.memory import MemoryEngine
+from skillyard.work.jobs import Job, Jobs, Known, may_pass, next_attempt, pause_seconds
+from skillyard.work.rolefiles import RoleSchedules
+from skillyard.work.shift import Shift
+from tests.conftest import Skillyard, WriteSkill
+
+SECONDS = 60.0
+ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"
+FAIL = "---\nname: fail\ndescription: Fails every time.\ncommand: false\n---\n"
+SLOW = "---\nname: slow\ndescription: Takes its time.\ncommand: sleep {n}\n---\n"
+
+
+class Place:
+    """A project with an engine in memory and somebody who serves it."""
+
+    def __init__(self, yard: Yard) -> None:
+        self.yard = yard
+        self.engine = MemoryEngine()
+        self.jobs = Jobs(self.engine, yard.runs, new_run_id)
+        self.attempts = make_attempts(yard)
+        self.told: list[str] = []
+
+    def serve(self, count: int = 1) -> None:
+        self.engine.serve(self.attempts, {"default": count}, lambda: None)
+
+    def done(self, job: Job) -> Known:
+        known = self.jobs.wait(self.jobs.enqueue(make_job(self.yard, job)), SECONDS)
+        assert known is not None
+        return known
+
+
+@pytest.fixture
+def place(yard: Yard, write_skill: WriteSkill) -> Iterator[Place]:
+    for name, text in (("echo", ECHO), ("fail", FAIL), ("slow", SLOW)):
+        write_skill(name, text)
+    made = Place(yard)
+    yield made
+    made.engine.close(SECONDS)
+
+
+def data_of(known: Known) -> Any:
+    return known.result["data"]
+
+
+def test_a_job_is_a_run_under_the_same_id_with_the_host_that_did_it(place: Place) -> None:
+    place.serve()
+    known = place.done(Job("echo", args=("你好 😀",)))
+
+    assert (known.state, data_of(known)["content"]) == ("success", "你好 😀")
+    meta: Any = known.result["meta"]
+    assert meta["run"] == known.id
+    assert meta["host"]
+    run = place.yard.runs.find(known.id)
+    assert run is not None
+    assert (run.state, run.job, run.skill) == ("success", "echo", "echo")
+
+
+def test_the_skill_is_handed_the_run_id(place: Place, write_skill: WriteSkill) -> None:
+    write_skill("who", "---\nname: who\ndescription: Says its run.\ncommand: printenv SKILLYARD_RUN\n---\n")
+    place.serve()
+    known = place.done(Job("who"))
+
+    assert data_of(known)["content"] == known.id
+
+
+def test_what_cannot_run_is_refused_before_it_is_queued(place: Place) -> None:
+    with pytest.raises(ParamMissing):
+        make_job(place.yard, Job("echo"))
+    with pytest.raises(SkillNotFound):
+        make_job(place.yard, Job("nobody"))
+
+
+def test_nobody_can_answer_so_a_missing_param_is_an_error_in_a_job(place: Place) -> None:
+    place.serve()
+    known = place.jobs.wait(place.jobs.enqueue(Job("echo")), SECONDS)
+
+    assert known is not None
+    assert (known.state, data_of(known)["type"]) == ("error", "ParamMissing")
+    row = place.yard.runs.find(known.id)
+    assert row is not None
+    assert row.state == "error", "history knows it, though no program was started"
+
+
+def test_a_param_names_no_path_outside_the_project(place: Place, write_skill: WriteSkill, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("hunter2")
+    write_skill("show", "---\nname: show\ndescription: Shows a file.\ncommand: cat {file}\n---\n")
+    place.serve()
+    known = place.done(Job("show", args=(str(secret),)))
+
+    assert known.state == "error"
+    assert "hunter2" not in json.dumps(known.result)
+
+
+def test_a_failure_that_may_pass_is_tried_again_and_then_lies_there_to_be_retried(place: Place) -> None:
+    place.attempts._tell = place.told.append
+    job = make_job(place.yard, Job("fail", retries=1))
+    place.serve()
+    known = place.jobs.wait(place.jobs.enqueue(job), SECONDS)
+
+    assert known is not None
+    assert (known.state, known.job.attempt) == ("error", 2)
+    assert known.run == f"{known.id}-2"
+    assert [run.id for run in place.yard.runs.list_jobs(10)] == [known.run, known.id]
+    (listed,) = place.jobs.list(10)
+    assert (listed.id, listed.state, listed.job.attempt) == (known.id, "error", 2)
+
+    again = place.jobs.retry(known.id)
+    assert (again.state, again.run) == ("queued", f"{known.id}-3")
+    assert place.jobs.wait(again.run, SECONDS) is not None
+    with pytest.raises(InvalidArgs, match="no job"):
+        place.jobs.retry("zzz")
+
+
+def test_a_failure_that_is_the_same_the_next_time_is_not_tried_again() -> None:
+    failed: dict[str, Json] = {"state": "error", "data": {"type": "RuntimeFailed"}}
+    assert may_pass(failed)
+    assert may_pass({"state": "timeout", "data": {}})
+    for kind in ("ParamMissing", "InvalidParam", "SkillNotFound", "NotGranted", "Cancelled", "PermissionDenied"):
+        assert not may_pass({"state": "error", "data": {"type": kind}})
+    assert not may_pass({"state": "success", "data": {}})
+    job = Job("x", retries=2)
+    again = next_attempt("id", job, failed)
+    assert again is not None
+    assert again.id == "id-2"
+    assert next_attempt("id-3", job._replace(attempt=3, first="id"), failed) is None
+
+
+def test_pauses_grow_by_themselves_and_by_chance_up_to_an_hour() -> None:
+    pauses = [pause_seconds("id", attempt) for attempt in range(1, 30)]
+
+    assert pauses == [pause_seconds("id", attempt) for attempt in range(1, 30)]
+    assert all(2.0 * 2**number <= pause <= 3.0 * 2**number for number, pause in enumerate(pauses[:8]))
+    assert max(pauses) <= 5400
+    assert pause_seconds("other", 1) != pauses[0]
+
+
+def test_a_queued_job_that_is_cancelled_never_runs_and_history_says_so(place: Place) -> None:
+    job_id = place.jobs.enqueue(make_job(place.yard, Job("echo", args=("x",))))
+    cancelled = place.jobs.cancel(job_id)
+    place.serve()
+    place.done(Job("echo", args=("y",)))
+
+    assert (cancelled.state, data_of(cancelled)["type"]) == ("error", "Cancelled")
+    row = place.yard.runs.find(job_id)
+    assert row is not None
+    assert "cancelled" in str(row.result["summary"])
+    with pytest.raises(InvalidArgs, match="is over"):
+        place.jobs.cancel(job_id)
+
+
+def test_a_job_that_is_cancelled_while_it_runs_is_stopped_with_everything_it_started(place: Place) -> None:
+    place.serve()
+    job_id = place.jobs.enqueue(make_job(place.yard, Job("slow", args=("600",), retries=5)))
+    shift = make_shift(place)
+    wait_until(lambda: bool(place.attempts.underway.list()) and running(place, job_id))
+    place.jobs.cancel(job_id)
+    shift.watch()
+    wait_until(lambda: not place.attempts.underway.list())
+
+    row = place.yard.runs.find(job_id)
+    assert row is not None
+    assert (row.state, row.result["summary"]) == ("error", "Cancelled: the job was cancelled: slow")
+    assert len(place.jobs.list(10)) == 1, "and it is not tried again"
+
+
+def running(place: Place, job_id: str) -> bool:
+    row = place.yard.runs.find(job_id)
+    return row is not None and row.state == "running"
+
+
+def make_shift(place: Place) -> Shift:
+    return Shift(
+        engine=place.engine,
+        jobs=place.jobs,
+        attempts=place.attempts,
+        schedules=Schedules(place.yard, place.told.append),
+        job_of=lambda schedule: job_of(place.yard, schedule),
+        project="p",
+        tell=place.told.append,
+    )
+
+
+def wait_until(claim: Callable[[], bool], seconds: float = SECONDS) -> None:
+    pause = threading.Event()
+    for _ in range(int(seconds * 100)):
+        if claim():
+            return
+        pause.wait(0.01)
+    pytest.fail("it never came true")
+
+
+def test_a_skill_that_changed_since_it_was_queued_is_not_run(place: Place, write_skill: WriteSkill) -> None:
+    job = make_job(place.yard, Job("echo", args=("x",)))
+    write_skill("echo", ECHO.replace("echo {text}", "echo changed {text}"))
+    job_id = place.jobs.enqueue(job)
+    place.serve()
+    known = place.jobs.wait(job_id, SECONDS)
+
+    assert known is not None
+    assert "the skill changed" in str(known.result["summary"])
+
+    again = place.jobs.wait(place.jobs.retry(known.id).run, SECONDS)
+    assert again is not None
+    assert data_of(again)["content"] == "changed x", "a person who retries means the skill as it is now"
+
+
+def test_a_worker_without_the_skill_restores_it_from_the_lock(
+    place: Place, skillyard: Skillyard, tmp_path: Path, project: Path
+) -> None:
+    source = tmp_path / "source" / "far"
+    source.mkdir(parents=True)
+    (source / "SKILL.md").write_text("---\nname: far\ndescription: Says where it is from.\ncommand: echo far\n---\n")
+    added = skillyard("add", str(source))
+    assert added.returncode == 0, added.stdout
+    job = make_job(place.yard, Job("far"))
+    (project / ".claude" / "skills" / "far" / "SKILL.md").unlink()
+    place.yard.catalog.sync()
+    job_id = place.jobs.enqueue(job)
+    place.serve()
+    known = place.jobs.wait(job_id, SECONDS)
+
+    assert known is not None
+    assert (known.state, data_of(known).get("content")) == ("success", "far")
+
+
+def test_a_command_is_told_of_a_failure_for_good_and_its_own_failure_is_kept(place: Place, project: Path) -> None:
+    place.serve()
+    told = place.done(Job("fail", on_failure="cp /dev/stdin mybox/told.json"))
+    untold = place.done(Job("fail", on_failure="no-such-program-here"))
+
+    assert told.told["ok"] is True
+    letter = json.loads((project / "mybox" / "told.json").read_text())
+    assert (letter["job"], letter["id"], letter["result"]["state"]) == ("fail", told.id, "error")
+    assert untold.told["ok"] is False
+    assert "no-such-program-here" in str(untold.told["msg"])
+
+
+def test_a_webhook_is_told_too(place: Place) -> None:
+    heard: list[Any] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Hook)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    place.serve()
+    known = place.done(Job("fail", on_failure=f"http://127.0.0.1:{server.server_port}/hook"))
+    server.shutdown()
+    server.server_close()
+
+    assert known.told["ok"] is True
+    assert heard[0]["id"] == known.id
+
+
+AGENT = """\
+metadata: {{name: Dev}}
+skills:
+  - {{name: echo, entry: .claude/skills/echo.py, actions: [say]}}
+schedule:
+  - cron: "{cron}"
+    skill: echo
+    action: say
+    params: {{text: hello}}
+"""
+
+
+def test_schedules_of_a_role_wait_for_trust_in_exactly_its_bytes(place: Place, project: Path) -> None:
+    file = project / "agents" / "dev" / "agent.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(AGENT.format(cron="0 9 * * *"))
+    schedules = Schedules(place.yard, place.told.append)
+    assert schedules(()) == ()
+    assert [each.name for each in schedules.untrusted()] == ["dev/echo"]
+
+    trust(place.yard.grants, project)
+    assert [each.when for each in Schedules(place.yard, place.told.append)(())] == ["0 9 * * *"]
+    file.write_text(AGENT.format(cron="0 10 * * *"))
+    changed = Schedules(place.yard, place.told.append)
+    assert (changed(()), [each.when for each in changed.untrusted()]) == ((), ["0 10 * * *"])
+
+
+def test_a_roles_file_is_read_again_when_it_changes_and_a_mistake_keeps_what_it_said(project: Path) -> None:
+    file = project / "agents" / "dev" / "agent.yaml"
+    file.parent.mkdir(parents=True)
+    told: list[str] = []
+    roles = RoleSchedules(project, "UTC", told.append)
+    file.write_text(AGENT.format(cron="0 9 * * *"))
+    assert [each.when for each in roles.list()] == ["0 9 * * *"]
+    file.write_text(AGENT.format(cron="0 0 31 2 *"))
+    assert [each.when for each in roles.list()] == ["0 9 * * *"], "what it said before"
+    assert "schedule[0]" in told[0]
+    file.write_text(AGENT.format(cron="0 10 * * *"))
+    assert [each.when for each in roles.list()] == ["0 10 * * *"]
+    file.unlink()
+    assert roles.list() == ()
+
+
+# -- the commands, with the real engine
+
+
+@pytest.fixture
+def quick(places: Places, write_skill: WriteSkill) -> Places:
+    """Workers that look often."""
+    (places.own_home / "config.toml").write_text("[engine]\npoll_seconds = 0.05\n")
+    for name, text in (("echo", ECHO), ("fail", FAIL), ("slow", SLOW)):
+        write_skill(name, text)
+    return places
+
+
+def said(done: "subprocess.CompletedProcess[str]") -> Any:
+    assert done.stdout.count("\n") == 1, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def test_from_enqueue_to_history_by_commands_alone(quick: Places, skillyard: Skillyard) -> None:
+    queued = said(skillyard("jobs", "enqueue", "@echo", "hi", "--json", "--name", "问候"))["data"]["jobs"][0]
+    assert (queued["name"], queued["state"], queued["args"]) == ("问候", "queued", ["hi"])
+    refused = skillyard("jobs", "enqueue", "@echo", "--json")
+    assert (refused.returncode, said(refused)["data"]["type"]) == (1, "ParamMissing")
+
+    worked = skillyard("worker", "--drain", "--json")
+    assert (worked.returncode, said(worked)["state"]) == (0, "success")
+    assert "DBOS" not in worked.stderr
+
+    (job,) = said(skillyard("jobs", "--json"))["data"]["jobs"]
+    assert (job["id"], job["state"]) == (queued["id"], "success")
+    shown = said(skillyard("jobs", "show", job["id"][:16], "--json"))["data"]
+    assert shown["jobs"][0]["result"]["data"]["content"] == "hi"
+    assert shown["runs"][0]["id"] == job["id"]
+    (run,) = said(skillyard("jobs", "history", "--json"))["data"]["runs"]
+    assert run["id"] == job["id"]
+    assert skillyard("jobs", "retry", job["id"]).returncode == 1
+
+
+def test_add_shows_the_next_three_runs_and_run_does_it_now(quick: Places, skillyard: Skillyard) -> None:
+    added = skillyard(
+        "jobs", "add", "0 9 * * 1-5", "@echo", "morning", "--name", "m", "--timezone", "Europe/Berlin", "--json"
+    )
+    (schedule,) = said(added)["data"]["schedules"]
+    assert len(schedule["next"]) == 3
+    assert all("T09:00+0" in tick for tick in schedule["next"])
+    assert skillyard("jobs", "add", "@daily", "@echo", "x", "--name", "m").returncode == 1, "one name, one schedule"
+    assert skillyard("jobs", "add", "61 * * * *", "@echo", "x").returncode == 1
+
+    now = said(skillyard("jobs", "run", "m", "--json"))
+    assert (now["agent"], now["state"], now["data"]["content"]) == ("skills", "success", "morning")
+    assert said(skillyard("jobs", "pause", "m", "--json"))["data"]["schedules"][0]["next"] == []
+    assert said(skillyard("jobs", "schedules", "--json"))["data"]["schedules"][0]["paused"] is True
+    assert said(skillyard("jobs", "resume", "m", "--json"))["data"]["schedules"][0]["paused"] is False
+    assert skillyard("jobs", "remove", "m").returncode == 0
+    assert said(skillyard("jobs", "schedules", "--json"))["data"]["schedules"] == []
+
+
+def test_a_database_of_the_projects_own_choice_waits_for_trust(
+    quick: Places, skillyard: Skillyard, project: Path
+) -> None:
+    (project / "skillyard.toml").write_text('[engine]\ndatabase = "postgresql://me:hunter2@127.0.0.1:1/x"\n')
+    refused = skillyard("jobs", "--json")
+    assert "skillyard trust" in said(refused)["data"]["msg"]
+    wanted = skillyard("trust", "--check", "--json").stdout
+    assert "postgresql://127.0.0.1:1/x" in wanted
+    assert "hunter2" not in wanted
+
+    assert skillyard("trust", "--accept").returncode == 0
+    tried = skillyard("jobs", "--json")
+    assert "cannot be used" in said(tried)["data"]["msg"]
+    assert "hunter2" not in tried.stdout + tried.stderr
+
+
+def test_inside_an_agent_nobody_names_whom_to_tell(quick: Places, skillyard: Skillyard) -> None:
+    words = ("jobs", "enqueue", "@fail", "--on-failure", "https://example.org/x", "--json")
+    refused = skillyard(*words, SKILLYARD_DEPTH="1")
+
+    assert said(refused)["data"]["type"] == "PermissionDenied"
+    assert said(skillyard("jobs", "--json"))["data"]["jobs"] == []
+
+
+def env_of(places: Places) -> dict[str, str]:
+    return {**os.environ, "SKILLYARD_HOME": str(places.own_home), "HOME": str(places.user_home), "SKILLYARD_LANG": "en"}
+
+
+def test_where_the_extra_is_missing_the_command_says_how_to_get_it(quick: Places, tmp_path: Path) -> None:
+    """As on a machine without it: a module of that name that cannot be imported stands first on the path."""
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "sqlalchemy.py").write_text("raise ModuleNotFoundError('gone', name='sqlalchemy')\n")
+    env = {**env_of(quick), "PYTHONPATH": str(blocked)}
+    command = [sys.executable, "-m", "skillyard", "jobs", "--json"]
+    done = subprocess.run(command, env=env, cwd=quick.project, capture_output=True, text=True)
+
+    assert "pip install 'skillyard[jobs]'" in json.loads(done.stdout)["data"]["msg"]
+
+
+LOOK = """
+import atexit, sys
+atexit.register(lambda: print(sorted({"dbos", "sqlalchemy", "asyncio"} & set(sys.modules)), file=sys.stderr))
+from skillyard.faces.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("words", ["list", "search echo", "run @echo x", "task skills d @echo"])
+def test_commands_of_every_day_import_nothing_of_the_engine(quick: Places, words: str) -> None:
+    command = [sys.executable, "-c", LOOK, *words.split()]
+    done = subprocess.run(command, env=env_of(quick), cwd=quick.project, capture_output=True, text=True)
+
+    assert "[]\n" in done.stderr, done.stdout + done.stderr
