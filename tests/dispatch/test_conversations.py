@@ -144,7 +144,7 @@ def test_the_answer_comes_with_everything_that_led_to_it(hand: Callable[..., Res
     run = yard.find_run(str(result.meta["run"]))
     assert run is not None
     assert (run.agent, run.kind, run.skill, run.state) == ("small", "dispatch", "", "success")
-    assert run.request["text"] == "你好 🎉"
+    assert run.request["text"] == yard.logs.read(run.id) == "你好 🎉"
     assert run.result["data"] == json.loads(json.dumps(result.data, default=dict))
     assert [told for told, _ in history(yard)] == ["task", "started", "text", "usage", "done"]
     assert history(yard)[2] == ("text", "你好 🎉")

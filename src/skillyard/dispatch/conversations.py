@@ -19,7 +19,7 @@ from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.dispatch.choose import choose
-from skillyard.dispatch.hearing import TASK, Hearing
+from skillyard.dispatch.hearing import TASK, Hearing, Log
 from skillyard.dispatch.order import Order, Tell, tell_nobody
 from skillyard.runtime.record import Recorder
 from skillyard.runtime.redact import Redactor
@@ -100,7 +100,7 @@ class Conversing(NamedTuple):
                 row = _as_run(order, driver, conversation, run, bringing.moment)
                 with self.recorder.recording(row, order.lang) as record:
                     try:
-                        bringing.turn(conversation, ask)
+                        bringing.turn(conversation, ask, record.hear)
                     except SkillError as error:
                         record.settle(bringing.failed(error))
                         raise
@@ -155,10 +155,10 @@ class _Bringing:
             time.sleep(_LOOK_SECONDS)
         return hold
 
-    def turn(self, conversation: Conversation, ask: Ask) -> None:
+    def turn(self, conversation: Conversation, ask: Ask, log: Log) -> None:
         """Whatever happens inside, the agent is gone and the conversation has its end."""
         conversations = self._parts.conversations
-        hearing = self._hearing = Hearing(conversations, conversation, self._run, self._tell)
+        hearing = self._hearing = Hearing(conversations, conversation, self._run, self._tell, log)
         conversations.begin(conversation, self._run, time.time())
         state = ConversationState.STOPPED  # what an interrupt leaves
         try:

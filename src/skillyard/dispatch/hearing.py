@@ -4,7 +4,7 @@ Text comes in pieces that may cut a secret in two. It is kept in whole lines, wi
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from skillyard.backends.driver import Ask, Event, Permission, Stop, Told
 from skillyard.core.values import NOTHING, Json
@@ -12,6 +12,7 @@ from skillyard.dispatch.order import Tell
 from skillyard.runtime.redact import Redactor
 from skillyard.store.conversations import Conversation, Conversations, ConversationState, Telling
 
+Log = Callable[[bytes], object]
 #: How what was sent is called in the history, beside the drivers' own words.
 TASK = "task"
 #: Whole lines wait this long, so that an agent that talks fast does not write to the disk for every word.
@@ -22,8 +23,12 @@ _LONGEST_LINE = 10_000
 class Hearing:
     """One turn of one conversation."""
 
-    def __init__(self, conversations: Conversations, conversation: Conversation, run: str, tell: Tell) -> None:
-        self._conversations, self._conversation, self._run, self._tell = conversations, conversation, run, tell
+    def __init__(
+        self, conversations: Conversations, conversation: Conversation, run: str, tell: Tell, log: Log
+    ) -> None:
+        """`log` is the run's own: what is said, and the tools by name, for whoever follows the run."""
+        self._conversations, self._conversation, self._run = conversations, conversation, run
+        self._tell, self._log = tell, log
         self._redact = Redactor()
         self._pending, self._kept_at = "", 0.0
         self._message: Json = None
@@ -56,7 +61,10 @@ class Hearing:
     def hear(self, event: Event) -> None:
         if event.told is Told.TEXT:
             self._add(event)
+            self._log(event.text.encode("utf-8", "replace"))
         else:
+            if event.told is Told.TOOL_CALL:
+                self._log(f"\n→ {event.text}\n".encode("utf-8", "replace"))
             self.flush()
             self._take(event)
             self.note(event.told, "" if event.told is Told.DONE else event.text, event.data)
