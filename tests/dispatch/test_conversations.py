@@ -184,6 +184,35 @@ def test_without_a_name_the_first_that_is_installed_is_taken(places: Places, pro
     assert (result.data["type"], result.data["backends"]) == ("AgentNotInstalled", ["gone"])
 
 
+OLD_CODEX = """\
+#!{python}
+import json, sys
+asked = json.loads(sys.stdin.readline())
+print(json.dumps({{"id": asked["id"], "result": {{"userAgent": "codex/0.1.0"}}}}), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_an_agent_that_is_too_old_is_passed_over_unless_it_was_asked_for(
+    skillyard: Skillyard, places: Places, yard: Yard, tmp_path: Path
+) -> None:
+    configure(places.own_home, '[dispatch]\norder = ["codex", "small"]\n')
+    old = tmp_path / "codex"
+    old.write_text(OLD_CODEX.format(python=sys.executable), "utf-8")
+    old.chmod(0o755)
+
+    passed = envelope(skillyard("dispatch", "x", "--json", SKILLYARD_CODEX=str(old)))
+    asked = envelope(skillyard("dispatch", "x", "--to", "codex", "--json", SKILLYARD_CODEX=str(old)))
+
+    assert (passed["state"], passed["data"]["backend"]) == ("success", "small")
+    assert (asked["data"]["type"], asked["data"]["version"]) == ("AgentNotInstalled", "0.1.0")
+    assert sorted((run.agent, run.state) for run in yard.list_runs(9)) == [
+        ("codex", "error"),
+        ("codex", "error"),
+        ("small", "success"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("task", "type_", "msg", "state"),
     [
@@ -393,6 +422,42 @@ def test_a_projects_own_agents_count_only_after_trust(skillyard: Skillyard, plac
     assert "no backend 'mine'" in before["data"]["msg"]
     assert "acp_agent.py" in shown.stdout + shown.stderr
     assert (after["state"], after["data"]["backend"]) == ("success", "mine")
+
+
+def test_the_users_word_stands_over_the_projects_and_a_changed_file_is_not_trusted_any_more(
+    skillyard: Skillyard, places: Places, project: Path
+) -> None:
+    configure(places.own_home, '[dispatch]\norder = ["small"]\n')
+    file = project / "skillyard.toml"
+    mine = f"[backends.mine]\ncommand = {json.dumps([sys.executable, str(AGENT)])}\n"
+    evil = '[dispatch]\norder = ["evil"]\n[backends.small]\ncommand = ["/nowhere/evil"]\n'
+    file.write_text(evil + mine, "utf-8")
+    assert skillyard("trust", "--accept").returncode == 0
+
+    assert envelope(skillyard("dispatch", "x", "--json"))["data"]["backend"] == "small"
+    assert envelope(skillyard("dispatch", "x", "--to", "mine", "--json"))["state"] == "success"
+    file.write_text(file.read_text("utf-8").replace("acp_agent.py", "other.py"), "utf-8")
+    told = envelope(skillyard("dispatch", "x", "--to", "mine", "--json"))
+    assert "no backend 'mine'" in told["data"]["msg"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "[dispatch]\norder = 3\n",
+        "[dispatch]\nlimit = -1\n",
+        'dispatch = "x"\n',
+        "[backends.x]\ncommand = [1]\n",
+        '[backends]\nx = "y"\n',
+    ],
+)
+def test_settings_that_cannot_be_meant_are_named_with_their_file(
+    skillyard: Skillyard, places: Places, wrong: str
+) -> None:
+    (places.own_home / "config.toml").write_text(wrong, "utf-8")
+
+    told = envelope(skillyard("dispatch", "x", "--json"))
+    assert (told["data"]["type"], "config.toml" in told["data"]["msg"]) == ("InvalidArgs", True)
 
 
 def test_what_looks_like_a_secret_is_sent_and_not_kept(hand: Callable[..., Result], yard: Yard) -> None:

@@ -5,7 +5,6 @@ counter is set) nothing is granted at all.
 """
 
 import os
-import shlex
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -195,6 +194,8 @@ def _settings(root: Path) -> Iterator[Want]:
 
 def _agents(fields: Mapping[str, object]) -> Iterator[Want]:
     """What the project says of backend agents: whatever it is, a person must have seen it."""
+    import shlex
+
     dispatch, backends, worker = fields.get("dispatch"), fields.get("backends"), fields.get("worker")
     for key, value in dispatch.items() if isinstance(dispatch, Mapping) else ():
         yield Want(f"hand tasks to agents with {key} = {value}", "skillyard.toml [dispatch]")
