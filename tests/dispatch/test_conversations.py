@@ -403,6 +403,20 @@ def test_a_killed_runtime_leaves_no_agent_and_is_known_afterwards(
     assert envelope(skillyard("dispatch", "more", "--session", "talk", "--json"))["data"]["content"] == "more"
 
 
+def test_what_a_killed_runtime_left_goes_when_its_conversation_is_forgotten(
+    begin: StartCommand, yard: Yard, places: Places
+) -> None:
+    process = begin("dispatch", "hang", "--to", "small", "--session", "talk")
+    talk = until_running(yard)
+    process.kill()
+    process.wait()
+    until(lambda: not agents_of(places.own_home))
+    assert not yard.bells.ring(talk.id, talk.run)
+
+    assert yard.conversations.forget_before(time.time() + 1) == 1
+    assert [file.name for file in (places.own_home / "conversations").iterdir()] == ["slot-0.lock"]
+
+
 def test_an_agent_two_deep_starts_no_other(skillyard: Skillyard) -> None:
     assert envelope(skillyard("dispatch", "x", "--to", "small", "--json", **{DEPTH: "1"}))["state"] == "success"
 

@@ -59,7 +59,9 @@ class Holds:
             os.close(file)
 
     def remove(self, conversation_id: int) -> None:
-        self._path(conversation_id).unlink(missing_ok=True)
+        """With the bell that a killed runtime left."""
+        for path in (self._path(conversation_id), self._path(conversation_id).with_suffix(".bell")):
+            path.unlink(missing_ok=True)
 
     def _path(self, conversation_id: int) -> Path:
         return self._folder / f"{conversation_id}.lock"
