@@ -52,6 +52,8 @@ CASES = [
     Case(errors.SourceRefused("../x"), "SourceRefused", False, "来源被拒绝: ../x"),
     Case(errors.SourceFailed("no answer"), "RuntimeFailed", None, "无法获取来源: no answer"),
     Case(errors.SecretMissing("TOKEN", "export it", details={}), "RuntimeFailed", None, "缺少密钥: TOKEN"),
+    Case(errors.WorkflowInvalid("line 3"), "InvalidArgs", True, "工作流无效: line 3"),
+    Case(errors.WorkflowChanged("a.yaml"), "RuntimeFailed", None, "工作流已变化: a.yaml"),
     Case(errors.MultiStep("two skills"), "MultiStep", True, "多步任务: 请逐个调用或写成工作流"),
     Case(
         errors.AgentNotInstalled("x", agent="codex", command="npm i codex"),

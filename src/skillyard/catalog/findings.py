@@ -134,6 +134,11 @@ class Rule(Enum):
     ROLE_ENTRY = (_E, "the entry of {name} must be a path inside the role's folder", "put the program there")
     ROLE_ENTRY_MISSING = (_W, "the entry of {name} is not there: {entry}", "write the program, or correct the path")
 
+    # workflow.yaml
+    FLOW_UNREADABLE = (_E, "the file cannot be read: {reason}", "correct the workflow's file")
+    FLOW_VALUE = (_E, "a value is not as it should be", "see docs/reference/workflow-yaml.md")
+    FLOW_KEY = (_W, "a key is not known", "see docs/reference/workflow-yaml.md")
+
     # Other agents
     FIELD_EXTENSION = (_N, "{field} means something only to {agents}", "other agents ignore it")
     FIELD_UNKNOWN = (_N, "{field} is no field of the standard", "put it under metadata")

@@ -109,6 +109,8 @@ class _Shape:
                 yield from self.check(item, known[name], (*path, name))
             elif schema.get("additionalProperties") is False:
                 yield _unknown((*path, name), name, tuple(known))
+            elif isinstance(schema.get("additionalProperties"), Mapping):
+                yield from self.check(item, schema["additionalProperties"], (*path, name))
 
 
 def _text(value: str, schema: Schema, path: Path) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ SkillError
   InvalidCommand      the command template cannot be run without a shell
   InvalidRequirements the packages it names cannot be read (InvalidCommand on the wire)
   InvalidArgs         the call itself cannot be read
+  WorkflowInvalid     a workflow.yaml that cannot be run (InvalidArgs on the wire)
   SourceRefused       what a source holds is not safe to write down
   MultiStep           one call asks for several steps
   NotGranted          the person has not allowed it
@@ -23,6 +24,7 @@ SkillError
   SecretMissing       a declared secret is not there (RuntimeFailed on the wire)
   Stopped             whoever asked for the run took it back (RuntimeFailed on the wire)
   SkillChanged        the bytes that a job meant are not here (RuntimeFailed on the wire)
+  WorkflowChanged     the file that a flow was started from is another now (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
   Timeout             the deadline passed and the whole tree was stopped
@@ -201,6 +203,17 @@ class InvalidArgs(SkillError):
         super().__init__(msg, details=details, reason=msg)
 
 
+class WorkflowInvalid(InvalidArgs):
+    """Found before anything of it was started."""
+
+    type = "InvalidArgs"
+    says = Text("工作流无效: {reason}", "invalid workflow: {reason}")
+    advises = Text(
+        "显示脚本Help: 用 skillyard flow validate 查看全部问题并修正",
+        "nothing was started; `skillyard flow validate` shows every problem with its line",
+    )
+
+
 class SourceRefused(SkillError):
     """Nothing of it was written."""
 
@@ -216,8 +229,8 @@ class MultiStep(SkillError):
     recoverable = True
     says = Text("多步任务: 请逐个调用或写成工作流", "several steps in one call: make it a workflow")
     advises = Text(
-        "每次派发一个技能; 多步任务写成 workflow.yaml 的 steps",
-        "dispatch one skill at a time, or write the steps into a workflow.yaml",
+        "每次派发一个技能; 或将 data.workflow 存为 workflow.yaml, 执行 skillyard flow run workflow.yaml",
+        "dispatch one skill at a time, or save data.workflow as workflow.yaml: `skillyard flow run workflow.yaml`",
     )
 
 
@@ -338,6 +351,17 @@ class SkillChanged(RuntimeFailed):
     advises = Text(
         "视具体错误判断: skillyard jobs retry <id> 使用现在的技能",
         "`skillyard jobs retry <id>` runs it as the skill is now",
+    )
+
+
+class WorkflowChanged(RuntimeFailed):
+    """What was started is not what lies there now; half of each would be neither."""
+
+    type = "RuntimeFailed"
+    says = Text("工作流已变化: {reason}", "the workflow changed: {reason}")
+    advises = Text(
+        "视具体错误判断: skillyard flow run 从头执行现在的工作流",
+        "put the file back and retry, or start it anew as it is now with `skillyard flow run`",
     )
 
 

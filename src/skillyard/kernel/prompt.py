@@ -65,19 +65,58 @@ def _refuse_steps(words: Sequence[Word], exists: Callable[[str], bool]) -> None:
         if word.quoted:
             continue
         if word.text.startswith("@") and len(word.text) > 1 and exists(split_name(word.text)[0]):
-            raise _multi_step(word.text)
+            raise _multi_step(words, word.text, exists)
         following = words[position + 1 : position + 2]
         if word.text.endswith(_SEPARATORS) and following and _starts_a_call(following[0]):
-            raise _multi_step(following[0].text)
+            raise _multi_step(words, following[0].text, exists)
         if any(separator + "@" in word.text for separator in _SEPARATORS):
-            raise _multi_step(word.text)
+            raise _multi_step(words, word.text, exists)
 
 
 def _starts_a_call(word: Word) -> bool:
     return not word.quoted and (word.text in VERBS or word.text.startswith("@"))
 
 
-def _multi_step(second: str) -> MultiStep:
-    workflow = "steps: [{skill: first}, {skill: second, needs: first}]"
+def _multi_step(words: Sequence[Word], second: str, exists: Callable[[str], bool]) -> MultiStep:
     msg = f"one call, one skill: {second!r} is a second step"
-    return MultiStep(msg, details={"workflow": workflow})
+    return MultiStep(msg, details={"workflow": _as_workflow(_calls(words, exists))})
+
+
+def _calls(words: Sequence[Word], exists: Callable[[str], bool]) -> list[list[str]]:
+    """The calls that the words make, each with its skill first; verbs and what stands between two are left out."""
+    calls: list[list[str]] = []
+    pieces = [piece for word in words for piece in _pieces(word)]
+    for position, piece in enumerate(pieces):
+        text = piece.text
+        opens = not piece.quoted and text.startswith("@") and len(text) > 1
+        between = position == 0 or pieces[position - 1].text in {*_SEPARATORS, *VERBS}
+        if opens and (between or exists(split_name(text)[0])):
+            calls.append([text])
+        elif piece.quoted or text not in {*_SEPARATORS, *VERBS} or not _leads_to_call(pieces[position + 1 :]):
+            calls[-1].append(text)
+    return calls
+
+
+def _pieces(word: Word) -> list[Word]:
+    """`x;@b` and `x;` are a value, a separator and a call."""
+    if word.quoted or word.text in _SEPARATORS:
+        return [word]
+    signs = "|".join(re.escape(sign) for sign in _SEPARATORS if not sign.isascii() or not sign.isalpha())
+    return [Word(text, quoted=False) for text in re.split(f"({signs})(?=@|$|(?:执行|运行|run)$)", word.text) if text]
+
+
+def _leads_to_call(rest: Sequence[Word]) -> bool:
+    following = next((word for word in rest if word.quoted or word.text not in {*_SEPARATORS, *VERBS}), None)
+    return following is not None and _starts_a_call(following)
+
+
+def _as_workflow(calls: Sequence[Sequence[str]]) -> str:
+    """A workflow.yaml that runs as it stands: one line, so that it can be read in a result too."""
+    from json import dumps
+
+    steps = []
+    for number, (skill, *args) in enumerate(calls, 1):
+        words = ", ".join(dumps(word.replace("${", "$${"), ensure_ascii=False) for word in args)
+        shown = f"id: step{number}, skill: {dumps(skill, ensure_ascii=False)}"
+        steps.append(f"{{{shown}, args: [{words}]}}" if args else f"{{{shown}}}")
+    return f"steps: [{', '.join(steps)}]"

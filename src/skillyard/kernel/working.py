@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from skillyard.catalog.fingerprint import fingerprint
+from skillyard.catalog.flowfile import read_workflow
 from skillyard.core.errors import InvalidArgs, RuntimeFailed, SkillError
 from skillyard.core.phrases import Lang
 from skillyard.core.request import Request
@@ -17,6 +18,7 @@ from skillyard.kernel.prompt import parse_prompt
 from skillyard.kernel.settings import EngineSettings, project_engine
 from skillyard.runtime.permit import ON_FAILURE, SCHEDULE
 from skillyard.work.attempt import Attempts, Bench
+from skillyard.work.flow import PREFIX, Flows, Watch
 from skillyard.work.jobs import Job, Jobs
 from skillyard.work.notify import Notifier
 from skillyard.work.rolefiles import RoleSchedules
@@ -81,6 +83,10 @@ def make_job(yard: Yard, job: Job) -> Job:
     from skillyard.runtime.check import check
     from skillyard.work.attempt import as_request
 
+    if job.skill.startswith(PREFIX):
+        from skillyard.kernel.flows import as_flow
+
+        return as_flow(yard, job)
     request = as_request(job)
     skill = yard.runtime.resolve(request)
     check(skill, request, yard.root, "")
@@ -108,6 +114,11 @@ def job_of(yard: Yard, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
         schedule=schedule.name,
         lang=str(lang),
     )
+    if skill.startswith(PREFIX):
+        try:
+            return make_job(yard, job)
+        except SkillError as error:
+            return job._replace(flow={"broken": error.msg})
     try:
         return job._replace(fingerprint=fingerprint(yard.runtime.resolve(Request(name=skill)).folder))
     except SkillError:
@@ -161,7 +172,7 @@ def make_jobs(yard: Yard, engine: "Engine") -> Jobs:
     return Jobs(engine, yard.runs, new_run_id)
 
 
-def make_attempts(yard: Yard, tell: Callable[[str], None] = lambda _: None) -> Attempts:
+def make_attempts(yard: Yard, tell: Callable[[str], None] = lambda _: None, watch: Watch = lambda _: None) -> Attempts:
     """Each thread opens the project for itself; the sandbox is one for all."""
     threads = threading.local()
     sandbox = yard.sandbox
@@ -175,7 +186,9 @@ def make_attempts(yard: Yard, tell: Callable[[str], None] = lambda _: None) -> A
         return found
 
     notify = Notifier(lambda: sandbox, yard.root, yard.places.own_home)
-    return Attempts(bench, socket.gethostname(), notify, tell)
+    attempts = Attempts(bench, socket.gethostname(), notify, tell)
+    attempts.flows = Flows(attempts, bench, yard.logs, lambda file: read_workflow(yard.root / file), watch)
+    return attempts
 
 
 def make_shift(yard: Yard, engine: "Engine", tell: Callable[[str], None], lang: Lang) -> Shift:

@@ -90,6 +90,13 @@ class Runs:
         )
         return tuple(map(_run, rows))
 
+    def list_of(self, job: str) -> tuple[Run, ...]:
+        """Those of one job, or of the flow of that id, the first first."""
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM runs WHERE project = ? AND job = ? ORDER BY started, id", (self._project, job)
+        )
+        return tuple(map(_run, rows))
+
     def find(self, run_id: str) -> Run | None:
         """By id, or by the beginning of one where only one starts so."""
         rows = self._connection.execute(

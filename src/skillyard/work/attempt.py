@@ -41,6 +41,12 @@ class Notify(Protocol):
     def __call__(self, job: Job, result: Mapping[str, Json]) -> dict[str, Json]: ...
 
 
+class Flow(Protocol):
+    """Does a job that has several steps."""
+
+    def __call__(self, flow_id: str, job: Job, steps: Steps) -> dict[str, Json]: ...
+
+
 class Underway:
     """The attempts of this process that run now, each with the way to end it."""
 
@@ -78,10 +84,15 @@ class Attempts:
     ) -> None:
         self._bench, self._host, self._notify, self._tell = bench, host, notify, tell
         self.underway = Underway()
+        #: Does the jobs that are flows, by means of `run`.
+        self.flows: Flow | None = None
 
     def __call__(self, ticket: Ticket, steps: Steps) -> dict[str, Json]:
         job = Job.from_body(ticket.body)
-        result = steps.once("run", lambda: self._run(ticket.id, job))
+        if job.flow and self.flows:
+            result = self.flows(ticket.id, job, steps)
+        else:
+            result = steps.once("run", lambda: self.run(ticket.id, job))
         again = next_attempt(ticket.id, job, result)
         self._tell(f"{ticket.id} {job.label}: {result['state']}{', another attempt follows' if again else ''}")
         told: dict[str, Json] = {}
@@ -91,7 +102,8 @@ class Attempts:
             told = steps.once("tell", lambda: self._notify(job, result))
         return {"result": result, "next": again.id if again else "", "told": told}
 
-    def _run(self, run_id: str, job: Job) -> dict[str, Json]:
+    def run(self, run_id: str, job: Job) -> dict[str, Json]:
+        """One run, under this id; its row is kept whatever came of it."""
         bench = self._bench()
         started, moment = time.monotonic(), datetime.now(UTC)
         request = as_request(job)

@@ -4,13 +4,16 @@ The engine knows where a ticket stands; what came of the work is kept by whoever
 `engines/`: one in memory, for tests, and DBOS on SQLite or PostgreSQL.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from skillyard.core.values import NOTHING, Json
 
 T = TypeVar("T", bound=Json)
+Acts: TypeAlias = Sequence[Callable[[], T]]
 
 
 class Ticket(NamedTuple):
@@ -51,8 +54,41 @@ class Steps(Protocol):
 
     def once(self, name: str, act: Callable[[], T]) -> T: ...
 
+    def each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
+        """A step for each act, so many at a time, until one ends so that no other is to start. What was started,
+        with its position: each is remembered by itself."""
+
     def follow(self, ticket: Ticket) -> None:
         """Enqueue what comes after this, once, also when this is done a second time."""
+
+
+def in_order(do: Callable[[int], T], count: int, at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
+    """`each` for engines: with threads only where more than one may run at a time."""
+    ended: list[tuple[int, T]] = []
+    if at_once == 1 or count < 2:
+        for position in range(count):
+            ended.append((position, do(position)))
+            if not go_on(ended[-1][1]):
+                break
+        return ended
+    over = threading.Event()
+
+    def one(position: int) -> None:
+        if over.is_set():
+            return
+        try:
+            result = do(position)
+        except BaseException:
+            over.set()
+            raise
+        ended.append((position, result))
+        if not go_on(result):
+            over.set()
+
+    with ThreadPoolExecutor(min(at_once, count)) as pool:
+        for _ in pool.map(one, range(count)):
+            pass  # what one raised is raised here
+    return sorted(ended, key=lambda each: each[0])
 
 
 #: Does the work of a ticket. What it raises breaks the ticket; failures that can be expected are answers.

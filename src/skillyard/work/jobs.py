@@ -45,6 +45,10 @@ class Job(NamedTuple):
     attempt: int = 1
     #: The id of the first attempt, which is the job's.
     first: str = ""
+    #: For a flow, which file it is of: see `flow.Meant`. Its inputs are `params`.
+    flow: Mapping[str, Json] = NOTHING
+    #: For a run that is part of a flow: which step.
+    step: str = ""
 
     @property
     def label(self) -> str:
@@ -52,7 +56,7 @@ class Job(NamedTuple):
 
     def as_body(self) -> dict[str, Json]:
         fields: dict[str, Any] = self._asdict()
-        return {**fields, "args": list(self.args), "params": dict(self.params)}
+        return {**fields, "args": list(self.args), "params": dict(self.params), "flow": dict(self.flow)}
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "Job":
@@ -124,7 +128,7 @@ class Jobs:
             found[known.id] = latest._replace(created=min(known.created, other.created))
         for run in self._history.list_jobs(limit):
             known = _from_run(run)
-            if known.id not in found:
+            if known.id not in found and not known.job.step:
                 found[known.id] = known
         return tuple(sorted(found.values(), key=lambda known: (-known.created, known.id)))[:limit]
 
@@ -252,8 +256,10 @@ def about(job: Job) -> dict[str, Json]:
         "retries": job.retries,
         "schedule": job.schedule,
         "queue": job.queue,
+        "step": job.step,
+        "flow": dict(job.flow),
     }
-    return {key: value for key, value in told.items() if value not in ("", None)}
+    return {key: value for key, value in told.items() if value not in ("", None, {})}
 
 
 def _from_run(run: Run) -> Known:

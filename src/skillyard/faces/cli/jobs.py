@@ -7,6 +7,7 @@ examples:
   skillyard jobs enqueue @report --retries 3
   skillyard jobs add "0 9 * * 1-5" @report --name weekday-report
   skillyard jobs add "every 15m" @check url=https://example.org --overlap replace
+  skillyard jobs add "@daily" flow:weekly-report days=7
   skillyard jobs
   skillyard jobs show 1a1e10
   skillyard jobs retry 1a1e10
@@ -46,6 +47,7 @@ from skillyard.kernel.prompt import split_name
 from skillyard.kernel.working import Schedules, make_job, make_jobs, make_shift, open_engine
 from skillyard.work.cron import parse_when, parse_zone, preview
 from skillyard.work.engine import Engine, Line
+from skillyard.work.flow import PREFIX
 from skillyard.work.jobs import QUEUE, Job, Jobs, Known
 from skillyard.work.schedule import Misfire, Overlap, Schedule, as_choice, checked, local_zone
 
@@ -92,7 +94,7 @@ def arguments(parser: Parser) -> None:
 
 def _add_enqueue(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser = commands.add_parser("enqueue", help="have a worker run a skill", description="Have a worker run a skill.")
-    parser.add_argument("skill", metavar="@SKILL", help="@name, or @role/name")
+    parser.add_argument("skill", metavar="@SKILL", help="@name, @role/name, or flow:NAME for a workflow")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
     _add_job_options(parser)
     parser.add_argument("--wait", action="store_true", help="until it is done, and print its result")
@@ -104,7 +106,7 @@ def _add_enqueue(commands: "argparse._SubParsersAction[Parser]") -> None:
 def _add_schedule(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser = commands.add_parser("add", help="schedule a skill", description="Schedule a skill, from now on.")
     parser.add_argument("when", metavar="WHEN", help='"0 9 * * 1-5", @daily, "every 15m"')
-    parser.add_argument("skill", metavar="@SKILL", help="@name, or @role/name")
+    parser.add_argument("skill", metavar="@SKILL", help="@name, @role/name, or flow:NAME for a workflow")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
     _add_job_options(parser)
     parser.add_argument("--timezone", metavar="TZ", default="", help="such as Europe/Berlin (this machine's)")
@@ -215,7 +217,8 @@ def _queued(options: Options) -> Answer:
 
 
 def _job(yard: Yard, options: Options) -> Job:
-    skill, script = split_name(options.skill)
+    is_flow = options.skill.startswith(PREFIX)
+    skill, script = (options.skill, "") if is_flow else split_name(options.skill)
     if script:
         raise InvalidArgs("a job runs a skill, not one of its scripts")
     if options.on_failure:
@@ -257,6 +260,7 @@ def _added(options: Options) -> Answer:
                 timezone=options.timezone or local_zone(),
                 skill=job.skill,
                 args=job.args,
+                params=job.params,
                 retries=options.retries,
                 timeout_seconds=options.timeout,
                 misfire=misfire,

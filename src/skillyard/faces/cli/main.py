@@ -38,6 +38,7 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "runs": Listed("runs", "Show what ran."),
         "mcp": Listed("mcp", "Serve the skills to an agent over MCP, on stdin and stdout."),
         "jobs": Listed("jobs", "Queue and schedule skills: list, add, run, cancel and retry their jobs."),
+        "flow": Listed("flow", "Workflows: several skills, one after the other, that survive a crash."),
         "worker": Listed("worker", "Work off the jobs of this project, and fire what is scheduled."),
         "service": Listed("service", "Keep the worker of this project alive, also after a reboot."),
         "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),

@@ -48,7 +48,9 @@ def _list(options: Options) -> Answer:
         data={"runs": [as_run_data(run) for run in runs]},
         page=Table(
             columns=("id", "started", "state", "time", "skill"),
-            rows=[(run.id[:14], _when(run), run.state, _seconds(run), run.skill or f"→ {run.agent}") for run in runs],
+            rows=[
+                (_short(run.id), _when(run), run.state, _seconds(run), run.skill or f"→ {run.agent}") for run in runs
+            ],
             empty="Nothing has run here yet.",
         ),
     )
@@ -124,6 +126,11 @@ def _lines(data: dict[str, Json]) -> Iterator[str]:
             yield from (f"  {line}" for line in str(value).splitlines())
         else:
             yield f"{key}: {value}"
+
+
+def _short(run_id: str) -> str:
+    """The runs of one flow start alike."""
+    return run_id if "." in run_id else run_id[:14]
 
 
 def _when(run: Run) -> str:

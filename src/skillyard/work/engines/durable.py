@@ -7,6 +7,7 @@ Covered: kill -9 of any worker at any point, several workers at once, a database
 Not covered: power loss right after a commit on SQLite, unless `synchronous = "full"` is set.
 """
 
+import copy
 import json
 import logging
 import os
@@ -28,11 +29,12 @@ if not _LOG.handlers:
 
 import sqlalchemy as sa  # noqa: E402
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowStatus  # noqa: E402
+from dbos import _context as dbos_context  # noqa: E402
 from dbos import error as dbos_error  # noqa: E402
 from sqlalchemy import event  # noqa: E402
 
 from skillyard.core.errors import RuntimeFailed  # noqa: E402
-from skillyard.work.engine import Line, Stage, Standing, Steps, T, Ticket, Work  # noqa: E402
+from skillyard.work.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order  # noqa: E402
 from skillyard.work.engines.liveness import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
 
 #: Said by us, or each change of our code would strand what was queued before it.
@@ -257,6 +259,25 @@ _working = _Working()
 class _Steps(Steps):
     def once(self, name: str, act: Callable[[], T]) -> T:
         return DBOS.run_step({"name": name}, act)
+
+    def each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
+        """DBOS counts the steps of a workflow as they begin, which threads do in any order: here each has the number
+        of its position, so that what comes after a crash finds its own."""
+        whole = dbos_context.assert_current_dbos_context()
+        before = whole.function_id
+
+        def do(position: int) -> T:
+            own = copy.copy(whole)
+            own.function_id = before + position
+            dbos_context._set_local_dbos_context(own)  # noqa: SLF001
+            try:
+                return DBOS.run_step({"name": f"{name}[{position}]"}, acts[position])
+            finally:
+                dbos_context._set_local_dbos_context(whole)  # noqa: SLF001
+
+        ended = in_order(do, len(acts), at_once, go_on)
+        whole.function_id = before + len(acts)
+        return ended
 
     def follow(self, ticket: Ticket) -> None:
         options = _working.engine._options(ticket)  # noqa: SLF001

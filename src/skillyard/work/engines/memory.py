@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from skillyard.work.engine import Line, Stage, Standing, Steps, T, Ticket, Work
+from skillyard.work.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order
 
 
 class MemoryEngine:
@@ -130,6 +130,9 @@ class _Steps(Steps):
 
     def once(self, name: str, act: Callable[[], T]) -> T:  # noqa: ARG002
         return act()
+
+    def each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:  # noqa: ARG002
+        return in_order(lambda position: acts[position](), len(acts), at_once, go_on)
 
     def follow(self, ticket: Ticket) -> None:
         self._engine.enqueue(ticket)

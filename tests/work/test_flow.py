@@ -1,0 +1,510 @@
+"""Flows through the real pipeline, in memory and on DBOS: what they give, what they refuse, and what a crash leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, WorkflowInvalid
+from skillyard.core.values import Json
+from skillyard.kernel.assembly import Yard, new_run_id
+from skillyard.kernel.flows import find_workflow, make_flow
+from skillyard.kernel.places import Places
+from skillyard.kernel.working import make_attempts, make_job, open_engine
+from skillyard.work.engine import Engine
+from skillyard.work.engines.memory import MemoryEngine
+from skillyard.work.flow import MAX_ITEMS, Told
+from skillyard.work.jobs import Job, Jobs
+from tests.conftest import Skillyard, WriteSkill
+
+SECONDS = 120.0
+ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"
+FAIL = (
+    "---\nname: fail\ndescription: Fails every time.\ncommand: sh fail.sh {text}\nparams: {text: {default: x}}\n---\n"
+)
+FLAKY = "---\nname: flaky\ndescription: Works the second time.\ncommand: sh flaky.sh {text}\n---\n"
+COUNT = "---\nname: count\ndescription: Names files.\ncommand: python3 count.py {n}\nparams: {n: {type: int}}\n---\n"
+PICKY = "---\nname: picky\ndescription: Takes all but one.\ncommand: sh picky.sh {text}\n---\n"
+NOTE = """\
+---
+name: note
+description: Writes down that it ran, and waits for somebody where it is told to.
+command: sh note.sh {text} {wait}
+params: {text: {required: true}, wait: {default: "no"}}
+---
+"""
+NOTE_SH = """\
+echo "$1" >> mybox/notes
+if test "$2" = "yes"; then until test -e mybox/go; do sleep 0.05; done; fi
+echo "$1"
+"""
+
+
+@pytest.fixture
+def skills(write_skill: WriteSkill) -> None:
+    write_skill("echo", ECHO)
+    write_skill("fail", FAIL, {"fail.sh": "echo no >&2\nexit 1\n"})
+    write_skill("flaky", FLAKY, {"flaky.sh": 'test -e mybox/was && echo "$1" && exit 0\ntouch mybox/was\nexit 1\n'})
+    write_skill(
+        "count", COUNT, {"count.py": "import json, sys\nprint(json.dumps({'files': list(range(int(sys.argv[1])))}))\n"}
+    )
+    write_skill("picky", PICKY, {"picky.sh": 'test "$1" = 2 && exit 1\necho "$1"\n'})
+    write_skill("note", NOTE, {"note.sh": NOTE_SH})
+
+
+class Place:
+    """A project whose flows are done here."""
+
+    def __init__(self, yard: Yard, engine: Engine) -> None:
+        self.yard, self.engine = yard, engine
+        self.told: list[Told] = []
+        self.jobs = Jobs(engine, yard.runs, new_run_id)
+        self.attempts = make_attempts(yard, watch=self.told.append)
+
+    def write(self, text: str, name: str = "test") -> Path:
+        file = self.yard.root / "workflows" / f"{name}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, "utf-8")
+        return file
+
+    def job(self, text: str, **inputs: Json) -> Job:
+        self.write(text)
+        return make_flow(self.yard, find_workflow(self.yard, "test", self.yard.root), inputs, Job(skill=""))
+
+    def run(self, text: str, **inputs: Json) -> Any:
+        flow_id = self.jobs.start(self.job(text, **inputs), self.attempts)
+        known = self.jobs.wait(flow_id, SECONDS)
+        assert known is not None
+        assert known.id == flow_id
+        return known.result
+
+
+@contextmanager
+def opened(yard: Yard, kind: str) -> Iterator[Place]:
+    engine: Engine = MemoryEngine() if kind == "memory" else open_engine(yard)
+    try:
+        yield Place(yard, engine)
+    finally:
+        engine.close(SECONDS)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def place(request: pytest.FixtureRequest, yard: Yard, skills: None) -> Iterator[Place]:
+    with opened(yard, request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def memory(yard: Yard, skills: None) -> Iterator[Place]:
+    with opened(yard, "memory") as made:
+        yield made
+
+
+def test_steps_run_in_order_and_take_what_the_earlier_ones_gave(place: Place) -> None:
+    result = place.run(
+        """
+name: 周报
+inputs: {n: {type: integer, default: 2}, who: {}}
+steps:
+  - {id: collect, skill: "@count", params: {n: "${inputs.n}"}}
+  - id: 说
+    skill: echo
+    for_each: "${collect.data.files}"
+    at_once: 2
+    params: {text: "你好 ${inputs.who} ${item}/${index} 😀 $${x}"}
+  - {id: all, skill: echo, params: {text: "${说.data.content}"}}
+  - {id: first, skill: echo, params: {text: "<${说.data[0].content}> ${collect.state}"}}
+""".replace("name: 周报", "name: test"),
+        who="世界",
+    )
+
+    assert (result["state"], result["summary"]) == ("success", "workflow done: test, 4 steps")
+    assert result["data"]["result"]["content"] == "<你好 世界 0/0 😀 ${x}> success"
+    steps = result["data"]["steps"]
+    assert [(step["id"], step["state"]) for step in steps] == [
+        ("collect", "success"),
+        ("说", "success"),
+        ("all", "success"),
+        ("first", "success"),
+    ]
+    everything = place.yard.runs.find(steps[2]["run"])
+    assert everything is not None
+    data: Any = everything.result["data"]
+    assert data["content"] == "你好 世界 0/0 😀 ${x}\n你好 世界 1/1 😀 ${x}"
+
+
+def test_the_flow_and_each_of_its_runs_have_a_row(place: Place) -> None:
+    result = place.run(
+        "steps: [{skill: count, params: {n: 2}},"
+        '{skill: echo, for_each: "${count.data.files}", params: {text: "${item}"}}]'
+    )
+    flow_id = result["meta"]["run"]
+
+    flow = place.yard.runs.find(flow_id)
+    assert flow is not None
+    assert (flow.kind, flow.skill, flow.state, flow.job) == ("flow", "flow:test", "success", "test")
+    runs = place.yard.runs.list_of(flow_id)
+    assert [run.id for run in runs] == [f"{flow_id}.1", f"{flow_id}.2.0", f"{flow_id}.2.1"]
+    assert [run.request["job"]["step"] for run in runs] == ["count", "echo[0]", "echo[1]"]  # type: ignore[call-overload,index]
+    assert "2/2 echo: 2/2 items success" in place.yard.logs.read(flow_id)
+    assert [known.id for known in place.jobs.list(10)] == [flow_id], "its runs are no jobs of their own"
+
+
+def test_a_failure_stops_the_flow_and_the_error_names_the_step(place: Place) -> None:
+    result = place.run(
+        "steps: [{skill: note, params: {text: a}}, {id: bad, skill: fail}, {id: c, skill: note, params: {text: c}}]"
+    )
+
+    assert result["state"] == "error"
+    assert result["summary"].startswith("RuntimeFailed: step bad: ")
+    data = result["data"]
+    assert (data["type"], data["step"], data["succeeded"]) == ("RuntimeFailed", "bad", ["note"])
+    assert [step["id"] for step in data["steps"]] == ["note", "bad"]
+    assert (place.yard.root / "mybox" / "notes").read_text() == "a\n"
+
+
+def test_a_failure_that_may_be_is_part_of_a_partial_result(place: Place) -> None:
+    result = place.run("""
+steps:
+  - {skill: picky, for_each: [1, 2, 3], params: {text: "${item}"}, on_failure: continue}
+  - {skill: echo, params: {text: "${picky.data.content}"}}
+""")
+
+    assert result["state"] == "partial"
+    assert result["data"]["succeeded"] == ["picky[0]", "picky[2]", "echo"]
+    (failed,) = result["data"]["failed"]
+    assert (failed["step"], failed["type"]) == ("picky[1]", "RuntimeFailed")
+    last = place.yard.runs.find(result["data"]["steps"][1]["run"])
+    assert last is not None
+    assert last.result["data"]["content"] == "1\n3"  # type: ignore[call-overload,index]
+
+
+def test_items_after_one_that_failed_are_not_started(place: Place) -> None:
+    result = place.run('steps: [{skill: picky, for_each: [1, 2, 3], params: {text: "${item}"}}]')
+
+    assert (result["state"], result["data"]["step"]) == ("error", "picky[1]")
+    assert len(place.yard.runs.list_of(result["meta"]["run"])) == 2
+
+
+def test_all_failed_is_an_error(place: Place) -> None:
+    result = place.run('steps: [{skill: fail, for_each: [1, 2], on_failure: continue, params: {text: "${item}"}}]')
+
+    assert (result["state"], result["data"]["type"]) == ("error", "RuntimeFailed")
+    assert len(result["data"]["failed"]) == 2
+
+
+def test_a_step_is_tried_again_as_often_as_it_says(place: Place) -> None:
+    result = place.run("steps: [{skill: flaky, params: {text: a}, retries: 3}]")
+
+    assert result["state"] == "success"
+    flow_id = result["meta"]["run"]
+    assert [(run.id, run.state) for run in place.yard.runs.list_of(flow_id)] == [
+        (f"{flow_id}.1", "error"),
+        (f"{flow_id}.1-2", "success"),
+    ]
+
+
+def test_a_time_limit_is_a_failure_of_its_step(memory: Place, write_skill: WriteSkill) -> None:
+    write_skill("slow", "---\nname: slow\ndescription: Takes its time.\ncommand: sleep {n}\n---\n")
+    result = memory.run("steps: [{skill: slow, params: {n: 60}, timeout: 0.2}]")
+
+    assert (result["state"], result["data"]["type"], result["data"]["step"]) == ("error", "Timeout", "slow")
+
+
+def test_an_empty_list_is_done_at_once_and_gives_an_empty_list(memory: Place) -> None:
+    result = memory.run('steps: [{skill: echo, for_each: [], params: {text: "${item}"}}]')
+
+    assert (result["state"], result["data"]["result"]) == ("success", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{skill: echo, for_each: "${count.data.files[0]}", params: {text: x}}', "for_each takes a list"),
+        ('{skill: echo, params: {text: "${count.data.fils}"}}', "did you mean `files`?"),
+        ('{skill: echo, params: {text: "${count.data.files[9]}"}}', "no [9] in a list of 3"),
+        (f"{{skill: echo, for_each: {list(range(MAX_ITEMS + 1))}, params: {{text: x}}}}", "at most 10000 items"),
+    ],
+)
+def test_what_only_a_run_can_tell_is_an_error_of_the_step_with_a_row(memory: Place, text: str, says: str) -> None:
+    result = memory.run(f"steps: [{{skill: count, params: {{n: 3}}}}, {text}]")
+
+    assert (result["state"], result["data"]["type"], result["data"]["step"]) == ("error", "InvalidParam", "echo")
+    assert says in result["data"]["msg"]
+    row = memory.yard.runs.find(f"{result['meta']['run']}.2")
+    assert row is not None
+    assert row.state == "error"
+
+
+def test_a_step_that_needs_a_failed_one_fails_too_and_the_others_go_on(memory: Place) -> None:
+    result = memory.run("""
+steps:
+  - {skill: fail, on_failure: continue}
+  - {id: needs, skill: echo, params: {text: "${fail.data.content}"}, on_failure: continue}
+  - {id: asks, skill: echo, params: {text: "it was: ${fail.state}"}}
+""")
+
+    assert result["state"] == "partial"
+    assert [failed["step"] for failed in result["data"]["failed"]] == ["fail", "needs"]
+    assert result["data"]["succeeded"] == ["asks"]
+
+
+def test_a_file_outside_the_project_is_not_read_whoever_names_it(
+    memory: Place, write_skill: WriteSkill, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("hunter2")
+    write_skill("show", "---\nname: show\ndescription: Shows a file.\ncommand: cat {file}\n---\n")
+
+    literal = f"{{id: a, skill: show, params: {{file: '{secret}'}}, on_failure: continue}}"
+    given = "{id: b, skill: show, params: {file: '${inputs.f}'}}"
+    result = memory.run(f"inputs: {{f: {{}}}}\nsteps: [{literal}, {given}]", f=str(secret))
+
+    assert result["state"] == "error"
+    assert "hunter2" not in json.dumps(result)
+
+
+def test_what_a_step_gave_is_a_value_and_never_a_reference_an_option_or_a_second_word(memory: Place) -> None:
+    result = memory.run("""
+steps:
+  - {id: a, skill: echo, params: {text: "$${inputs.x} ; rm -rf ~ $(id)"}}
+  - {id: b, skill: echo, params: {text: "${a.data.content}"}}
+""")
+
+    assert result["data"]["result"]["content"] == "${inputs.x} ; rm -rf ~ $(id)"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("steps:\n- {skill: ecko, params: {text: a}}", 2, "nearest: echo"),
+        ("steps:\n- skill: echo\n  params: {text: a, txt: a}", 3, "`steps[0].params.txt` is no param of echo"),
+        ("steps:\n- skill: echo\n", 2, "lacks `text`"),
+        ("steps:\n- skill: count\n  params:\n    n: many", 4, "'n' takes a whole number"),
+        ("inputs: {n: {default: x}}\nsteps:\n- skill: count\n  params: {n: '${inputs.n}'}", 4, "takes a whole number"),
+        ("steps:\n- skill: echo\n  action: go\n  params: {text: a}", 3, "has none"),
+        ("steps:\n- skill: echo\n  args: [a, b]", 3, "nothing takes 'b'"),
+    ],
+)
+def test_nothing_starts_where_something_is_wrong(memory: Place, text: str, line: int, says: str) -> None:
+    with pytest.raises(WorkflowInvalid) as raised:
+        memory.run(text)
+
+    assert raised.value.msg.startswith(f"workflows/test.yaml:{line}: ")
+    assert says in raised.value.msg
+    assert memory.yard.list_runs(10) == ()
+
+
+def test_inputs_are_typed_and_named(memory: Place) -> None:
+    inputs = "inputs: {n: {type: integer}, list: {type: array, default: [1]}}\n"
+    text = inputs + "steps: [{skill: count, params: {n: '${inputs.n}'}}]"
+
+    assert memory.run(text, n="2")["data"]["result"]["files"] == [0, 1]
+    with pytest.raises(ParamMissing, match="'n'"):
+        memory.run(text)
+    with pytest.raises(InvalidParam, match="a whole number"):
+        memory.run(text, n="two")
+    with pytest.raises(InvalidParam, match="did you mean `list`"):
+        memory.run(text, n=1, lst="[]")
+    with pytest.raises(InvalidParam, match="a list"):
+        memory.run(text, n=1, list="x")
+
+
+def test_a_workflow_is_found_by_name_or_by_a_path_inside_the_project(memory: Place, tmp_path: Path) -> None:
+    file = memory.write("steps: [{skill: echo, params: {text: a}}]")
+    root = memory.yard.root
+
+    assert find_workflow(memory.yard, "test", root).path == find_workflow(memory.yard, "workflows/test.yaml", root).path
+    assert find_workflow(memory.yard, "./test.yaml", file.parent).name == "test"
+    with pytest.raises(InvalidArgs, match="did you mean `test`"):
+        find_workflow(memory.yard, "tset", root)
+    outside = tmp_path / "workflow.yaml"
+    outside.write_text("steps: [{skill: echo}]")
+    with pytest.raises(InvalidArgs, match="outside the project"):
+        find_workflow(memory.yard, str(outside), root)
+    (root / "workflows" / "again.yaml").write_text("name: test\nsteps: [{skill: echo}]")
+    with pytest.raises(InvalidArgs, match=r"again\.yaml, workflows/test\.yaml"):
+        find_workflow(memory.yard, "test", root)
+
+
+def test_a_file_or_a_skill_that_changed_is_refused(place: Place, write_skill: WriteSkill) -> None:
+    text = "steps: [{skill: echo, params: {text: a}}]"
+    job = place.job(text)
+    place.write(text + "\n# another\n")
+    known = place.jobs.wait(place.jobs.start(job, place.attempts), SECONDS)
+
+    assert known is not None
+    data: Any = known.result["data"]
+    assert "workflows/test.yaml is not as it was" in data["msg"]
+    place.write(text)
+    write_skill("echo", ECHO.replace("echo {text}", "echo hacked {text}"))
+    known = place.jobs.wait(place.jobs.start(job, place.attempts), SECONDS)
+    assert known is not None
+    data = known.result["data"]
+    assert (
+        data["step"],
+        "is not as it was when the job was queued" in data["msg"] or "cannot be restored" in data["msg"],
+    ) == ("echo", True)
+
+
+def test_a_thousand_items_are_each_done_once(memory: Place) -> None:
+    many = '{skill: note, for_each: "${count.data.files}", at_once: 4, params: {text: "${item}"}}'
+    result = memory.run(f"steps: [{{skill: count, params: {{n: 1000}}}}, {many}]")
+
+    assert result["state"] == "success"
+    notes = (memory.yard.root / "mybox" / "notes").read_text().split()
+    assert sorted(map(int, notes)) == list(range(1000))
+    assert [item["content"] for item in result["data"]["result"]] == [str(number) for number in range(1000)]
+
+
+def test_a_flow_can_be_a_job_by_its_name(memory: Place) -> None:
+    memory.write("inputs: {t: {}}\nsteps: [{skill: echo, params: {text: '${inputs.t}'}}]")
+    job = make_job(memory.yard, Job("flow:test", args=("t=你好",)))
+    memory.engine.serve(memory.attempts, {"default": 1}, lambda: None)
+
+    known = memory.jobs.wait(memory.jobs.enqueue(job), SECONDS)
+
+    assert known is not None
+    assert known.result["data"]["result"]["content"] == "你好"  # type: ignore[call-overload,index]
+
+
+def test_cancelling_stops_the_run_under_way_and_starts_no_other(place: Place) -> None:
+    job = place.job("steps: [{skill: note, params: {text: a, wait: 'yes'}}, {id: b, skill: note, params: {text: b}}]")
+    flow_id = place.jobs.start(job, place.attempts)
+    notes = place.yard.root / "mybox" / "notes"
+    wait_until(notes.exists)
+
+    place.jobs.cancel(flow_id)
+    place.attempts.underway.stop(flow_id)
+    wait_until(lambda: not place.attempts.underway.list())
+
+    assert notes.read_text() == "a\n"
+    row = place.yard.runs.find(flow_id)
+    assert row is not None
+    assert row.state == "error"
+    assert "cancelled" in str(row.result["summary"])
+
+
+# -- crashes, with the real command
+
+
+FIVE = "steps:\n" + "".join(
+    f"  - {{id: s{n}, skill: note, params: {{text: '{n}', wait: '{'yes' if n == 3 else 'no'}'}}}}\n"
+    for n in range(1, 6)
+)
+ITEMS = """
+steps:
+  - {id: s, skill: note, for_each: [a, b, c, d], at_once: AT_ONCE, params: {text: "${item}", wait: "${item}"}}
+"""
+
+
+def killed(places: Places, text: str, until: Callable[[Path], bool]) -> Path:
+    """A project whose `flow run` was killed with SIGKILL in the middle."""
+    assert places.project is not None
+    (places.project / "workflows").mkdir()
+    (places.project / "workflows" / "test.yaml").write_text(text)
+    notes = places.project / "mybox" / "notes"
+    child = subprocess.Popen(
+        [sys.executable, "-m", "skillyard", "flow", "run", "test"],
+        cwd=places.project,
+        env=env_of(places),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: until(notes) or child.poll() is not None)
+    assert child.poll() is None
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    return notes
+
+
+def lines(notes: Path) -> list[str]:
+    return notes.read_text().split() if notes.exists() else []
+
+
+@pytest.mark.parametrize("by", ["resume", "worker"])
+def test_a_flow_killed_in_its_third_step_repeats_that_step_and_no_other(
+    places: Places, skillyard: Skillyard, skills: None, by: str
+) -> None:
+    notes = killed(places, FIVE, lambda notes: lines(notes) == ["1", "2", "3"])
+    (flow,) = said(skillyard("flow", "--json"))["data"]["workflows"]
+    flow_id = flow["latest"]["id"]
+    (notes.parent / "go").touch()
+
+    done = skillyard("flow", "resume", flow_id, "--json") if by == "resume" else skillyard("worker", "--drain")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert lines(notes) == ["1", "2", "3", "3", "4", "5"]
+    (shown,) = said(skillyard("flow", "show", flow_id, "--json"))["data"]["flows"]
+    assert shown["state"] == "success"
+    assert [(step["step"], step["state"], step["run"]) for step in shown["steps"]] == [
+        (f"s{n}", "success", f"{flow_id}.{n}") for n in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_flow_killed_among_items_repeats_only_those_under_way(
+    places: Places, skillyard: Skillyard, skills: None, at_once: int, project: Path
+) -> None:
+    """Each item waits until it may go on, so what ended and what was under way is known."""
+    text = ITEMS.replace("AT_ONCE", str(at_once))
+    script = project / ".claude" / "skills" / "note" / "note.sh"
+    script.write_text(
+        'echo "$1" >> mybox/notes\nif test "$2" != a; then until test -e mybox/go; do sleep 0.05; done; fi\necho "$1"\n'
+    )
+    under_way = {1: ["b"], 2: ["b", "c"]}[at_once]
+    notes = killed(places, text, lambda notes: sorted(lines(notes)) == ["a", *under_way])
+    (notes.parent / "go").touch()
+    flow_id = said(skillyard("flow", "--json"))["data"]["workflows"][0]["latest"]["id"]
+
+    resumed = skillyard("flow", "resume", flow_id, "--json")
+
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert sorted(lines(notes)) == sorted(["a", "b", "c", "d", *under_way])
+    assert [item["content"] for item in said(resumed)["data"]["result"]] == ["a", "b", "c", "d"]
+
+
+def test_a_flow_whose_file_changed_after_the_crash_is_refused(
+    places: Places, skillyard: Skillyard, skills: None
+) -> None:
+    notes = killed(places, FIVE, lambda notes: lines(notes) == ["1", "2", "3"])
+    assert places.project is not None
+    (places.project / "workflows" / "test.yaml").write_text(FIVE.replace("'4'", "'other'"))
+    (notes.parent / "go").touch()
+    flow_id = said(skillyard("flow", "--json"))["data"]["workflows"][0]["latest"]["id"]
+
+    resumed = skillyard("flow", "resume", flow_id, "--json")
+
+    assert resumed.returncode == 1
+    assert "is not as it was when the flow was started" in said(resumed)["data"]["msg"]
+    assert lines(notes) == ["1", "2", "3"]
+
+
+def said(done: "subprocess.CompletedProcess[str]") -> Any:
+    return json.loads(done.stdout)
+
+
+def env_of(places: Places) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(places.user_home),
+        "SKILLYARD_HOME": str(places.own_home),
+        "LANG": "C.UTF-8",
+        "SKILLYARD_LANG": "en",
+    }
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = SECONDS) -> None:
+    import time
+
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
