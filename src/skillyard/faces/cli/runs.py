@@ -133,6 +133,11 @@ def _short(run_id: str) -> str:
     return run_id if "." in run_id else run_id[:14]
 
 
+def _what(run: Run) -> str:
+    """A dispatched task has no skill of its own: whom it went to."""
+    return run.skill or f"→ {run.agent}"
+
+
 def _when(run: Run) -> str:
     return datetime.fromtimestamp(run.started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
