@@ -21,6 +21,9 @@ os.environ["SKILLYARD_HOME"] = "/dev/null/no-home-in-tests"
 os.environ["HOME"] = "/dev/null/no-home-in-tests"
 os.environ.pop("SKILLYARD_LANG", None)
 
+#: Every point and round of the slow suites; without it a sample.
+TORTURE = bool(os.environ.get("SKILLYARD_TORTURE"))
+
 
 # Machines are noisy: a property is true or false, never late.
 hypothesis.settings.register_profile(

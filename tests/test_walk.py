@@ -39,7 +39,7 @@ def test_a_command_skill_goes_from_the_terminal_to_one_result_and_into_the_histo
     assert [run["id"] for run in runs] == [result.meta["run"]]
 
 
-def test_a_prompt_skill_hands_over_its_whole_text_and_leaves_no_run(
+def test_a_prompt_skill_hands_over_its_whole_text_and_stands_in_the_history(
     skillyard: Skillyard, write_skill: WriteSkill
 ) -> None:
     write_skill("ideas", IDEAS)
@@ -48,7 +48,9 @@ def test_a_prompt_skill_hands_over_its_whole_text_and_leaves_no_run(
 
     assert result.data["content"] == IDEAS
     assert result.data["executable"] is False
-    assert from_json(skillyard("runs", "list", "--json").stdout).data["runs"] == []
+    runs = from_json(skillyard("runs", "list", "--json").stdout).data["runs"]
+    assert isinstance(runs, list)
+    assert [(run["id"], run["kind"], run["state"]) for run in runs] == [(result.meta["run"], "prompt", "success")]
 
 
 def test_a_json_skill_answers_on_stdout_what_it_was_asked_on_stdin(

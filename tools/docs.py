@@ -177,7 +177,7 @@ as `structuredContent`. `isError` is set for the states error and timeout; pendi
 
 | beside the tools | |
 | --- | --- |
-| skills as tools | with `--expose-skills`: each command and JSON skill, with a JSON Schema from its params |
+| skills as tools | with `--expose-skills` (all, active, or names): command and JSON skills, each with a JSON Schema |
 | resources | `skill://<name>/SKILL.md` for every skill, 200 on a page |
 | files | `skill://<name>/<path>`: up to 1 MiB each; not what is hidden, and nothing that a link leads out to |
 | prompts | every prompt skill; its `arguments` by name, else one `arguments` for `$ARGUMENTS` |
@@ -191,17 +191,20 @@ Names that a client could not take, of skills and of params, become letters, dig
 end: `周报` is `skill_e26fb8e2`. A skill never has the name of one of these tools."""
 
 
+_ALLOWED = {"agent_dispatch": " (only with `--allow dispatch`)"}
+
+
 def mcp_tools() -> str:
     """What `skillyard mcp` offers, from the tools themselves."""
     parts = ["# The MCP server", _MCP]
-    for tool in own_tools():
+    for tool in own_tools({"dispatch"}):
         needed = tool.input_schema.get("required", [])
         rows = [
             f"| `{name}` | {shown['type']}{', required' if name in needed else ''} | {shown['description']} |"
             for name, shown in tool.input_schema["properties"].items()
         ]
         head = "| argument | type | what |\n| --- | --- | --- |"
-        parts += [f"## {tool.name}", str(tool.description), "\n".join([head, *rows])]
+        parts += [f"## {tool.name}{_ALLOWED.get(tool.name, '')}", str(tool.description), "\n".join([head, *rows])]
     return "\n\n".join(parts) + "\n"
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from skillyard.dispatch.text import build_enhanced_task as build_enhanced_task
     from skillyard.kernel.assembly import run as run
     from skillyard.kernel.handover import active_skills as active_skills
+    from skillyard.kernel.handover import dispatch_task as dispatch_task
     from skillyard.kernel.task import JobExecutor as JobExecutor
     from skillyard.kernel.task import Kernel as Kernel
     from skillyard.kernel.task import execute_skill as execute_skill
@@ -25,6 +26,7 @@ _HOMES = {
     "Result": "skillyard.core.result",
     "active_skills": "skillyard.kernel.handover",
     "build_enhanced_task": "skillyard.dispatch.text",
+    "dispatch_task": "skillyard.kernel.handover",
     "execute_skill": "skillyard.kernel.task",
     "run": "skillyard.kernel.assembly",
 }
@@ -38,6 +40,7 @@ __all__ = [
     "__version__",
     "active_skills",
     "build_enhanced_task",
+    "dispatch_task",
     "execute_skill",
     "run",
 ]

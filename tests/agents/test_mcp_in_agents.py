@@ -109,7 +109,7 @@ def test_an_agent_knows_finds_and_runs_a_skill_of_each_kind(desk: Desk, stub: St
     assert (counted.summary, counted.data["cjk_characters"]) == ("ran: Word count", 41)
     assert "Review the change, not the author." in str(reviewed.data["content"])
     assert "busiest_hour" in analysed.data
-    assert desk.runs() == [("word-count", "success"), ("log-analyzer", "success")]  # a prompt is read, not run
+    assert desk.runs() == [(skill, "success") for skill in ("word-count", "code-review", "log-analyzer")]
 
 
 def test_a_missing_param_is_a_question_that_the_model_can_answer(desk: Desk, stub: Stub) -> None:

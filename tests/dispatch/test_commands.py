@@ -169,11 +169,13 @@ def test_usage_errors_exit_with_2(skillyard: Skillyard) -> None:
     assert skillyard("dispatch", "x", "--limit", "0").returncode == 2
 
 
-def test_without_agents_the_command_says_so(skillyard: Skillyard) -> None:
-    done = skillyard("dispatch", "x", "--to", "codex", "--json")
+def test_an_agent_that_is_not_installed_comes_with_the_command_that_installs_it(skillyard: Skillyard) -> None:
+    done = skillyard("dispatch", "x", "--to", "codex", "--json", PATH="/nowhere")
 
     assert done.returncode == 1
-    assert "does not hand tasks to agents yet" in data_of(done)["msg"]
+    assert data_of(done)["type"] == "AgentNotInstalled"
+    assert "npm install -g @openai/codex" in json.loads(done.stdout)["meta"]["hint"]
+    assert "codex" in data_of(skillyard("dispatch", "x", "--to", "nobody", "--json"))["msg"]
 
 
 def test_importing_the_names_is_light_and_what_the_page_shows_works(places: Places, skillyard: Skillyard) -> None:

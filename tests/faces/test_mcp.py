@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -599,3 +600,36 @@ async def test_a_project_can_be_named_and_what_goes_wrong_is_said_on_stderr(
     assert "nowhere is no folder" in wrong.stderr
     assert (refused.returncode, refused.stdout) == (2, "")
     assert (elsewhere.returncode, elsewhere.stdout, elsewhere.stderr) == (0, "", "")
+
+
+async def test_a_task_goes_to_another_agent_only_where_the_person_allowed_it(
+    connect: Connect, places: Places, project: Path
+) -> None:
+    command = json.dumps([sys.executable, str(Path(__file__).parent.parent / "backends" / "acp_agent.py")])
+    (places.own_home / "config.toml").write_text(f"[backends.small]\ncommand = {command}\n", "utf-8")
+    given = {"task": "hello 你好", "to": "small", "session": "talk"}
+    async with connect() as client:
+        with pytest.raises(MCPError, match="no tool 'agent_dispatch'"):
+            await client.call_tool("agent_dispatch", given)
+    async with connect("--allow", "dispatch") as client:
+        assert "agent_dispatch" in await list_all_tools(client)
+        done = await client.call_tool("agent_dispatch", given)
+        asked = await client.call_tool("agent_dispatch", {**given, "task": "ask"})
+        outside = await client.call_tool("agent_dispatch", {**given, "cwd": ".."})
+
+    assert (data_of(done)["content"], data_of(done)["cwd"]) == ("hello 你好", str(project.resolve()))
+    assert data_of(asked)["refused"] == [{"tool": "edit", "says": "write a file"}]
+    assert (data_of(outside)["type"], outside.is_error) == ("InvalidArgs", True)
+
+
+@pytest.mark.usefixtures("skills")
+async def test_active_skills_are_tools_from_the_moment_they_are(connect: Connect, skillyard: Skillyard) -> None:
+    ours = {"Task", "skill_search", "skill_show", "skill_run", "runs"}
+    async with connect("--expose-skills", "active") as client:
+        before = set(await list_all_tools(client))
+        skillyard("activate", "say")
+        after = set(await list_all_tools(client))
+        said = await client.call_tool("say", {"text": "hi"})
+
+    assert (before, after) == (ours, ours | {"say"})
+    assert state_of(said) == "success"

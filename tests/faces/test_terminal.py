@@ -3,6 +3,7 @@
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -64,6 +65,10 @@ class Terminal:
 
     def say(self, text: str) -> None:
         os.write(self._ours, f"{text}\n".encode())
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does."""
+        self._child.send_signal(signal.SIGINT)
 
     def finish(self) -> tuple[int, str]:
         out, _ = self._child.communicate(timeout=60)

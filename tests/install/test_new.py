@@ -219,8 +219,8 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_what_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="no-folder"):
-        create(tmp_path / "skills" / "x", {"SKILL.md": "x", "no-folder/file": "y"})
+    with pytest.raises(OSError, match="file"):
+        create(tmp_path / "skills" / "x", {"SKILL.md": "x", "file": "y", "file/below": "z"})
 
     assert list((tmp_path / "skills").iterdir()) == []
 

@@ -54,6 +54,11 @@ class _Claude(Agent):
     def _open(self) -> None:
         """It says who it is with its first answer."""
 
+    def _greet(self) -> None:
+        self._process.send({"type": "control_request", "request_id": "hello", "request": {"subtype": "initialize"}})
+        while self._next().get("type") != "control_response":
+            pass
+
     def _interrupt(self) -> None:
         self._process.send({"type": "control_request", "request_id": "interrupt", "request": {"subtype": "interrupt"}})
 

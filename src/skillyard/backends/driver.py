@@ -24,6 +24,8 @@ class Told(StrEnum):
     USAGE = "usage"
     #: Something failed and the agent tries again. What ends a turn is raised instead.
     ERROR = "error"
+    #: Ours, before any agent is started: what has to be waited for.
+    WAITING = "waiting"
     #: `text` is the answer: what was said after the last tool. `data` has `session`, and `stop`: a `Stop`.
     DONE = "done"
 
@@ -93,6 +95,10 @@ class Running(Protocol):
         `ask` is called between two events, by the thread that iterates. Whoever stops iterating before the end, and
         whatever raises, ends the agent.
         """
+        ...
+
+    def hello(self, limit_seconds: float) -> None:
+        """Only the handshake, which no model has a part in. Raises as a turn does."""
         ...
 
     def cancel(self) -> None:

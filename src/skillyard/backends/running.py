@@ -71,6 +71,10 @@ class Agent(ABC):
     def _interrupt(self) -> None:
         """Tell the agent to stop its turn; any thread, must not wait."""
 
+    def _greet(self) -> None:
+        """The handshake where no turn follows; other than `_open` only for an agent that says nothing in it."""
+        self._open()
+
     # -- what everybody calls
 
     def turn(self, turn: Turn, ask: Ask = refuse) -> Iterator[Event]:
@@ -80,6 +84,16 @@ class Agent(ABC):
             yield from self._run(turn, ask)
         finally:
             self._busy.release()
+
+    def hello(self, limit_seconds: float) -> None:
+        self._turn = Turn("", limit_seconds, limit_seconds)
+        self._began = time.monotonic()
+        self._deadline = self._began + limit_seconds
+        try:
+            self._greet()
+            self._opened = True
+        except (SkillError, Ended, _Cancelled) as error:
+            raise self._told(error) from None
 
     def cancel(self) -> None:
         if self._cancelled_at is None:
@@ -203,7 +217,9 @@ class Agent(ABC):
             return error
         ended = self._process.close()
         words = self._last_words()
-        return self._failed(f"it ended without an answer ({ended})" + (f": {words}" if words else ""))
+        crashed = self._failed(f"it ended without an answer ({ended})" + (f": {words}" if words else ""))
+        crashed.details = {**crashed.details, "ended": ended}
+        return crashed
 
     def _last_words(self) -> str:
         said = mask_keys(self._process.words()).splitlines()

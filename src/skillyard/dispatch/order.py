@@ -4,10 +4,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from skillyard.backends.driver import Event, Permission
+from skillyard.backends.driver import Ask, Event, refuse
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
+from skillyard.core.values import Json
+from skillyard.dispatch.contents import Unreadable
 from skillyard.dispatch.text import Enhanced
+from skillyard.sandbox.stop import Stop
+
+Tell = Callable[[Event], None]
+
+
+def tell_nobody(_: Event) -> None:
+    """Where nobody looks."""
+
+
+class Prompt(NamedTuple):
+    """The prompt skill whose text the task is: the run counts as a run of it."""
+
+    #: By its frontmatter, as the caller named it, and what a person calls it.
+    name: str
+    asked_as: str
+    label: str
 
 
 class Order(NamedTuple):
@@ -25,9 +43,49 @@ class Order(NamedTuple):
     model: str | None = None
     limit_seconds: float | None = None
     lang: Lang = Lang.EN
+    #: Active skills that could not be read, and so do not go along.
+    unreadable: tuple[Unreadable, ...] = ()
+    prompt: Prompt | None = None
+    #: No tools at all: nothing is allowed, and an agent that uses one all the same is stopped.
+    alone: bool = False
+
+    def as_data(self) -> dict[str, Json]:
+        """What is known of it before it is handed over; the same in a dry run and in a result."""
+        enhanced = self.enhanced
+        skills: list[Json] = [
+            {
+                "name": skill.name,
+                "path": skill.path,
+                "session": skill.conversation or None,
+                "characters": len(skill.content),
+            }
+            for skill in enhanced.skills
+        ]
+        marked: list[Json] = [
+            {"name": skill.name, "path": skill.path, "imitates": list(skill.imitates)} for skill in enhanced.marked
+        ]
+        return {
+            "text": enhanced.text,
+            "skills": skills,
+            "omitted": [skill.name for skill in enhanced.omitted],
+            "marked": marked,
+            "unreadable": [skill._asdict() for skill in self.unreadable],
+            "characters": enhanced.characters,
+            "newline_added": enhanced.shielded,
+            "to": self.to,
+            "session": self.conversation,
+            "model": self.model,
+            "cwd": str(self.folder),
+        }
 
 
 class Dispatcher(Protocol):
-    """Finds or starts the agent, gives it the text, and waits. Expected failures come back as results."""
+    """Finds or starts the agent, gives it the text, and waits. Expected failures come back as results.
 
-    def __call__(self, order: Order, tell: Callable[[Event], None], ask: Callable[[Permission], bool]) -> Result: ...
+    `tell` hears what the agent does while it does it, `ask` answers what it wants to be allowed, `stop` ends it from
+    another thread.
+    """
+
+    def __call__(
+        self, order: Order, tell: Tell = tell_nobody, ask: Ask = refuse, stop: Stop | None = None
+    ) -> Result: ...

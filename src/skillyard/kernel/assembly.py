@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
+    from skillyard.backends.driver import Driver
     from skillyard.catalog.catalog import Catalog
     from skillyard.core.phrases import Lang
     from skillyard.core.request import Request
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from skillyard.dispatch.activation import Activator
     from skillyard.dispatch.contents import Contents, Memo
     from skillyard.dispatch.order import Dispatcher
-    from skillyard.kernel.settings import Settings
+    from skillyard.kernel.settings import Dispatching, Settings
     from skillyard.runtime.pipeline import Runtime
     from skillyard.sandbox.launch import Sandbox
     from skillyard.store.activations import Activations
+    from skillyard.store.bells import Bells
     from skillyard.store.conversations import Conversations
     from skillyard.store.grants import Grants
     from skillyard.store.logs import Logs
@@ -171,10 +173,65 @@ class Yard:
 
     @cached_property
     def dispatcher(self) -> "Dispatcher":
-        """Where the agents plug in: `dispatch/conversations.py` will be built here."""
-        raise RuntimeFailed(
-            "this version does not hand tasks to agents yet; `skillyard dispatch --dry-run` shows the text for them"
+        from skillyard.dispatch.conversations import Conversing, Terms
+        from skillyard.runtime.record import Recorder
+        from skillyard.store.holds import Slots
+
+        asked = self.dispatching
+        folder = self.places.own_home / "conversations"
+        return Conversing(
+            drivers=self.drivers,
+            conversations=self.conversations,
+            recorder=Recorder(self.runs, self.logs, self.settings.keep_runs, self.settings.keep_days),
+            slots=Slots(folder, asked.at_once),
+            bells=self.bells,
+            terms=Terms(
+                order=asked.order,
+                at_once=asked.at_once,
+                limit_seconds=asked.limit_seconds,
+                silent_seconds=asked.silent_seconds,
+                allowed_tools=asked.allowed_tools,
+                keep_days=self.settings.keep_days,
+            ),
+            new_id=new_run_id,
         )
+
+    @cached_property
+    def bells(self) -> "Bells":
+        from skillyard.store.bells import Bells
+
+        return Bells(self.places.own_home / "conversations")
+
+    @cached_property
+    def drivers(self) -> "Mapping[str, Driver]":
+        from skillyard.backends.acp import Acp
+        from skillyard.backends.registry import make_drivers
+
+        return make_drivers(os.environ, [Acp(name, command) for name, command in self.dispatching.commands.items()])
+
+    @cached_property
+    def decider(self) -> "Decider | None":
+        """The backend that decides where no person can, where the user or a trusted project names one."""
+        name = self.dispatching.decider
+        if not name:
+            return None
+        from skillyard.kernel.deciding import agent_decider
+
+        return agent_decider(self, name)
+
+    @cached_property
+    def dispatching(self) -> "Dispatching":
+        """The user's own word first; the project's file counts where a person trusted it."""
+        mine, project = self.settings.dispatch, self.places.project
+        if project is None or not (project / "skillyard.toml").is_file():
+            return mine
+        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.settings import Dispatching, project_dispatching
+
+        theirs = project_dispatching(project)
+        if theirs == Dispatching() or not is_trusted(self.grants, project):
+            return mine
+        return mine.over(theirs)
 
     def list_runs(self, limit: int) -> "tuple[Run, ...]":
         self._close_abandoned(limit)

@@ -189,6 +189,28 @@ def _settings(root: Path) -> Iterator[Want]:
         roots = asked.get("roots") if isinstance(asked, Mapping) else None
         for folder in roots if isinstance(roots, list) else ():
             yield Want(f"{what} {folder}", f"skillyard.toml [{table}] roots")
+    yield from _agents(fields)
+
+
+def _agents(fields: Mapping[str, object]) -> Iterator[Want]:
+    """What the project says of backend agents: whatever it is, a person must have seen it."""
+    import shlex
+
+    dispatch, backends, worker = fields.get("dispatch"), fields.get("backends"), fields.get("worker")
+    for key, value in dispatch.items() if isinstance(dispatch, Mapping) else ():
+        yield Want(f"hand tasks to agents with {key} = {value}", "skillyard.toml [dispatch]")
+    for name, agent in backends.items() if isinstance(backends, Mapping) else ():
+        if not isinstance(agent, Mapping):
+            continue
+        command, tools = agent.get("command"), agent.get("allowed_tools")
+        if command:
+            words = shlex.join(map(str, command)) if isinstance(command, list) else command
+            yield Want(f"start `{words}` as the backend {name}", f"skillyard.toml [backends.{name}] command")
+        if tools:
+            listed = ", ".join(map(str, tools)) if isinstance(tools, list) else tools
+            yield Want(f"let {name} use {listed} unasked", f"skillyard.toml [backends.{name}] allowed_tools")
+    if isinstance(worker, Mapping) and worker.get("decider"):
+        yield Want(f"let {worker['decider']} decide on skills up to MEDIUM", "skillyard.toml [worker] decider")
 
 
 def _without_password(url: str) -> str:

@@ -10,6 +10,31 @@ USER_FILE = "config.toml"
 PROJECT_FILE = "skillyard.toml"
 
 
+class Dispatching(NamedTuple):
+    """`[dispatch]` and `[backends.NAME]`: which agents there are, and what holds for every task for one."""
+
+    #: Which one is taken where nobody says; the rest of them never. Empty: all that we know, in our order.
+    order: tuple[str, ...] = ()
+    limit_seconds: float = 3600.0
+    silent_seconds: float = 300.0
+    at_once: int = 4
+    #: Agents beside those that we know, by name: the command line of each, which must speak ACP.
+    commands: Mapping[str, tuple[str, ...]] = {}
+    #: What an agent may do unasked, by its name.
+    allowed_tools: Mapping[str, tuple[str, ...]] = {}
+    #: The backend that decides on interrupts where no person can.
+    decider: str = ""
+
+    def over(self, other: "Dispatching") -> "Dispatching":
+        """Ours where it says something, else the other's; an agent that both name is ours."""
+        default = Dispatching()
+        said = {name: value for name, value in self._asdict().items() if value != getattr(default, name)}
+        merged = other._replace(**said)
+        return merged._replace(
+            commands={**other.commands, **self.commands}, allowed_tools={**other.allowed_tools, **self.allowed_tools}
+        )
+
+
 class EngineSettings(NamedTuple):
     """Where jobs are kept."""
 
@@ -35,6 +60,7 @@ class Settings(NamedTuple):
     key_seconds: float = 5.0
     #: Where `owner/repo` is looked for; nothing for the usual place.
     forge: str = ""
+    dispatch: Dispatching = Dispatching()
     engine: EngineSettings = EngineSettings()
 
 
@@ -67,6 +93,7 @@ def read_settings(own_home: Path, user_home: Path) -> Settings:
         keep_days=_number(runs, "keep_days", default.keep_days, file),
         key_seconds=_number(worker, "key_seconds", default.key_seconds, file),
         forge=_text(install, "forge", default.forge, file),
+        dispatch=_dispatching(fields, file),
         engine=_engine(fields, file),
     )
 
@@ -93,6 +120,40 @@ def project_roots(root: Path, table: str = "catalog") -> tuple[Path, ...]:
     """Folders that the project's own file adds; to be used only where the project is trusted."""
     file = root / PROJECT_FILE
     return tuple(_folders(_table(read_toml(file), table, file), table, root, root, file))
+
+
+def project_dispatching(root: Path) -> Dispatching:
+    """What the project's own file says of agents; to be used only where the project is trusted."""
+    file = root / PROJECT_FILE
+    return _dispatching(read_toml(file), file)
+
+
+def _dispatching(fields: Mapping[str, Any], file: Path) -> Dispatching:
+    dispatch, backends, worker = (_table(fields, name, file) for name in ("dispatch", "backends", "worker"))
+    if not (dispatch or backends or worker):
+        return Dispatching()
+    default = Dispatching()
+    agents = {name: _table(backends, name, file) for name in backends}
+    return Dispatching(
+        order=_texts(dispatch, "order", file),
+        limit_seconds=_number(dispatch, "limit", default.limit_seconds, file) or default.limit_seconds,
+        silent_seconds=_number(dispatch, "silent", default.silent_seconds, file) or default.silent_seconds,
+        at_once=max(1, int(_number(dispatch, "at_once", default.at_once, file))),
+        commands=_of_each(agents, "command", file),
+        allowed_tools=_of_each(agents, "allowed_tools", file),
+        decider=_text(worker, "decider", default.decider, file),
+    )
+
+
+def _of_each(agents: Mapping[str, Mapping[str, Any]], key: str, file: Path) -> dict[str, tuple[str, ...]]:
+    return {name: texts for name, agent in agents.items() if (texts := _texts(agent, key, file))}
+
+
+def _texts(table: Mapping[str, Any], key: str, file: Path) -> tuple[str, ...]:
+    values = table.get(key, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
+        raise InvalidArgs(f"{file}: {key} must be a list of texts")
+    return tuple(values)
 
 
 def _table(fields: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:

@@ -85,7 +85,7 @@ class Kernel:
     def _run_scripts(
         self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "Stop | None"
     ) -> Result:
-        worker = self._yard.worker(self._lang, self._decide)._replace(stop=stop)
+        worker = self._yard.worker(self._lang, self._decide or self._yard.decider)._replace(stop=stop)
         if timeout_seconds is not None:
             worker = worker._replace(limit_seconds=timeout_seconds)
         return worker.run(prompt, on_progress)

@@ -7,12 +7,16 @@ would run before it reads the text stays as it is.
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from skillyard.core.errors import MetadataMissing
 from skillyard.core.phrases import PROMPT_LOADED
 from skillyard.core.request import Call, Outcome
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import Sandbox
+
+if TYPE_CHECKING:
+    from skillyard.catalog.reading import Reading
 
 _PLACE = re.compile(
     r"\$ARGUMENTS\[(?P<index>[0-9]{1,3})\]|\$(?P<all>ARGUMENTS)(?![A-Za-z0-9_])"
@@ -26,13 +30,8 @@ def plan(call: Call) -> None:
 
 
 def run(call: Call, sandbox: Sandbox) -> Outcome:
-    from skillyard.catalog.manifest import read_skill  # noqa: PLC0415  (only a prompt is read again: no YAML elsewhere)
-
     del sandbox  # a prompt never runs
-    reading = read_skill(call.skill.path)
-    if reading.skill is None:
-        reason = reading.findings[0].message if reading.findings else "it cannot be read"
-        raise MetadataMissing(f"{call.skill.path}: {reason}")
+    reading = _read(call)
     data: dict[str, Json] = {
         "skill": call.asked_as,
         "type": "prompt",
@@ -44,6 +43,25 @@ def run(call: Call, sandbox: Sandbox) -> Outcome:
     if call.args:
         data["rendered"] = render(reading.body, call.args, _names(call.skill.fields), str(call.skill.folder))
     return Outcome(data=data, says=PROMPT_LOADED, words={"skill": call.asked_as})
+
+
+def as_task(call: Call) -> str:
+    """The text for an agent that is to follow it: the body, filled in."""
+    body = _read(call).body
+    folder = str(call.skill.folder)
+    if not call.args:
+        return body.replace("${CLAUDE_SKILL_DIR}", folder)
+    return render(body, call.args, _names(call.skill.fields), folder)
+
+
+def _read(call: Call) -> "Reading":
+    from skillyard.catalog.manifest import read_skill  # noqa: PLC0415  (only a prompt is read again: no YAML elsewhere)
+
+    reading = read_skill(call.skill.path)
+    if reading.skill is None:
+        reason = reading.findings[0].message if reading.findings else "it cannot be read"
+        raise MetadataMissing(f"{call.skill.path}: {reason}")
+    return reading
 
 
 def render(body: str, words: Sequence[str], names: Sequence[str], folder: str) -> str:

@@ -61,7 +61,7 @@ class Runtime(NamedTuple):
             return outcome.as_result(request.agent, request.lang, seconds, moment, **facts)
         except SkillError as error:
             meta = make_meta(request.agent, time.monotonic() - started, moment, **facts)
-            return _told(error, request, meta)
+            return told(error, request, meta)
 
     def respond(self, request: Request, on_progress: OnProgress = None) -> dict[str, Json]:
         """Run one JSON skill; the answer is S3's own response, whatever happened."""
@@ -145,7 +145,7 @@ class Runtime(NamedTuple):
             equipment = equip(call.skill, call.script, granted, self.own_home)
             found = self.permit(call, equipment, granted) if launch else None
         except SkillError as error:
-            return _told(error, request, make_meta(request.agent, time.monotonic() - started, moment))
+            return told(error, request, make_meta(request.agent, time.monotonic() - started, moment))
         meta = make_meta(request.agent, time.monotonic() - started, moment)
         summary = PLANNED.fill(request.lang, label=call.skill.title or call.asked_as)
         data = {"skill": call.asked_as, **_as_plan(launch, found, equipment, request)}
@@ -190,7 +190,7 @@ class Runtime(NamedTuple):
         return self.grants.of(key, fingerprint(skill.folder)) if self.grants.has_any(key) else frozenset()
 
 
-def _told(error: SkillError, request: Request, meta: Mapping[str, Json]) -> Result:
+def told(error: SkillError, request: Request, meta: Mapping[str, Json]) -> Result:
     if isinstance(error, ParamMissing) and error.required and request.interactive:
         return pending_result(error, request.agent, request.lang, meta)
     return error_result(error, request.agent, request.lang, meta)

@@ -126,6 +126,10 @@ class Record:
         self._result = outcome.as_result(self._run.agent, self._lang, self._seconds(), moment, run=self._run.id)
         return outcome
 
+    def settle(self, result: Result) -> None:
+        """The result of a run that has one already, whoever made it."""
+        self._result = result
+
     def close(self) -> None:
         """Without a result there was a bug or an interrupt: said so, never left as running."""
         self._log.write(self._redacted(self._line))

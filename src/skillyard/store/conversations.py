@@ -92,10 +92,16 @@ class Conversations:
         ).fetchone()
         return self._as_it_stands(row) if row else None
 
-    def list(self, limit: int = 100) -> tuple[Conversation, ...]:
-        """The latest first."""
+    def list(
+        self, limit: int = 100, *, backend: str = "", name: str = "", folder: str = ""
+    ) -> tuple[Conversation, ...]:
+        """The latest first; only those of a backend, a name, a folder, where one is given."""
+        wanted = {"backend": backend, "name": name, "folder": folder}
+        given = {column: value for column, value in wanted.items() if value}
+        where = " AND ".join(f"{column} = ?" for column in given) or "true"
         rows = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM conversations ORDER BY last DESC, id DESC LIMIT ?", (limit,)
+            f"SELECT {_COLUMNS} FROM conversations WHERE {where} ORDER BY last DESC, id DESC LIMIT ?",
+            (*given.values(), limit),
         ).fetchall()
         return tuple(map(self._as_it_stands, rows))
 

@@ -1,4 +1,4 @@
-"""Who is at work on a conversation: a lock for each, which the kernel takes away when its process dies.
+"""Who is at work on a conversation, and how many are: locks, which the kernel takes away when a process dies.
 
 No heartbeat: a conversation that is `running` in the table and that nobody holds has lost its runtime.
 """
@@ -59,10 +59,30 @@ class Holds:
             os.close(file)
 
     def remove(self, conversation_id: int) -> None:
-        self._path(conversation_id).unlink(missing_ok=True)
+        """With the bell that a killed runtime left."""
+        for path in (self._path(conversation_id), self._path(conversation_id).with_suffix(".bell")):
+            path.unlink(missing_ok=True)
 
     def _path(self, conversation_id: int) -> Path:
         return self._folder / f"{conversation_id}.lock"
+
+
+class Slots:
+    """At most so many agents at once, in all processes of this user together."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self._folder = folder
+        self.count = count
+
+    def take(self) -> Hold | None:
+        """None where all are taken."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number in range(self.count):
+            file = os.open(self._folder / f"slot-{number}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            if _lock(file):
+                return Hold(file)
+            os.close(file)
+        return None
 
 
 def _lock(file: int) -> bool:

@@ -62,7 +62,8 @@ class Runs:
                 "UPDATE runs SET state = ?, seconds = ?, launch = ?, result = ? WHERE id = ?",
                 (run.state, run.seconds, _text(run.launch), _text(run.result), run.id),
             )
-            self.record_use(run.skill, run.started)
+            if run.skill:  # a task for an agent uses none by itself
+                self.record_use(run.skill, run.started)
         except BaseException:
             self._connection.execute("ROLLBACK")
             raise

@@ -3,7 +3,12 @@
 The skills are those of the project that the command is given in; --cwd is where the agent works. --session names a
 conversation of ours: what is active in it goes along, and a second task in it goes on where the first ended.
 
+What the agent wants to be allowed is asked on the terminal, and refused where nobody is there. Ctrl-C stops the agent;
+the conversation can be gone on with.
+
 examples:
+  skillyard dispatch "Find the flaky test" --to claude-code --stream
+  skillyard dispatch "And now fix it" --session flaky --to codex --model gpt-5
   skillyard dispatch --dry-run "Review the auth module for security issues"
   git diff | skillyard dispatch - --session review --dry-run --json
 """
@@ -15,8 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
-from skillyard.core.values import Json
-from skillyard.faces.ask import confirm, on_terminal
+from skillyard.core.result import Result
 from skillyard.faces.cli.command import (
     Answer,
     Options,
@@ -25,17 +29,14 @@ from skillyard.faces.cli.command import (
     answer_with,
     seconds,
     show_and_exit,
-    show_progress,
     style_of,
 )
+from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Exact, one_line
 from skillyard.kernel.assembly import Yard, open_yard
 
 if TYPE_CHECKING:
-    from skillyard.backends.driver import Event, Permission
-    from skillyard.dispatch.contents import Active
     from skillyard.dispatch.order import Order
-    from skillyard.dispatch.text import Enhanced
 
 _OMITTED = Text("因大小限制省略: {names}", "left out, over the limit of size: {names}")
 _MARKED = Text("{name} 的内容模仿了任务结构: {lines}", "{name} imitates the structure around it: {lines}")
@@ -49,7 +50,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--session", metavar="ID", help="the conversation that it belongs to")
     parser.add_argument("--model", metavar="M", help="the agent's model")
     parser.add_argument("--cwd", type=Path, metavar="DIR", help="where the agent works; here where it is not given")
-    parser.add_argument("--limit", type=seconds, metavar="SECONDS", help="how long it may take")
+    parser.add_argument("--timeout", type=seconds, metavar="S", help="seconds that it may take (3600)")
     parser.add_argument("--stream", action="store_true", help="show what the agent does while it does it")
     parser.add_argument("--dry-run", action="store_true", help="show the exact text, and start nothing")
     add_output_options(parser)
@@ -64,46 +65,54 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
 
 def _plan(options: Options) -> Answer:
     with open_yard() as yard:
-        order, active = _order(yard, options)
-    style = style_of(options)
-    if not style.json:
-        sys.stderr.write("".join(f"→ {one_line(note)}\n" for note in _notes(order.enhanced, active, style.lang)))
+        order = _order(yard, options)
+    _tell_notes(order, options)
     return Answer(
         summary=Text("将要发送 {count} 个字符 (未发送)", "would send {count} characters (nothing was sent)"),
         words={"count": len(order.enhanced.text)},
-        data=as_data(order, active),
+        data=order.as_data(),
         page=Exact(order.enhanced.text),
     )
 
 
 def _hand_over(options: Options) -> NoReturn:
+    from skillyard.faces.cli.agents import Watching
+    from skillyard.kernel.handover import hand_over
+
+    style = style_of(options)
     with open_yard() as yard:
-        dispatcher = yard.dispatcher
-        order, _ = _order(yard, options)
-        result = dispatcher(order, _show if options.stream else lambda _: None, _allows)
-    show_and_exit(result, style_of(options))
+        order = _order(yard, options)
+        _tell_notes(order, options)
+        watched = Watching(style.lang)
+        with watched.watching(stream=options.stream) as tell:
+            result = hand_over(yard, order, tell, watched.allows, watched.stop)
+        if not style.json:
+            result = _for_people(result, yard.places.project)
+    show_and_exit(result, style)
 
 
-def _order(yard: Yard, options: Options) -> "tuple[Order, Active]":
-    from skillyard.dispatch.order import Order
-    from skillyard.kernel.handover import prepare
+def _for_people(result: Result, project: Path | None) -> Result:
+    """What was sent is known to the one who sent it, what is empty says nothing, and what is long goes to a file."""
+    hidden = {"text", "characters", "newline_added", "to"}
+    kept = {key: value for key, value in result.data.items() if key not in hidden}
+    shown = {key: value for key, value in kept.items() if key == "recoverable" or value not in (None, [], {})}
+    shorter = result._replace(data=shown)
+    return pass_through(shorter, project) if project else shorter
 
-    folder = (options.cwd or Path.cwd()).absolute()
-    if not folder.is_dir():
-        raise InvalidArgs(f"{folder} is no folder that an agent could work in")
-    task = _from_stdin() if options.task == "-" else options.task
-    enhanced, active = prepare(yard, task, options.session)
-    order = Order(
-        task=task,
-        enhanced=enhanced,
-        folder=folder,
-        conversation=options.session,
+
+def _order(yard: Yard, options: Options) -> "Order":
+    from skillyard.kernel.handover import make_order
+
+    return make_order(
+        yard,
+        _from_stdin() if options.task == "-" else options.task,
         to=options.to,
+        session=options.session,
         model=options.model,
-        limit_seconds=options.limit,
+        cwd=options.cwd,
+        limit_seconds=options.timeout,
         lang=style_of(options).lang,
     )
-    return order, active
 
 
 def _from_stdin() -> str:
@@ -114,48 +123,19 @@ def _from_stdin() -> str:
         raise InvalidArgs(f"the task on stdin is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def as_data(order: "Order", active: "Active") -> dict[str, Json]:
+def _tell_notes(order: "Order", options: Options) -> None:
+    style = style_of(options)
+    if not style.json:
+        sys.stderr.write("".join(f"→ {one_line(note)}\n" for note in _notes(order, style.lang)))
+
+
+def _notes(order: "Order", lang: Lang) -> Iterator[str]:
     enhanced = order.enhanced
-    return {
-        "text": enhanced.text,
-        "skills": [
-            {
-                "name": skill.name,
-                "path": skill.path,
-                "session": skill.conversation or None,
-                "characters": len(skill.content),
-            }
-            for skill in enhanced.skills
-        ],
-        "omitted": [skill.name for skill in enhanced.omitted],
-        "marked": [
-            {"name": skill.name, "path": skill.path, "imitates": list(skill.imitates)} for skill in enhanced.marked
-        ],
-        "unreadable": [skill._asdict() for skill in active.unreadable],
-        "characters": enhanced.characters,
-        "newline_added": enhanced.shielded,
-        "to": order.to,
-        "session": order.conversation,
-        "model": order.model,
-        "cwd": str(order.folder),
-    }
-
-
-def _notes(enhanced: "Enhanced", active: "Active", lang: Lang) -> Iterator[str]:
     if enhanced.omitted:
         yield _OMITTED.fill(lang, names=", ".join(skill.name for skill in enhanced.omitted))
     for skill in enhanced.marked:
         yield _MARKED.fill(lang, name=skill.name, lines=", ".join(f"`{line}`" for line in skill.imitates))
-    for lost in active.unreadable:
+    for lost in order.unreadable:
         yield _UNREADABLE.fill(lang, name=lost.name, reason=lost.reason)
     if enhanced.shielded:
         yield _SHIELDED.fill(lang)
-
-
-def _show(event: "Event") -> None:
-    show_progress(f"{event.text}\n".encode())
-
-
-def _allows(permission: "Permission") -> bool:
-    """A person at the terminal, or nobody."""
-    return on_terminal() and confirm(f"{permission.tool}: {permission.says}?")

@@ -1,7 +1,7 @@
 """Serve the skills to an agent over MCP, on stdin and stdout.
 
-The agent finds skills, runs them and reads their files; it can grant nothing, and reaches the worker only with
---allow worker. `skillyard init --mcp` prints what to put into the agent's configuration.
+The agent finds skills, runs them and reads their files; it can grant nothing, and reaches the worker and other agents
+only with --allow. `skillyard init --mcp` prints what to put into the agent's configuration.
 
 examples:
   skillyard mcp
@@ -22,7 +22,7 @@ from skillyard.faces.cli.command import Options, Parser
 from skillyard.kernel.assembly import Yard
 from skillyard.kernel.places import find_places
 
-_ALLOWED = ("worker",)
+_ALLOWED = ("worker", "dispatch")
 
 
 def arguments(parser: Parser) -> None:
@@ -30,11 +30,15 @@ def arguments(parser: Parser) -> None:
         "--expose-skills",
         type=_names,
         default=frozenset(),
-        metavar="all|NAME,…",
+        metavar="all|active|NAME,…",
         help="skills that are tools of their own",
     )
     parser.add_argument(
-        "--allow", type=_allowed, default=frozenset(), metavar="worker", help="let the agent dispatch to the worker too"
+        "--allow",
+        type=_allowed,
+        default=frozenset(),
+        metavar="worker,dispatch",
+        help="let the agent use the worker, and other agents",
     )
     parser.add_argument("--project", default=".", metavar="DIR", help="the project's folder (here)")
     parser.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")

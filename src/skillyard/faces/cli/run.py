@@ -16,6 +16,7 @@ examples:
   skillyard run owner/repo@pdf-tools:scripts/pages.py report.pdf
   skillyard run ./pack.zip@word-count notes.txt
   skillyard run --dry-run @csv-summary sales.csv
+  skillyard run --to claude-code --model haiku @marketing-ideas "my product"
 """
 
 import argparse
@@ -23,6 +24,7 @@ import os
 import select
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 _PIPE_SECONDS = 0.2
 _MOST_QUESTIONS = 20
 _FLAGS = frozenset({"--json", "--ascii", "--dry-run", "--non-interactive", "--no-sandbox", "--strict", "--stdin"})
-_WITH_VALUE = frozenset({"--format", "--lang", "--timeout"})
+_WITH_VALUE = frozenset({"--format", "--lang", "--timeout", "--to", "--model"})
 
 
 def arguments(parser: Parser) -> None:
@@ -57,6 +59,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--no-sandbox", action="store_true", help="run it with everything that you may do yourself")
     parser.add_argument("--strict", action="store_true", help="JSON skills: refuse responses that are not quite S3")
     parser.add_argument("--stdin", action="store_true", help="wait for piped input, however long it takes")
+    parser.add_argument("--to", metavar="BACKEND", help="let this agent do what a prompt skill says")
+    parser.add_argument("--model", metavar="M", help="the agent's model")
     add_output_options(parser)
     parser.set_defaults(answer=lambda options: _answer(options, parser))
 
@@ -66,6 +70,8 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
         target, ready = _target(yard, options.name)
         words = options.args if target.script else _take_ours(yard, target, options, parser)
         style = style_of(options)
+        if options.model and not options.to:
+            parser.error("argument --model: only with --to")
         if options.no_sandbox:
             refuse_inside_agents()
         request = target._replace(
@@ -115,7 +121,11 @@ def _from_outside(yard: Yard, request: Request, ready: "Ready", options: Options
 
 
 def _result(yard: Yard, request: Request, options: Options) -> Result:
-    return yard.runtime.plan(request) if options.dry_run else _converse(yard, request)
+    if options.dry_run:
+        return yard.runtime.plan(request)
+    if options.to:
+        return _converse(yard, request, lambda asked: _by_agent(yard, asked, options))
+    return _converse(yard, request, lambda asked: yard.runtime.run(asked, show_progress))
 
 
 def _take_ours(yard: Yard, target: Request, options: Options, parser: Parser) -> list[str]:
@@ -143,9 +153,20 @@ def _take_ours(yard: Yard, target: Request, options: Options, parser: Parser) ->
     return theirs
 
 
-def _converse(yard: Yard, request: Request) -> Result:
+def _by_agent(yard: Yard, request: Request, options: Options) -> Result:
+    from skillyard.faces.cli.agents import Watching
+    from skillyard.kernel.handover import run_by_agent
+
+    watched = Watching(request.lang)
+    with watched.watching(stream=False) as tell:
+        return run_by_agent(
+            yard, request, to=options.to, model=options.model, tell=tell, ask=watched.allows, stop=watched.stop
+        )
+
+
+def _converse(yard: Yard, request: Request, run: Callable[[Request], Result]) -> Result:
     """Run it; on a terminal ask for what is missing and go on with the answers."""
-    result = yard.runtime.run(request, show_progress)
+    result = run(request)
     for _ in range(_MOST_QUESTIONS):
         if not (request.interactive and on_terminal()):
             break
@@ -153,7 +174,7 @@ def _converse(yard: Yard, request: Request) -> Result:
         if answered is None:
             break
         request = answered
-        result = yard.runtime.run(request, show_progress)
+        result = run(request)
     return result
 
 

@@ -48,7 +48,9 @@ def _list(options: Options) -> Answer:
         data={"runs": [as_run_data(run) for run in runs]},
         page=Table(
             columns=("id", "started", "state", "time", "skill"),
-            rows=[(_short(run.id), _when(run), run.state, _seconds(run), run.skill) for run in runs],
+            rows=[
+                (_short(run.id), _when(run), run.state, _seconds(run), run.skill or f"→ {run.agent}") for run in runs
+            ],
             empty="Nothing has run here yet.",
         ),
     )
@@ -129,6 +131,11 @@ def _lines(data: dict[str, Json]) -> Iterator[str]:
 def _short(run_id: str) -> str:
     """The runs of one flow start alike."""
     return run_id if "." in run_id else run_id[:14]
+
+
+def _what(run: Run) -> str:
+    """A dispatched task has no skill of its own: whom it went to."""
+    return run.skill or f"→ {run.agent}"
 
 
 def _when(run: Run) -> str:

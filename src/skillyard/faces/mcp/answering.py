@@ -44,7 +44,7 @@ class Answering:
         self._lang: Lang = options.lang
         self._may_work = WORKER in options.allowed
         self._takes: Mapping[str, Mapping[str, Any]] = {
-            tool.name: tool.input_schema["properties"] for tool in own_tools()
+            tool.name: tool.input_schema["properties"] for tool in own_tools(options.allowed)
         }
 
     async def answer(self, ctx: Context, params: types.CallToolRequestParams, shown: Shown | None) -> Answer:
@@ -66,6 +66,8 @@ class Answering:
             return await self._converse(ctx, params, self._run(given))
         if params.name == "Task":
             return await self._converse(ctx, params, self._task(given))
+        if params.name == "agent_dispatch":
+            return await self._converse(ctx, params, self._dispatch(given))
         look = self._looked(given)
         return as_answer(await self._threads.look(look))
 
@@ -102,6 +104,16 @@ class Answering:
             key=given.find_text("idempotency_key"),
             lang=self._lang,
             may_work=self._may_work,
+        )
+
+    def _dispatch(self, given: Arguments) -> calls.Dispatch:
+        return calls.Dispatch(
+            task=given.text("task"),
+            to=given.find_text("to"),
+            session=given.find_text("session"),
+            model=given.find_text("model"),
+            cwd=given.find_text("cwd"),
+            lang=self._lang,
         )
 
     async def _exposed(self, shown: Shown, given: Arguments) -> calls.Run:

@@ -22,6 +22,7 @@ from skillyard.kernel.prompt import split_name
 from skillyard.kernel.task import SKILLS, WORKER, Kernel
 
 if TYPE_CHECKING:
+    from skillyard.backends.driver import Event
     from skillyard.runtime.guard import OnProgress
     from skillyard.sandbox.stop import Stop
 
@@ -93,7 +94,52 @@ class Task(NamedTuple):
         return self._replace(prompt=f"{self.prompt} {words}")
 
 
-Asked: TypeAlias = Run | Task
+class Dispatch(NamedTuple):
+    """S4: a task with the active skills, for another agent. Nobody is there to allow it anything."""
+
+    task: str
+    to: str | None
+    session: str | None
+    model: str | None
+    cwd: str | None
+    lang: Lang
+
+    def __call__(self, yard: Yard, on_progress: "OnProgress", stop: "Stop") -> Result:
+        from skillyard.faces.cli.agents import line_of  # noqa: PLC0415  (only who may dispatch needs the agents)
+        from skillyard.kernel.handover import dispatch_task  # noqa: PLC0415
+
+        root = yard.root.resolve()
+        folder = (root / (self.cwd or ".")).resolve()
+        if not folder.is_relative_to(root):
+            raise InvalidArgs(f"{self.cwd} is outside the project")
+
+        def tell(event: "Event") -> None:
+            line = line_of(event.told, event.text, event.data, self.lang)
+            if on_progress and line:
+                on_progress(f"{line}\n".encode())
+
+        return dispatch_task(
+            self.task,
+            to=self.to,
+            session=self.session,
+            model=self.model,
+            cwd=folder,
+            lang=self.lang,
+            tell=tell,
+            stop=stop,
+            yard=yard,
+        )
+
+    @property
+    def name(self) -> str:
+        return ""
+
+    def answered(self, answers: Mapping[str, Json]) -> "Dispatch":
+        del answers  # it never asks
+        return self
+
+
+Asked: TypeAlias = Run | Task | Dispatch
 
 
 def _as_word(value: Json) -> str:
@@ -165,8 +211,13 @@ def run(asked: Asked, yard: Yard, on_progress: "OnProgress", stop: "Stop", lang:
     try:
         return asked(yard, on_progress, stop)
     except (SkillError, OSError, sqlite3.Error) as error:
-        agent = WORKER if isinstance(asked, Task) and asked.agent in _WORKERS else SKILLS
-        return failed(error, agent, lang, started, moment)
+        return failed(error, _agent_of(asked), lang, started, moment)
+
+
+def _agent_of(asked: Asked) -> str:
+    if isinstance(asked, Dispatch):
+        return AGENT
+    return WORKER if isinstance(asked, Task) and asked.agent in _WORKERS else SKILLS
 
 
 def failed(error: _Expected, agent: str, lang: Lang, started: float, moment: datetime) -> Result:

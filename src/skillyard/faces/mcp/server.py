@@ -21,12 +21,13 @@ from skillyard.core.skill import Kind, Skill
 from skillyard.faces.mcp import prompts, resources
 from skillyard.faces.mcp.answering import Answering
 from skillyard.faces.mcp.instructions import instructions_of
-from skillyard.faces.mcp.options import Options
+from skillyard.faces.mcp.options import ACTIVE, Options
 from skillyard.faces.mcp.pages import page_of
 from skillyard.faces.mcp.surface import Shown, Surface, read_surface
 from skillyard.faces.mcp.threads import Threads
 from skillyard.faces.mcp.tools import own_tools, skill_tool
 from skillyard.kernel.assembly import Yard
+from skillyard.kernel.handover import find_active
 
 NAME = "skillyard"
 #: Between two looks at the folders; longer where a look takes long, so that it never costs more than a twentieth.
@@ -46,6 +47,7 @@ class Service:
         self._threads = Threads(yard)
         self._answering = Answering(self._threads, options)
         self._surface = Surface()
+        self._active: frozenset[str] = frozenset()
         self._seen: int | None = None
         self._sessions: set[ServerSession] = set()
         self._bus = InMemorySubscriptionBus()
@@ -65,6 +67,7 @@ class Service:
         )
         self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._greeted)
         self._renew(self._look(yard), yard.catalog.uses())
+        self._active = self._active_in(yard)
         self._seen = None  # that was this thread's; the watch has its own
 
     # -- what exists, and when it changes
@@ -93,11 +96,22 @@ class Service:
     async def _refresh(self) -> Surface:
         """The skills as they are now; whoever listens hears of what changed."""
         before = self._surface
-        found, uses = await self._threads.watch(lambda yard: (self._look(yard), yard.catalog.uses()))
+        found, uses, active = await self._threads.watch(
+            lambda yard: (self._look(yard), yard.catalog.uses(), self._active_in(yard))
+        )
+        was_active, self._active = self._active, active
         if found is not before:
             self._renew(found, uses)
             await self._tell(found.changed_kinds(before))
+        elif active != was_active:
+            await self._tell_tools()
         return self._surface
+
+    def _active_in(self, yard: Yard) -> frozenset[str]:
+        """The files of the active skills, where they are to be tools."""
+        if ACTIVE not in self._options.exposed:
+            return frozenset()
+        return frozenset(skill.path for skill in find_active(yard).skills)
 
     def _look(self, yard: Yard) -> Surface:
         """Costs a stat for each skill; the index is read again only where it changed."""
@@ -115,14 +129,17 @@ class Service:
     async def _tell(self, kinds: frozenset[Kind]) -> None:
         """Clients of the handshake are told; those of 2026-07-28 hear it on the stream that they opened."""
         if self._options.changes_tools(kinds):
-            await self._bus.publish(ToolsListChanged())
-            await self._notify(types.ToolListChangedNotification())
+            await self._tell_tools()
         if Kind.PROMPT in kinds:
             await self._bus.publish(PromptsListChanged())
             await self._notify(types.PromptListChangedNotification())
         if kinds:
             await self._bus.publish(ResourcesListChanged())
             await self._notify(types.ResourceListChangedNotification())
+
+    async def _tell_tools(self) -> None:
+        await self._bus.publish(ToolsListChanged())
+        await self._notify(types.ToolListChangedNotification())
 
     async def _notify(self, notification: types.ServerNotification) -> None:
         for session in tuple(self._sessions):
@@ -140,10 +157,11 @@ class Service:
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         del ctx
         surface = await self._refresh() if self._options.exposed else self._surface
-        exposed = [shown for shown in surface.skills if self._options.exposes(shown)]
+        exposed = [shown for shown in surface.skills if self._options.exposes(shown, self._active)]
         page, cursor = page_of(exposed, _cursor(params), _TOOLS)
         tools = await self._threads.look(lambda yard: [skill_tool(*each) for each in _with_skills(yard, page)])
-        return types.ListToolsResult(tools=[*(() if _cursor(params) else own_tools()), *tools], next_cursor=cursor)
+        ours = () if _cursor(params) else own_tools(self._options.allowed)
+        return types.ListToolsResult(tools=[*ours, *tools], next_cursor=cursor)
 
     async def _call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
@@ -152,9 +170,8 @@ class Service:
         return await self._answering.answer(ctx, params, shown)
 
     def _exposed(self, name: str) -> Shown | None:
-        return next(
-            (shown for shown in self._surface.skills if shown.name == name and self._options.exposes(shown)), None
-        )
+        named = (shown for shown in self._surface.skills if shown.name == name)
+        return next((shown for shown in named if self._options.exposes(shown, self._active)), None)
 
     # -- resources
 

@@ -1,12 +1,13 @@
 """Our own tools, and the skills that are tools of their own."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import mcp_types as types
 
 from skillyard.core.skill import Skill
 from skillyard.core.states import State
+from skillyard.faces.mcp.options import DISPATCH
 from skillyard.faces.mcp.schema import signature_of
 from skillyard.faces.mcp.surface import Shown
 from skillyard.faces.mcp.text import clean
@@ -50,7 +51,28 @@ def _tool(
     )
 
 
-def own_tools() -> tuple[types.Tool, ...]:
+def own_tools(allowed: Container[str]) -> tuple[types.Tool, ...]:
+    """Those that everybody has, and those that the person allowed."""
+    return (*_common_tools(), *((_dispatch_tool(),) if DISPATCH in allowed else ()))
+
+
+def _dispatch_tool() -> types.Tool:
+    return _tool(
+        "agent_dispatch",
+        "Hand a task to an agent",
+        "Hand a task with the active skills to another agent and wait for its answer, which is data.content. What it "
+        "would have to ask a person for is refused, and listed in data.refused.",
+        ["task"],
+        reads=False,
+        task=_text("what the agent is to do"),
+        to=_text("claude-code, codex, opencode or another backend; the first that is installed"),
+        session=_text("the conversation that it belongs to: a second task in it goes on where the first ended"),
+        model=_text("the agent's model"),
+        cwd=_text("where the agent works, inside the project; the project's folder"),
+    )
+
+
+def _common_tools() -> tuple[types.Tool, ...]:
     return (
         _tool(
             "skill_search",

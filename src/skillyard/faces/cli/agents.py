@@ -1,0 +1,130 @@
+"""How a person sees an agent at work, answers what it asks, and stops it."""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from skillyard.backends.driver import Told
+from skillyard.core.phrases import Lang, Text
+from skillyard.core.values import Json
+from skillyard.faces.ask import confirm, on_terminal
+from skillyard.faces.cli.command import show_progress
+from skillyard.faces.present import Steps, one_line
+from skillyard.sandbox.stop import Stop
+
+if TYPE_CHECKING:
+    from skillyard.backends.driver import Event, Permission
+    from skillyard.dispatch.order import Tell
+
+_MOST_SHOWN = 160
+_STARTED = Text("已开始: {session}", "started: {session}")
+_WAITING = Text("等待: {why}", "waiting: {why}")
+_RETRYING = Text("重试: {why}", "trying again: {why}")
+_ASKS = Text("{tool} 请求许可: {says}  允许吗?", "{tool} asks: {says}  Allow it?")
+_STOPPING = Text("正在停止 (再按一次 Ctrl-C 强制结束)", "stopping (Ctrl-C again ends it at once)")
+
+
+class Watching:
+    """One task, watched by the person who gave it: what is shown, what is asked, and Ctrl-C."""
+
+    def __init__(self, lang: Lang) -> None:
+        self._lang = lang
+        self._asking = False
+        self._steps: Steps | None = None
+        self._at_line_start = True
+        self.stop = Stop()
+
+    @contextmanager
+    def watching(self, *, stream: bool) -> Iterator["Tell"]:
+        """Within it the first Ctrl-C stops the agent, and the second one everything. Gives who is to be told."""
+        before = {number: signal.signal(number, self._signalled) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with Steps("→") as self._steps:
+                yield self._stream if stream else self._step
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            if not self._at_line_start:
+                show_progress(b"\n")
+
+    def allows(self, permission: "Permission") -> bool:
+        """A person at the terminal, or nobody."""
+        if not on_terminal():
+            return False
+        self._asking = True
+        try:
+            return confirm(one_line(_ASKS.fill(self._lang, tool=permission.tool, says=permission.says)))
+        except KeyboardInterrupt:
+            self._stop()
+            return False
+        finally:
+            self._asking = False
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._asking or self.stop.asked:
+            raise KeyboardInterrupt
+        show_progress(f"\n{_STOPPING.fill(self._lang)}\n".encode())
+        self._stop()
+
+    def _stop(self) -> None:
+        """Not here: whoever was interrupted may hold the very lock that this needs."""
+        threading.Thread(target=self.stop.ask).start()
+
+    def _step(self, event: "Event") -> None:
+        """The latest of it, on one line, on a terminal only; what has to be waited for, always."""
+        if event.told is Told.WAITING and not sys.stderr.isatty():
+            show_progress(f"→ {_WAITING.fill(self._lang, why=event.text)}\n".encode())
+        elif self._steps and (line := self.line_of(event.told, event.text, event.data)):
+            self._steps(line)
+
+    def _stream(self, event: "Event") -> None:
+        """Everything: text as it comes, the rest a line each."""
+        if event.told is Told.TEXT:
+            show_progress(event.text.encode())
+            if event.text:
+                self._at_line_start = event.text.endswith("\n")
+            return
+        if line := self.line_of(event.told, event.text, event.data):
+            show_progress(f"{'' if self._at_line_start else chr(10)}→ {one_line(line)}\n".encode())
+            self._at_line_start = True
+
+    def line_of(self, told: str, text: str, data: "object") -> str:
+        return line_of(told, text, data, self._lang)
+
+
+def line_of(told: str, text: str, data: object, lang: Lang) -> str:
+    """One event on one line; nothing for what says nothing to a person."""
+    facts: dict[str, Json] = dict(data) if isinstance(data, dict) else {}
+    match told:
+        case Told.STARTED:
+            return _STARTED.fill(lang, session=facts.get("session"))
+        case Told.TEXT:
+            return _short(text)
+        case Told.TOOL_CALL:
+            given = facts.get("input")
+            return _short(f"{text} {_as_words(given)}")
+        case Told.TOOL_RESULT if facts.get("ok") is False:
+            return _short(f"✗ {text}")
+        case Told.WAITING:
+            return _WAITING.fill(lang, why=text)
+        case Told.ERROR:
+            return _RETRYING.fill(lang, why=_short(text)) if facts.get("retrying") else _short(text)
+        case _:
+            return ""
+
+
+def _as_words(value: Json) -> str:
+    """What a tool is given: the value where it is only one."""
+    if isinstance(value, dict):
+        return " ".join(str(item) if len(value) == 1 else f"{key}={item}" for key, item in value.items())
+    return "" if value is None else str(value)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_SHOWN else line[: _MOST_SHOWN - 1] + "…"

@@ -1,0 +1,251 @@
+"""The agents: which are there, what they are doing, what they said; stop them.
+
+`check` starts each agent and makes it say hello, without calling a model; with --ask it is asked one word, which its
+model must answer. `stop` ends what an agent is doing, whichever process started it.
+
+examples:
+  skillyard backend
+  skillyard backend check codex
+  skillyard backend log --session review --follow
+  skillyard backend stop --session review
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from skillyard.core.errors import InvalidArgs, RuntimeFailed, SkillError
+from skillyard.core.phrases import Lang, Text
+from skillyard.core.states import State
+from skillyard.core.values import Json
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive, style_of
+from skillyard.faces.present import Lines, Steps, Table, one_line
+from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.store.conversations import Conversation, ConversationState, Telling
+
+if TYPE_CHECKING:
+    from skillyard.backends.driver import Driver
+
+_LOOK_SECONDS = 0.2
+#: How long whoever is at work has to end it.
+_STOP_SECONDS = 30.0
+_AT_WORK = (ConversationState.STARTING, ConversationState.RUNNING)
+_COUNTED = Text("共 {count} 个代理, {talks} 个会话", "{count} backends, {talks} conversations")
+_ALL_WELL = Text("{count} 个代理可用", "{count} backends work")
+_SOME_FAIL = Text("{count} 个代理中 {failed} 个不可用", "{failed} of {count} backends do not work")
+_STOPPED = Text("已停止 {count} 个会话", "{count} conversations stopped")
+_STOPPED_ONE = Text("已停止: {session} ({backend})", "stopped {session} with {backend}")
+_NOTHING = Text("没有正在运行的任务", "nothing is running")
+_SPEAKS = Text("✓ {name}{version} 可以对话{said}", "✓ {name}{version} speaks with us{said}")
+_SAYS = Text(", 回答: {said}", ", and says: {said}")
+_HISTORY = Text("会话 {session} ({backend}): {state}", "conversation {session} with {backend}: {state}")
+
+
+def arguments(parser: Parser) -> None:
+    parser.set_defaults(answer=partial(answer_with, _list), limit=20)
+    commands = parser.add_subparsers(metavar="list | check | log | stop")
+    listing = commands.add_parser("list", help="every backend, with its version and its conversations")
+    listing.add_argument("--limit", type=positive, default=20, help="how many conversations, the latest first (20)")
+    listing.set_defaults(answer=partial(answer_with, _list))
+    checking = commands.add_parser("check", help="start it and make it say hello")
+    checking.add_argument("names", nargs="*", metavar="NAME", help="a backend; all of them where none is named")
+    checking.add_argument("--ask", action="store_true", help="ask its model one word too, which costs a few tokens")
+    checking.set_defaults(answer=partial(answer_with, _check))
+    logging = commands.add_parser("log", help="what was told in a conversation, from its beginning")
+    logging.add_argument("--follow", action="store_true", help="go on until the turn that runs is over")
+    logging.set_defaults(answer=partial(answer_with, _log))
+    stopping = commands.add_parser("stop", help="end what is running; the conversation can be gone on with")
+    stopping.set_defaults(answer=partial(answer_with, _stop))
+    for each in (logging, stopping):
+        each.add_argument("name", nargs="?", default="", metavar="NAME", help="a backend")
+        each.add_argument("--session", default="", metavar="ID", help="a conversation")
+    for each in (parser, listing, checking, logging, stopping):
+        add_output_options(each)
+
+
+def _list(options: Options) -> Answer:
+    with open_yard() as yard:
+        drivers = yard.drivers
+        talks = yard.conversations.list(options.limit) if yard.places.database.exists() else ()
+    with ThreadPoolExecutor() as pool:  # each program takes its time to say its version
+        backends = list(pool.map(_found, drivers.values()))
+    for backend in backends:
+        backend["conversations"] = [as_talk_data(talk) for talk in talks if talk.backend == backend["name"]]
+    return Answer(
+        summary=_COUNTED,
+        words={"count": len(backends), "talks": len(talks)},
+        data={"backends": list(backends)},
+        page=Table(
+            columns=("backend", "version", "session", "state", "last", "folder"),
+            rows=[row for backend in backends for row in _rows(backend, talks)],
+        ),
+    )
+
+
+def _found(driver: "Driver") -> dict[str, Json]:
+    try:
+        found = driver.find()
+    except SkillError as error:
+        return {"name": driver.name, "installed": False, "error": error.msg, "hint": error.hint(Lang.EN)}
+    return {"name": driver.name, "installed": True, "version": found.version, "program": str(found.program)}
+
+
+def _rows(backend: dict[str, Json], talks: Sequence[Conversation]) -> Iterator[tuple[str, ...]]:
+    name = str(backend["name"])
+    version = str(backend["version"] or "?") if backend["installed"] else "-"
+    of_it = [talk for talk in talks if talk.backend == name]
+    if not of_it:
+        yield (name, version, "", "", "", "")
+    for talk in of_it:
+        yield (name, version, talk.name, str(talk.state), _when(talk.last), talk.folder)
+        name = version = ""
+
+
+def _check(options: Options) -> Answer:
+    style = style_of(options)
+    with open_yard() as yard, Steps("→") as step:
+        drivers = yard.drivers
+        if unknown := [name for name in options.names if name not in drivers]:
+            raise InvalidArgs(f"no backend {unknown[0]!r}; there are {', '.join(drivers)}")
+        checked: list[dict[str, Json]] = []
+        for name in options.names or drivers:
+            step(name)
+            checked.append(_checked(drivers[name], ask=options.ask, lang=style.lang))
+    failed = [each for each in checked if not each["ok"]]
+    return Answer(
+        summary=_SOME_FAIL if failed else _ALL_WELL,
+        words={"count": len(checked), "failed": len(failed)},
+        data={"backends": list(checked)},
+        page=Lines([line for each in checked for line in _check_lines(each, style.lang)]),
+        state=State.ERROR if len(failed) == len(checked) else State.PARTIAL if failed else State.SUCCESS,
+    )
+
+
+def _checked(driver: "Driver", *, ask: bool, lang: Lang) -> dict[str, Json]:
+    from skillyard.dispatch.check import check
+
+    told: dict[str, Json] = {"name": driver.name, "ok": False}
+    try:
+        found = driver.find()
+        told |= {"version": found.version, "program": str(found.program)}
+        said = check(driver, Path.cwd(), ask=ask)
+    except SkillError as error:
+        return {**told, "type": error.type, "error": error.msg, "hint": error.hint(lang)}
+    return {**told, "ok": True, **({"said": said} if ask else {})}
+
+
+def _check_lines(each: dict[str, Json], lang: Lang) -> Iterator[str]:
+    version = f" {each['version']}" if each.get("version") else ""
+    if each["ok"]:
+        said = _SAYS.fill(lang, said=each["said"]) if "said" in each else ""
+        yield _SPEAKS.fill(lang, name=each["name"], version=version, said=said)
+    else:
+        yield f"✗ {each['name']}{version}: {each['error']}"
+        yield f"  → {each['hint']}"
+
+
+def _log(options: Options) -> Answer:
+    style = style_of(options)
+    with open_yard() as yard:
+        talk = _one(yard, options)
+        told: list[tuple[int, Telling]] = []
+        while True:
+            at_work = talk.state in _AT_WORK
+            fresh = yard.conversations.history(talk, told[-1][0] if told else 0)
+            told += fresh
+            if not style.json:
+                _write([line for _, telling in fresh for line in lines_of(telling, style.lang)])
+            if not (options.follow and at_work):
+                break
+            time.sleep(_LOOK_SECONDS)
+            talk = yard.conversations.find(talk.backend, talk.folder, talk.name) or talk
+    events: list[Json] = [
+        {**telling._asdict(), "data": dict(telling.data), "at": _when(telling.at)} for _, telling in told
+    ]
+    return Answer(
+        summary=_HISTORY,
+        words={"session": talk.name, "backend": talk.backend, "state": talk.state},
+        data={**as_talk_data(talk), "events": events},
+        page=Lines([f"-- {talk.state}"]),
+    )
+
+
+def _stop(options: Options) -> Answer:
+    lang = style_of(options).lang
+    with open_yard() as yard:
+        talks = [talk for talk in _matching(yard, options) if talk.state in _AT_WORK]
+        rung = [talk for talk in talks if yard.bells.ring(talk.id, talk.run)]
+        deadline = time.monotonic() + _STOP_SECONDS
+        while still := [talk for talk in rung if _works_on(yard, talk)]:
+            if time.monotonic() > deadline:
+                raise RuntimeFailed(f"{still[0].name} with {still[0].backend} was told to stop and still runs")
+            time.sleep(_LOOK_SECONDS)
+    return Answer(
+        summary=_STOPPED,
+        words={"count": len(rung)},
+        data={"conversations": [as_talk_data(talk) for talk in rung]},
+        page=Lines(
+            [_STOPPED_ONE.fill(lang, session=talk.name, backend=talk.backend) for talk in rung] or [_NOTHING.fill(lang)]
+        ),
+    )
+
+
+def _works_on(yard: Yard, talk: Conversation) -> bool:
+    now = yard.conversations.find(talk.backend, talk.folder, talk.name)
+    return now is not None and now.run == talk.run and now.state in _AT_WORK
+
+
+def _matching(yard: Yard, options: Options) -> tuple[Conversation, ...]:
+    if options.name and options.name not in yard.drivers:
+        raise InvalidArgs(f"no backend {options.name!r}; there are {', '.join(yard.drivers)}")
+    return yard.conversations.list(backend=options.name, name=options.session)
+
+
+def _one(yard: Yard, options: Options) -> Conversation:
+    """The latest that fits."""
+    found = _matching(yard, options)
+    if not found:
+        raise InvalidArgs("no such conversation; `skillyard backend list` shows them")
+    return found[0]
+
+
+def as_talk_data(talk: Conversation) -> dict[str, Json]:
+    return {
+        "session": talk.name,
+        "backend": talk.backend,
+        "folder": talk.folder,
+        "agent_session": talk.session or None,
+        "state": str(talk.state),
+        "started": _when(talk.started),
+        "last": _when(talk.last),
+        "run": talk.run or None,
+    }
+
+
+def lines_of(telling: Telling, lang: Lang) -> list[str]:
+    """What was said as it was said, the rest a line each."""
+    from skillyard.faces.cli.agents import line_of
+
+    if telling.told == "task":
+        return [f"[{_when(telling.at)}] ←", *(f"  {line}" for line in telling.text.splitlines())]
+    if telling.told == "text":
+        return telling.text.splitlines()
+    if telling.told == "permission":
+        allowed = "allowed" if telling.data.get("allowed") else "refused"
+        return [f"→ {allowed}: {telling.data.get('tool')} {telling.text}"]
+    line = line_of(telling.told, telling.text, dict(telling.data), lang)
+    return [f"→ {line}"] if line else []
+
+
+def _write(lines: Sequence[str]) -> None:
+    sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def _when(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

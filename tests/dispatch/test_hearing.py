@@ -1,0 +1,62 @@
+"""What is kept of an agent's words: in whole lines, without secrets, however they were cut into pieces."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillyard.backends.driver import Event, Told
+from skillyard.dispatch.hearing import Hearing
+from skillyard.store.conversations import Conversation, Conversations, ConversationState, Telling
+
+KEY = "sk-abcdefghijklmnopqrstuvwxyz"
+TALK = Conversation(1, "small", "/x", "talk", "", ConversationState.RUNNING, 0.0, 0.0, "run")
+
+
+class Kept(Conversations):
+    """Remembers what would be written."""
+
+    def __init__(self) -> None:
+        self.tellings: list[Telling] = []
+
+    def record(self, conversation: Conversation, telling: Telling) -> None:
+        del conversation
+        self.tellings.append(telling)
+
+
+def heard(pieces: Sequence[str]) -> tuple[Hearing, list[Telling], bytes]:
+    kept, log = Kept(), list[bytes]()
+    hearing = Hearing(kept, TALK, "run", lambda _: None, log.append)
+    for piece in pieces:
+        hearing.hear(Event(Told.TEXT, piece, {"message": 1}))
+    hearing.flush()
+    return hearing, kept.tellings, b"".join(log)
+
+
+@given(st.lists(st.text()))
+def test_the_pieces_together_are_what_was_said(pieces: list[str]) -> None:
+    hearing, tellings, log = heard(pieces)
+
+    assert hearing.content == "".join(pieces) == log.decode()
+    assert "".join(telling.text for telling in tellings) == "".join(pieces)
+
+
+@given(st.integers(0, len(KEY)), st.text("ab \n"), st.text("ab \n"))
+def test_a_secret_that_was_cut_in_two_is_not_kept(cut: int, before: str, after: str) -> None:
+    text = f"{before}\n{KEY}\n{after}"
+    at = len(before) + 1 + cut
+
+    _, tellings, _ = heard([text[:at], text[at:]])
+
+    assert KEY not in "".join(telling.text for telling in tellings)
+
+
+def test_a_new_message_begins_the_answer_anew() -> None:
+    kept = Kept()
+    hearing = Hearing(kept, TALK, "run", lambda _: None, lambda _: None)
+    for number, text in ((1, "Let me look. "), (2, "It is "), (2, "done.")):
+        hearing.hear(Event(Told.TEXT, text, {"message": number}))
+
+    assert hearing.content == "It is done."
+    hearing.flush()
+    assert [telling.text for telling in kept.tellings] == ["Let me look. ", "It is done."]
