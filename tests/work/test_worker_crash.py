@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from skillyard.kernel.assembly import Yard
@@ -31,6 +30,8 @@ MANY = int(os.environ.get("SKILLYARD_TICKETS", "300"))
 #: More than the workers can do while one of them is being killed.
 WAITING = 8
 STEP_SECONDS = 0.04
+#: After five deaths a ticket is given up, and a worker may also die between claiming one and saying so.
+SPARED = 3
 
 
 def launch(folder: Path, database: str, step_seconds: float, at_a_time: int = 1) -> "subprocess.Popen[str]":
@@ -97,11 +98,13 @@ class Kills:
             self._engine.enqueue(Ticket(self.ids[-1], "default", {"number": len(self.ids) - 1}))
 
     def _next_to_begin(self, since: int) -> "subprocess.Popen[str]":
-        """Whoever of the living begins a step next."""
+        """Whoever of the living begins a step next, but of no ticket that would be given up for its many deaths."""
         found: list[subprocess.Popen[str]] = []
+        spared = {ticket_id for ticket_id, deaths in Counter(hit[1] for hit in self.hits).items() if deaths >= SPARED}
 
         def one() -> bool:
-            begun = {line[3] for line in self.journal.read()[since:] if line[0] == "begin"}
+            lines = self.journal.read()[since:]
+            begun = {line[3] for line in lines if line[0] == "begin" and line[1] not in spared}
             found[:] = [worker for worker in self._workers if str(worker.pid) in begun]
             return bool(found)
 
@@ -217,38 +220,6 @@ def jobs_of(skillyard: Skillyard) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_worker_whose_session_the_database_ends_stops_at_once_and_starts_anew(
-    places: Places, skillyard: Skillyard, write_skill: WriteSkill
-) -> None:
-    database = postgres()
-    (places.own_home / "config.toml").write_text(f'[engine]\npoll_seconds = 0.05\ndatabase = "{database}"\n')
-    write_skill("echo", "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n")
-    first = skillyard("jobs", "enqueue", "@echo", "before")
-    assert first.returncode == 0, first.stdout
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "skillyard", "worker"],
-        cwd=places.project,
-        env=env_of(places),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    heard = lines_of(worker)
-    assert any("before" in line or "success" in line for line in heard)
-    with psycopg.connect(server().get_uri(), autocommit=True) as connection:
-        ended = connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (database_name(database),)
-        ).fetchall()
-    assert ended
-    assert any("went away" in line for line in heard)
-    assert any("working for" in line for line in heard), "the same process, as another executor"
-    assert skillyard("jobs", "enqueue", "@echo", "after").returncode == 0
-    assert any("success" in line for line in heard)
-    worker.terminate()
-    worker.communicate(timeout=60)
-    states = [job["state"] for job in said(skillyard("jobs", "--json"))["data"]["jobs"]]
-    assert states == ["success", "success"]
-
-
 @pytest.mark.slow
 def test_a_database_that_restarts_under_load_loses_nothing(places: Places, write_skill: WriteSkill) -> None:
     """Two real workers, and a PostgreSQL of this test's own that goes down at once and comes back."""
@@ -266,16 +237,19 @@ def test_a_database_that_restarts_under_load_loses_nothing(places: Places, write
                 subprocess.Popen(command, cwd=places.project, env=env_of(places), stderr=subprocess.PIPE, text=True)
                 for _ in range(2)
             ]
-            for worker in workers:
-                heard = lines_of(worker)
-                assert any("success" in line for line in heard)
+            heard = [lines_of(worker) for worker in workers]
+            for lines in heard:
+                assert any("success" in line for line in lines)
             restart()
             engine = open_engine(yard)
             jobs = make_jobs(yard, engine)
+            assert engine.list(1, live=True), "under load"
             known = [jobs.wait(job_id, 120) for job_id in ids]
             engine.close()
-        for worker in workers:
+        for worker, lines in zip(workers, heard, strict=True):
             worker.kill()
+            assert any("the database went away" in line for line in lines)
+            assert any("working for" in line for line in lines), "it came back"
             worker.communicate()
 
     said_back = [each.result["data"] for each in known if each]
@@ -323,10 +297,6 @@ def test_a_long_queue_drains_by_several_workers_each_ticket_once(kind: str, tmp_
 def lines_of(child: "subprocess.Popen[str]") -> Iterator[str]:
     assert child.stderr is not None
     return iter(child.stderr.readline, "")
-
-
-def database_name(url: str) -> str:
-    return url.partition("?")[0].rpartition("/")[2]
 
 
 def test_a_ticket_that_takes_every_worker_down_with_it_is_given_up(tmp_path: Path) -> None:

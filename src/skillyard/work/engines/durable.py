@@ -105,8 +105,8 @@ class DurableEngine:
                 return False
         return True
 
-    def start(self, ticket: Ticket, work: Work) -> None:
-        self._launch(work, [], lambda: None)
+    def start(self, ticket: Ticket, work: Work, on_lost: Callable[[], None] = lambda: None) -> None:
+        self._launch(work, [], on_lost)
         with SetWorkflowID(ticket.id):
             DBOS.start_workflow(_ticket, ticket.queue, dict(ticket.body))
 
