@@ -5,12 +5,13 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from skillyard.kernel.assembly import Yard
@@ -21,20 +22,26 @@ from skillyard.work.engines.durable import DurableEngine, Place
 from skillyard.work.jobs import Job
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.databases import postgres, server
+from tests.work.serving import STEPS, Journal
 from tests.work.test_jobs import env_of, said, wait_until
 
 ROUNDS = int(os.environ.get("SKILLYARD_ROUNDS", "10"))
-TICKETS = 24
-MANY = int(os.environ.get("SKILLYARD_TICKETS", "60"))
+MANY = int(os.environ.get("SKILLYARD_TICKETS", "300"))
+#: More than the workers can do while one of them is being killed.
+WAITING = 8
+STEP_SECONDS = 0.04
+#: After five deaths a ticket is given up, and a worker may also die between claiming one and saying so.
+SPARED = 3
 
 
-def start(folder: Path, database: str) -> "subprocess.Popen[str]":
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.work.serving", str(folder), database], stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "serving\n"
-    return child
+def launch(folder: Path, database: str, step_seconds: float, at_a_time: int = 1) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.work.serving", str(folder), database, str(step_seconds), str(at_a_time)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def end(child: "subprocess.Popen[str]") -> None:
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
 
 
 @contextmanager
@@ -46,39 +53,114 @@ def opened(folder: Path, database: str) -> Iterator[DurableEngine]:
         engine.close()
 
 
+class Kills:
+    """Workers that serve one queue, killed with work in their hands and replaced, one after the other."""
+
+    def __init__(self, engine: DurableEngine, folder: Path, database: str) -> None:
+        self._engine, self._folder, self._database = engine, folder, database
+        self.journal = Journal(folder)
+        self.ids: list[str] = []
+        self.dead: list[str] = []
+        #: The deaths that interrupted a ticket: who, and which.
+        self.hits: list[tuple[str, str]] = []
+        self._workers = [self._launch() for _ in range(3)]
+
+    def round(self) -> None:
+        """Until one was killed in the middle of a ticket, at a point of it that chance chooses."""
+        hits = len(self.hits)
+        while len(self.hits) == hits:
+            self._fill()
+            begun = len(self.journal.read())
+            victim = self._next_to_begin(begun)
+            threading.Event().wait(random.uniform(0, 2 * STEP_SECONDS))
+            end(victim)
+            me = str(victim.pid)
+            self.dead.append(me)
+            for ticket_id in self.ids[-5 * WAITING :]:  # from here on, nobody may begin what the engine has as finished
+                for step in self._engine._client.list_workflow_steps(ticket_id):
+                    self.journal.write("kept", ticket_id, step["function_name"], "-")
+            last = [line for line in self.journal.read() if line[3] == me][-1]
+            if last[0] != "give":
+                self.hits.append((me, last[1]))
+            self._workers[self._workers.index(victim)] = self._launch()
+
+    def finish(self) -> None:
+        wait_until(lambda: over(self._engine), seconds=120)
+        for worker in self._workers:
+            end(worker)
+
+    def _launch(self) -> "subprocess.Popen[str]":
+        return launch(self._folder, self._database, STEP_SECONDS)
+
+    def _fill(self) -> None:
+        for _ in range(WAITING - len(self._engine.list(WAITING, live=True))):
+            self.ids.append(f"t{len(self.ids):04}")
+            self._engine.enqueue(Ticket(self.ids[-1], "default", {"number": len(self.ids) - 1}))
+
+    def _next_to_begin(self, since: int) -> "subprocess.Popen[str]":
+        """Whoever of the living begins a step next, but of no ticket that would be given up for its many deaths."""
+        found: list[subprocess.Popen[str]] = []
+        spared = {ticket_id for ticket_id, deaths in Counter(hit[1] for hit in self.hits).items() if deaths >= SPARED}
+
+        def one() -> bool:
+            lines = self.journal.read()[since:]
+            begun = {line[3] for line in lines if line[0] == "begin" and line[1] not in spared}
+            found[:] = [worker for worker in self._workers if str(worker.pid) in begun]
+            return bool(found)
+
+        wait_until(one, seconds=120)
+        return random.choice(found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_workers_killed_at_random_points_lose_nothing_and_repeat_no_finished_step(kind: str, tmp_path: Path) -> None:
-    database = postgres() if kind == "postgres" else ""
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    with opened(tmp_path, database) as engine:
-        for number in range(TICKETS):
-            engine.enqueue(Ticket(f"t{number:03}", "default", {}))
-        survivor = start(tmp_path, database)
+    with opened(tmp_path, database := postgres() if kind == "postgres" else "") as engine:
+        kills = Kills(engine, tmp_path, database)
         for _ in range(ROUNDS):
-            victim = start(tmp_path, database)
-            seen = len(list(notes.iterdir()))
-            if any(not each.stage.is_over for each in engine.list(TICKETS)):
-                wait_until(lambda seen=seen: len(list(notes.iterdir())) > seen or over(engine))  # type: ignore[misc]
-            victim.send_signal(signal.SIGKILL)
-            victim.communicate()
-            if random.random() < 0.3:
-                survivor.send_signal(signal.SIGKILL)
-                survivor.communicate()
-                survivor = start(tmp_path, database)
-        wait_until(lambda: over(engine))
-        survivor.send_signal(signal.SIGKILL)
-        survivor.communicate()
-        standings = [engine.find(f"t{number:03}") for number in range(TICKETS)]
+            kills.round()
+        kills.finish()
+        answers = [standing.answer for ticket_id in kills.ids if (standing := engine.find(ticket_id))]
 
-    assert [each.answer for each in standings if each] == [{"did": ["one", "two"]}] * TICKETS
-    counts = {file.name: len(file.read_text()) for file in notes.iterdir()}
-    assert len(counts) == TICKETS * 2
-    repeated = sum(count - 1 for count in counts.values())
-    # Each death can interrupt the two steps that were under way; they are made again, and no others.
-    assert repeated <= 2 * 2 * ROUNDS
-    assert max(counts.values()) <= 6, "one that takes its workers down with it is given up"
+    assert answers == [{"did": [f"{step} {number}" for step in STEPS]} for number in range(len(kills.ids))]
+    lines = kills.journal.read()
+    gives = {(line[1], line[3]) for line in lines if line[0] == "give"}
+    for dead, ticket_id in kills.hits:
+        assert any(by != dead for which, by in gives if which == ticket_id), f"nobody took {ticket_id} over from {dead}"
+    assert repeated_after(lines) == []
+    begun: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for what, ticket_id, step, by in lines:
+        if what == "begin":
+            begun[ticket_id, step].append(by)
+    assert len(begun) == len(kills.ids) * len(STEPS)
+    interrupted = [by for all_by in begun.values() for by in all_by[:-1]]
+    assert set(interrupted) <= set(kills.dead), "a step of the living was begun by another"
+    assert len(interrupted) == len(set(interrupted)), "a death interrupts the one step that was under way, and no other"
+
+
+def repeated_after(lines: list[list[str]]) -> list[str]:
+    """What was begun though the engine had it as finished, or though its ticket had gone on to what follows."""
+    kept: set[tuple[str, str]] = set()
+    wrong = []
+    for what, ticket_id, step, _ in lines:
+        if what == "begin":
+            if (ticket_id, step) in kept:
+                wrong.append(f"{ticket_id} {step}")
+            kept |= {(ticket_id, before) for before in STEPS[: STEPS.index(step)]}
+        elif what == "give":
+            kept |= {(ticket_id, each) for each in STEPS}
+        elif what == "kept":
+            kept.add((ticket_id, step))
+    return wrong
+
+
+def test_the_checker_of_the_journal_sees_a_repeated_step() -> None:
+    begun = ["begin t one 1", "end t one 1", "begin t one 2", "end t one 2", "begin t two 2"]
+    fine = [line.split() for line in begun]
+
+    assert repeated_after(fine) == []
+    assert repeated_after([*fine, ["begin", "t", "one", "3"]]) == ["t one"]
+    assert repeated_after([*fine[:2], ["kept", "t", "one", "-"], *fine[2:]]) == ["t one"]
 
 
 def over(engine: DurableEngine) -> bool:
@@ -138,38 +220,6 @@ def jobs_of(skillyard: Skillyard) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_worker_whose_session_the_database_ends_stops_at_once_and_starts_anew(
-    places: Places, skillyard: Skillyard, write_skill: WriteSkill
-) -> None:
-    database = postgres()
-    (places.own_home / "config.toml").write_text(f'[engine]\npoll_seconds = 0.05\ndatabase = "{database}"\n')
-    write_skill("echo", "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n")
-    first = skillyard("jobs", "enqueue", "@echo", "before")
-    assert first.returncode == 0, first.stdout
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "skillyard", "worker"],
-        cwd=places.project,
-        env=env_of(places),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    heard = lines_of(worker)
-    assert any("before" in line or "success" in line for line in heard)
-    with psycopg.connect(server().get_uri(), autocommit=True) as connection:
-        ended = connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (database_name(database),)
-        ).fetchall()
-    assert ended
-    assert any("went away" in line for line in heard)
-    assert any("working for" in line for line in heard), "the same process, as another executor"
-    assert skillyard("jobs", "enqueue", "@echo", "after").returncode == 0
-    assert any("success" in line for line in heard)
-    worker.terminate()
-    worker.communicate(timeout=60)
-    states = [job["state"] for job in said(skillyard("jobs", "--json"))["data"]["jobs"]]
-    assert states == ["success", "success"]
-
-
 @pytest.mark.slow
 def test_a_database_that_restarts_under_load_loses_nothing(places: Places, write_skill: WriteSkill) -> None:
     """Two real workers, and a PostgreSQL of this test's own that goes down at once and comes back."""
@@ -187,16 +237,19 @@ def test_a_database_that_restarts_under_load_loses_nothing(places: Places, write
                 subprocess.Popen(command, cwd=places.project, env=env_of(places), stderr=subprocess.PIPE, text=True)
                 for _ in range(2)
             ]
-            for worker in workers:
-                heard = lines_of(worker)
-                assert any("success" in line for line in heard)
+            heard = [lines_of(worker) for worker in workers]
+            for lines in heard:
+                assert any("success" in line for line in lines)
             restart()
             engine = open_engine(yard)
             jobs = make_jobs(yard, engine)
+            assert engine.list(1, live=True), "under load"
             known = [jobs.wait(job_id, 120) for job_id in ids]
             engine.close()
-        for worker in workers:
+        for worker, lines in zip(workers, heard, strict=True):
             worker.kill()
+            assert any("the database went away" in line for line in lines)
+            assert any("working for" in line for line in lines), "it came back"
             worker.communicate()
 
     said_back = [each.result["data"] for each in known if each]
@@ -226,30 +279,25 @@ def own_server(folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_long_queue_drains_by_several_workers_each_ticket_once(kind: str, tmp_path: Path) -> None:
-    database = postgres() if kind == "postgres" else ""
-    (tmp_path / "notes").mkdir()
-    with opened(tmp_path, database) as engine:
+    with opened(tmp_path, database := postgres() if kind == "postgres" else "") as engine:
         for number in range(MANY):
-            engine.enqueue(Ticket(f"t{number:05}", "default", {}))
-        workers = [start(tmp_path, database) for _ in range(3)]
-        wait_until(lambda: over(engine), seconds=60 + MANY)
+            engine.enqueue(Ticket(f"t{number:05}", "default", {"number": number}))
+        workers = [launch(tmp_path, database, 0.0, 8) for _ in range(3)]
+        for number in range(MANY):  # in their order, so that one look at a time is taken at the database
+            assert engine.wait(f"t{number:05}", 60 + MANY) is not None
         for worker in workers:
-            worker.kill()
-            worker.communicate()
-        answers = [standing.answer for standing in engine.list(MANY)]
+            end(worker)
+        answers = {standing.ticket.id: standing.answer for standing in engine.list(MANY + 1)}
 
-    assert answers == [{"did": ["one", "two"]}] * MANY
-    assert {len(file.read_text()) for file in (tmp_path / "notes").iterdir()} == {1}
-    assert len(list((tmp_path / "notes").iterdir())) == MANY * 2
+    assert answers == {f"t{number:05}": {"did": [f"{step} {number}" for step in STEPS]} for number in range(MANY)}
+    lines = Journal(tmp_path).read()
+    begun = [(line[1], line[2]) for line in lines if line[0] == "begin"]
+    assert len(begun) == len(set(begun)) == MANY * len(STEPS)
 
 
 def lines_of(child: "subprocess.Popen[str]") -> Iterator[str]:
     assert child.stderr is not None
     return iter(child.stderr.readline, "")
-
-
-def database_name(url: str) -> str:
-    return url.partition("?")[0].rpartition("/")[2]
 
 
 def test_a_ticket_that_takes_every_worker_down_with_it_is_given_up(tmp_path: Path) -> None:

@@ -132,8 +132,8 @@ class Engine(Protocol):
     def enqueue(self, ticket: Ticket) -> bool:
         """False where the id is known already: the second of two is no second."""
 
-    def start(self, ticket: Ticket, work: Work) -> None:
-        """Begin at once, in this process; if it dies, a worker takes over."""
+    def start(self, ticket: Ticket, work: Work, on_lost: Callable[[], None] = lambda: None) -> None:
+        """Begin at once, in this process; if it dies, a worker takes over. `on_lost` as for `serve`."""
 
     def wait(self, ticket_id: str, seconds: float | None = None) -> Standing | None:
         """Until it is over; None where there is none, or the time is up."""

@@ -103,10 +103,10 @@ class Jobs:
         self._engine.enqueue(ticket)
         return ticket.id
 
-    def start(self, job: Job, work: Work) -> str:
-        """Here and now; a worker takes over if we die."""
+    def start(self, job: Job, work: Work, on_lost: Callable[[], None] = lambda: None) -> str:
+        """Here and now; a worker takes over if we die. `on_lost`: others may think that we did."""
         ticket = self._ticket(job, self._new_id(), 0.0)
-        self._engine.start(ticket, work)
+        self._engine.start(ticket, work, on_lost)
         return ticket.id
 
     def wait(self, job_id: str, seconds: float | None = None) -> Known | None:

@@ -11,7 +11,6 @@ from skillyard.work.engine import Engine, Line, Stage
 from skillyard.work.jobs import Job, Jobs, jitter_of, tick_id
 from skillyard.work.schedule import Schedule, beat
 
-_BEAT_SECONDS = 1.0
 _TAKE_OVER_SECONDS = 5.0
 _FORGET_SECONDS = 3600.0
 _DAY = 86_400.0
@@ -35,6 +34,8 @@ class Shift(NamedTuple):
     project: str
     tell: Callable[[str], None]
     keep_days: float = 30.0
+    #: How often it looks what is due.
+    beat_seconds: float = 1.0
 
     def serve(self, queues: Mapping[str, int], ended: Event, on_lost: Callable[[], None], *, drain: bool) -> None:
         """Until `ended` is set, or with `drain` until nothing is queued or runs."""
@@ -52,7 +53,7 @@ class Shift(NamedTuple):
                 self._try(act)
             if drain and self._is_drained():
                 return
-            ended.wait(_BEAT_SECONDS)
+            ended.wait(self.beat_seconds)
 
     def _try(self, act: Callable[[], None]) -> None:
         """A database that is away for a while is no reason to go."""

@@ -15,6 +15,7 @@ examples:
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from functools import partial
 from typing import NoReturn
 
 from skillyard.core.envelope import from_json
-from skillyard.core.errors import InvalidArgs, NotGranted
+from skillyard.core.errors import InvalidArgs, NotGranted, RuntimeFailed
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import (
@@ -36,6 +37,7 @@ from skillyard.faces.cli.command import (
     positive,
     seconds,
     show_and_exit,
+    show_failure,
     style_of,
 )
 from skillyard.faces.cli.mixed import take_ours
@@ -322,12 +324,20 @@ def _run(options: Options) -> NoReturn:
     with _opened() as (yard, engine, jobs):
         schedule = _named(yard, engine, options.name)
         shift = make_shift(yard, engine, _tell, style_of(options).lang)
-        job_id = jobs.start(shift.job_of(schedule), shift.attempts)
+        job_id = jobs.start(shift.job_of(schedule), shift.attempts, partial(_end_lost, options))
         known = None
         while known is None:
             known = jobs.wait(job_id, _LOOK_SECONDS)
             shift.watch()
     _show_result(known, options)
+
+
+def _end_lost(options: Options) -> NoReturn:
+    """Others may think that we are dead and do our job: it must end here, at once, and with nothing said of how."""
+    lost = "the database went away: the run here was stopped, and a worker does it again (`skillyard jobs` lists it)"
+    show_failure(RuntimeFailed(lost), style_of(options))
+    sys.stdout.flush()
+    os._exit(1)
 
 
 def _named(yard: Yard, engine: Engine, name: str) -> Schedule:

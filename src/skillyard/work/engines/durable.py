@@ -78,7 +78,8 @@ class Place(NamedTuple):
 
 
 class DurableEngine:
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, clock: Callable[[], float] | None = None) -> None:
+        """Without a clock of the caller's: the database's, or on SQLite this machine's."""
         self._place = place
         self._serializer = DBOSPortableJSONSerializer()
         self._engine = _open_postgres(place) if place.database else _open_sqlite(place)
@@ -86,7 +87,7 @@ class DurableEngine:
             DatabaseLiveness(place.database) if place.database else FileLiveness(place.folder / "alive")
         )
         self._launched = False
-        self._clock = _DatabaseClock(self._engine) if place.database else time.time
+        self._clock = clock or (_DatabaseClock(self._engine) if place.database else time.time)
         with _told(place):
             DBOS.migrate(self._engine.url.render_as_string(hide_password=False))
             self.timetable = _Timetable(self._engine, place)
@@ -107,8 +108,8 @@ class DurableEngine:
                 return False
         return True
 
-    def start(self, ticket: Ticket, work: Work) -> None:
-        self._launch(work, [], lambda: None)
+    def start(self, ticket: Ticket, work: Work, on_lost: Callable[[], None] = lambda: None) -> None:
+        self._launch(work, [], on_lost)
         with SetWorkflowID(ticket.id):
             DBOS.start_workflow(_ticket, ticket.queue, dict(ticket.body))
 

@@ -3,11 +3,12 @@
 Not a heartbeat: on a busy machine a beat comes late, and the living are declared dead.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import os
+import select
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,9 +20,14 @@ if TYPE_CHECKING:
 
 #: How often we look whether the database still knows us.
 _LOOK_SECONDS = 1.0
+#: A look that is not answered in this time is a database that is gone. Shorter than its own patience with us, so that
+#: we end our runs before others begin them.
+_LOOK_ANSWER_SECONDS = 5.0
 _ANSWER_SECONDS = 10
 #: A database on another machine notices within about ten seconds that ours is gone.
 _KEEPALIVE: Any = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+#: How long a lock must lie free: whoever lost it without dying has this long to notice, and to end what it runs.
+_SETTLE_SECONDS = 3.0
 
 
 class Liveness(Protocol):
@@ -77,12 +83,15 @@ class FileLiveness:
 class DatabaseLiveness:
     """For many machines: an advisory lock of PostgreSQL, on a connection of its own that is watched.
 
-    Covered: the process dies, its machine goes away, the network is cut, the database restarts.
-    Not covered: a pooler that shares one session among clients (PgBouncer's transaction mode).
+    Covered: the process dies, its machine goes away, the network is cut or goes silent, the database restarts.
+    Not covered: a process that is held still for longer than `_SETTLE_SECONDS` while the database lets go of it;
+    a pooler that shares one session among clients (PgBouncer's transaction mode).
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
+        #: Since when a lock lay free whenever we looked.
+        self._free: dict[str, float] = {}
         self._connection: psycopg.Connection | None = None
         self._ended = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -103,10 +112,13 @@ class DatabaseLiveness:
     def is_dead(self, name: str) -> bool:
         with self._connect() as connection:
             row = connection.execute("SELECT pg_try_advisory_lock(%s)", (_number(name),)).fetchone()
-        return bool(row and row[0])  # the lock went with the connection
+        if not (row and row[0]):  # where we got it, it went with the connection
+            self._free.pop(name, None)
+            return False
+        return time.monotonic() - self._free.setdefault(name, time.monotonic()) >= _SETTLE_SECONDS
 
     def bury(self, name: str) -> None:
-        """A lock leaves nothing behind."""
+        self._free.pop(name, None)
 
     def _connect(self) -> "psycopg.Connection":
         import psycopg  # noqa: PLC0415  (only where the engine is on PostgreSQL)
@@ -121,18 +133,34 @@ class DatabaseLiveness:
         return connection
 
     def _watch(self, on_lost: Callable[[], None]) -> None:
-        import psycopg  # noqa: PLC0415
-
         assert self._connection is not None  # noqa: S101  (we are started when it is there)
         while not self._ended.wait(_LOOK_SECONDS):
-            try:
-                self._connection.execute("SELECT 1")
-            except psycopg.Error:
+            if not _answers(self._connection, _LOOK_ANSWER_SECONDS):
                 if not self._ended.is_set():
-                    with contextlib.suppress(psycopg.Error):
-                        self._connection.close()
+                    self._connection.close()
                     on_lost()
                 return
+
+
+def _answers(connection: "psycopg.Connection", seconds: float) -> bool:
+    """Asked below psycopg's own calls: those wait as long as the network keeps silent."""
+    import psycopg  # noqa: PLC0415
+
+    asked, deadline = connection.pgconn, time.monotonic() + seconds
+    try:
+        asked.send_query(b"SELECT 1")
+        asked.flush()
+        while asked.is_busy():
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([asked.socket], [], [], left)[0]:
+                return False
+            asked.consume_input()
+        answers = []
+        while (answer := asked.get_result()) is not None:
+            answers.append(answer.status)
+    except psycopg.Error:
+        return False
+    return answers == [psycopg.pq.ExecStatus.TUPLES_OK]
 
 
 def _number(name: str) -> int:

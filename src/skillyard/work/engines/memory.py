@@ -31,7 +31,7 @@ class MemoryEngine:
             self._changed.notify_all()
         return True
 
-    def start(self, ticket: Ticket, work: Work) -> None:
+    def start(self, ticket: Ticket, work: Work, on_lost: Callable[[], None] = lambda: None) -> None:  # noqa: ARG002
         with self._changed:
             if ticket.id in self._known:
                 return
