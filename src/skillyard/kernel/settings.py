@@ -10,6 +10,9 @@ USER_FILE = "config.toml"
 PROJECT_FILE = "skillyard.toml"
 
 
+NO_LIMITS: Mapping[str, int] = {}
+
+
 class EngineSettings(NamedTuple):
     """Where jobs are kept."""
 
@@ -21,6 +24,8 @@ class EngineSettings(NamedTuple):
     full_sync: bool = False
     #: How often a worker looks for jobs.
     poll_seconds: float = 1.0
+    #: How many of a queue all workers together may do at a time.
+    limits: Mapping[str, int] = NO_LIMITS
 
 
 class Settings(NamedTuple):
@@ -86,7 +91,18 @@ def _engine(fields: Mapping[str, Any], file: Path) -> EngineSettings:
     if synchronous not in {"normal", "full"}:
         raise InvalidArgs(f"{file}: [engine] synchronous is normal or full")
     poll_seconds = max(_number(table, "poll_seconds", EngineSettings().poll_seconds, file), 0.01)
-    return EngineSettings(database, _text(table, "project", "", file), synchronous == "full", poll_seconds)
+    limits = _limits(table, file)
+    return EngineSettings(database, _text(table, "project", "", file), synchronous == "full", poll_seconds, limits)
+
+
+def _limits(table: Mapping[str, Any], file: Path) -> dict[str, int]:
+    limits = {}
+    for name, queue in _table(table, "queues", file).items():
+        limit = queue.get("limit") if isinstance(queue, Mapping) else None
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise InvalidArgs(f"{file}: [engine.queues.{name}] limit must be a whole number from 1 on")
+        limits[name] = limit
+    return limits
 
 
 def project_roots(root: Path, table: str = "catalog") -> tuple[Path, ...]:

@@ -43,6 +43,7 @@ def engine_settings(yard: Yard) -> EngineSettings:
         project=asked.project or mine.project,
         full_sync=mine.full_sync or asked.full_sync,
         poll_seconds=mine.poll_seconds,
+        limits={**asked.limits, **mine.limits},
     )
 
 
@@ -72,6 +73,7 @@ def open_engine(yard: Yard) -> "Engine":
             database=settings.database,
             full_sync=settings.full_sync,
             poll_seconds=settings.poll_seconds,
+            limits=settings.limits,
         )
     )
 
