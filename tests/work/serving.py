@@ -1,6 +1,6 @@
 """A worker for the crash tests: one line in a journal for everything it does, slowly enough to be killed in the middle.
 
-usage: python -m tests.work.serving FOLDER DATABASE STEP_SECONDS AT_A_TIME
+usage: python -m tests.work.serving FOLDER DATABASE STEP_SECONDS AT_A_TIME [LIMIT]
 """
 
 import os
@@ -49,8 +49,9 @@ def make_work(journal: Journal, step_seconds: float, lost: threading.Event) -> C
     return work
 
 
-def main(folder: Path, database: str, step_seconds: float, at_a_time: int) -> None:
-    engine = DurableEngine(Place(folder, "skillyard-crash", database, poll_seconds=0.05))
+def main(folder: Path, database: str, step_seconds: float, at_a_time: int, limit: int = 0) -> None:
+    limits = {"default": limit} if limit else {}
+    engine = DurableEngine(Place(folder, "skillyard-crash", database, poll_seconds=0.05, limits=limits))
     lost = threading.Event()
     engine.serve(make_work(Journal(folder), step_seconds, lost), {"default": at_a_time}, lost.set)
     print("serving", flush=True)
@@ -61,4 +62,4 @@ def main(folder: Path, database: str, step_seconds: float, at_a_time: int) -> No
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), *map(int, sys.argv[4:]))

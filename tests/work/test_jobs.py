@@ -17,7 +17,7 @@ from skillyard.core.values import Json
 from skillyard.kernel.assembly import Yard, new_run_id
 from skillyard.kernel.consent import trust
 from skillyard.kernel.places import Places
-from skillyard.kernel.working import Schedules, job_of, make_attempts, make_job
+from skillyard.kernel.working import Schedules, engine_settings, job_of, make_attempts, make_job
 from skillyard.work.engines.memory import MemoryEngine
 from skillyard.work.jobs import Job, Jobs, Known, may_pass, next_attempt, pause_seconds
 from skillyard.work.rolefiles import RoleSchedules
@@ -392,6 +392,20 @@ def test_a_database_of_the_projects_own_choice_waits_for_trust(
     tried = skillyard("jobs", "--json")
     assert "cannot be used" in said(tried)["data"]["msg"]
     assert "hunter2" not in tried.stdout + tried.stderr
+
+
+def test_a_limit_of_a_queue_stands_in_the_settings_and_the_users_word_is_the_last(
+    places: Places, project: Path, skillyard: Skillyard
+) -> None:
+    (project / "skillyard.toml").write_text("[engine.queues.reports]\nlimit = 4\n[engine.queues.slow]\nlimit = 1\n")
+    (places.own_home / "config.toml").write_text("[engine.queues.reports]\nlimit = 2\n")
+    with Yard(places) as yard:
+        assert engine_settings(yard).limits == {"reports": 2, "slow": 1}
+
+    for wrong in ("0", "-1", "1.5", "true", '"2"'):
+        (project / "skillyard.toml").write_text(f"[engine.queues.reports]\nlimit = {wrong}\n")
+        refused = said(skillyard("jobs", "--json"))["data"]["msg"]
+        assert "[engine.queues.reports] limit must be a whole number from 1 on" in refused
 
 
 def test_inside_an_agent_nobody_names_whom_to_tell(quick: Places, skillyard: Skillyard) -> None:

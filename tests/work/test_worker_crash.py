@@ -34,8 +34,9 @@ STEP_SECONDS = 0.04
 SPARED = 3
 
 
-def launch(folder: Path, database: str, step_seconds: float, at_a_time: int = 1) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.work.serving", str(folder), database, str(step_seconds), str(at_a_time)]
+def launch(folder: Path, database: str, step_seconds: float, *at_a_time: int) -> "subprocess.Popen[str]":
+    counts = at_a_time or (1,)
+    command = [sys.executable, "-m", "tests.work.serving", str(folder), database, *map(str, (step_seconds, *counts))]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -293,6 +294,40 @@ def test_a_long_queue_drains_by_several_workers_each_ticket_once(kind: str, tmp_
     lines = Journal(tmp_path).read()
     begun = [(line[1], line[2]) for line in lines if line[0] == "begin"]
     assert len(begun) == len(set(begun)) == MANY * len(STEPS)
+
+
+def most_at_a_time(lines: list[list[str]], *workers: "subprocess.Popen[str]") -> int:
+    """How many tickets these had in hand at once, at the most."""
+    pids = {str(worker.pid) for worker in workers}
+    most = now = 0
+    for what, _, _, by in lines:
+        if by in pids:
+            now += {"take": 1, "give": -1}.get(what, 0)
+            most = max(most, now)
+    return most
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_each_worker_keeps_to_its_own_concurrency_and_all_to_the_limit_of_a_queue(kind: str, tmp_path: Path) -> None:
+    for limit in (0, 2):
+        folder = tmp_path / str(limit)
+        with opened(folder, database := postgres() if kind == "postgres" else "") as engine:
+            three = launch(folder, database, 0.05, 3, limit)
+            one = launch(folder, database, 0.05, 1, limit)
+            for worker in (three, one):
+                assert worker.stdout is not None
+                assert worker.stdout.readline() == "serving\n"
+            for number in range(16):
+                engine.enqueue(Ticket(f"t{number}", "default", {}))
+            wait_until(lambda engine=engine: over(engine))  # type: ignore[misc]
+            for worker in (three, one):
+                end(worker)
+        lines = Journal(folder).read()
+
+        if limit:
+            assert most_at_a_time(lines, three, one) == limit
+        else:
+            assert (most_at_a_time(lines, three), most_at_a_time(lines, one)) == (3, 1)
 
 
 def lines_of(child: "subprocess.Popen[str]") -> Iterator[str]:

@@ -10,6 +10,7 @@ USER_FILE = "config.toml"
 PROJECT_FILE = "skillyard.toml"
 
 
+<<<<<<< HEAD
 class Dispatching(NamedTuple):
     """`[dispatch]` and `[backends.NAME]`: which agents there are, and what holds for every task for one."""
 
@@ -33,6 +34,9 @@ class Dispatching(NamedTuple):
         return merged._replace(
             commands={**other.commands, **self.commands}, allowed_tools={**other.allowed_tools, **self.allowed_tools}
         )
+=======
+NO_LIMITS: Mapping[str, int] = {}
+>>>>>>> engine2
 
 
 class EngineSettings(NamedTuple):
@@ -46,6 +50,8 @@ class EngineSettings(NamedTuple):
     full_sync: bool = False
     #: How often a worker looks for jobs.
     poll_seconds: float = 1.0
+    #: How many of a queue all workers together may do at a time.
+    limits: Mapping[str, int] = NO_LIMITS
 
 
 class Settings(NamedTuple):
@@ -113,7 +119,18 @@ def _engine(fields: Mapping[str, Any], file: Path) -> EngineSettings:
     if synchronous not in {"normal", "full"}:
         raise InvalidArgs(f"{file}: [engine] synchronous is normal or full")
     poll_seconds = max(_number(table, "poll_seconds", EngineSettings().poll_seconds, file), 0.01)
-    return EngineSettings(database, _text(table, "project", "", file), synchronous == "full", poll_seconds)
+    limits = _limits(table, file)
+    return EngineSettings(database, _text(table, "project", "", file), synchronous == "full", poll_seconds, limits)
+
+
+def _limits(table: Mapping[str, Any], file: Path) -> dict[str, int]:
+    limits = {}
+    for name, queue in _table(table, "queues", file).items():
+        limit = queue.get("limit") if isinstance(queue, Mapping) else None
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise InvalidArgs(f"{file}: [engine.queues.{name}] limit must be a whole number from 1 on")
+        limits[name] = limit
+    return limits
 
 
 def project_roots(root: Path, table: str = "catalog") -> tuple[Path, ...]:

@@ -45,6 +45,7 @@ def engine_settings(yard: Yard) -> EngineSettings:
         project=asked.project or mine.project,
         full_sync=mine.full_sync or asked.full_sync,
         poll_seconds=mine.poll_seconds,
+        limits={**asked.limits, **mine.limits},
     )
 
 
@@ -74,6 +75,7 @@ def open_engine(yard: Yard) -> "Engine":
             database=settings.database,
             full_sync=settings.full_sync,
             poll_seconds=settings.poll_seconds,
+            limits=settings.limits,
         )
     )
 

@@ -7,7 +7,11 @@ Covered: kill -9 of any worker at any point, several workers at once, a database
 Not covered: power loss right after a commit on SQLite, unless `synchronous = "full"` is set.
 """
 
+<<<<<<< HEAD
 import copy
+=======
+import fcntl
+>>>>>>> engine2
 import json
 import logging
 import os
@@ -31,6 +35,7 @@ import sqlalchemy as sa  # noqa: E402
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowStatus  # noqa: E402
 from dbos import _context as dbos_context  # noqa: E402
 from dbos import error as dbos_error  # noqa: E402
+from dbos._sys_db import SystemDatabase  # noqa: E402
 from sqlalchemy import event  # noqa: E402
 
 from skillyard.core.errors import RuntimeFailed  # noqa: E402
@@ -63,6 +68,9 @@ _LINES = sa.Table(
 )
 
 
+NO_LIMITS: Mapping[str, int] = {}
+
+
 class Place(NamedTuple):
     """Where the tickets of a project are kept."""
 
@@ -75,6 +83,8 @@ class Place(NamedTuple):
     full_sync: bool = False
     #: How often a worker looks for tickets; less than a second costs an idle one dearly.
     poll_seconds: float = 1.0
+    #: How many of a queue all workers together may do at a time, where somebody said so.
+    limits: Mapping[str, int] = NO_LIMITS
 
 
 class DurableEngine:
@@ -109,7 +119,7 @@ class DurableEngine:
         return True
 
     def start(self, ticket: Ticket, work: Work, on_lost: Callable[[], None] = lambda: None) -> None:
-        self._launch(work, [], on_lost)
+        self._launch(work, {}, on_lost)
         with SetWorkflowID(ticket.id):
             DBOS.start_workflow(_ticket, ticket.queue, dict(ticket.body))
 
@@ -158,11 +168,15 @@ class DurableEngine:
 
     def serve(self, work: Work, queues: Mapping[str, int], on_lost: Callable[[], None]) -> None:
         with _told(self._place):
-            for queue, count in queues.items():
+            for queue in queues:
+                # DBOS keeps one row for all workers of a queue: what is each worker's own stays out of it.
                 self._client.register_queue(
-                    self._queue(queue), worker_concurrency=count, polling_interval_sec=self._place.poll_seconds
+                    self._queue(queue),
+                    worker_concurrency=1,
+                    global_concurrency=self._place.limits.get(queue),
+                    polling_interval_sec=self._place.poll_seconds,
                 )
-        self._launch(work, [self._queue(queue) for queue in queues], on_lost)
+        self._launch(work, queues, on_lost)
 
     def take_over(self) -> Sequence[str]:
         with _told(self._place):
@@ -190,7 +204,7 @@ class DurableEngine:
             self._liveness.release()  # else our death does it, together with what is still under way
         self._engine.dispose()
 
-    def _launch(self, work: Work, queues: Sequence[str], on_lost: Callable[[], None]) -> None:
+    def _launch(self, work: Work, queues: Mapping[str, int], on_lost: Callable[[], None]) -> None:
         if self._launched:
             return
         self._executor = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
@@ -210,11 +224,18 @@ class DurableEngine:
                     "notification_listener_polling_interval_sec": self._place.poll_seconds,
                 }
             )
-            DBOS.listen_queues(list(queues))
+            DBOS.listen_queues([self._queue(queue) for queue in queues])
+            # DBOS counts what has begun, not what it has just claimed, and claims more on a busy machine.
+            limits = _Limits({self._queue(queue): count for queue, count in queues.items()}, self._claims_file)
+            SystemDatabase.start_queued_workflows = limits.bind()  # type: ignore[method-assign]
             DBOS.launch()
         self._launched = True
 
     _executor = ""
+
+    @property
+    def _claims_file(self) -> Path | None:
+        return None if self._place.database else self._place.folder / "claims"
 
     def _queue(self, name: str) -> str:
         """DBOS knows queues by one name for all applications."""
@@ -255,6 +276,56 @@ class _Working:
 
 
 _working = _Working()
+
+
+class _Limits:
+    """How many tickets of each queue this worker has at a time, from the moment it claims them."""
+
+    def __init__(self, most: Mapping[str, int], claims_file: Path | None) -> None:
+        self._most, self._claims_file = most, claims_file
+        #: What was claimed here and may not be over; each queue has one thread that claims.
+        self._held: dict[str, set[str]] = {queue: set() for queue in most}
+
+    def bind(self) -> Callable[..., Any]:
+        def claim(
+            database: SystemDatabase, queue: Any, executor: str, version: str, key: Any, running: int = 0, **more: Any
+        ) -> Any:
+            if queue.name not in self._most:
+                return _CLAIM(database, queue, executor, version, key, running, **more)
+            held = self._held[queue.name] = self._still_held(database, queue.name, executor)
+            queue._worker_concurrency = self._most[queue.name]  # noqa: SLF001
+            with self._alone(queue):
+                claimed, stopped_by = _CLAIM(database, queue, executor, version, key, len(held), **more)
+            held.update(claimed)
+            return claimed, stopped_by
+
+        return claim
+
+    def _still_held(self, database: SystemDatabase, queue: str, executor: str) -> set[str]:
+        """The database is asked only about those that are not seen at work: they have not begun, or are over."""
+        held = self._held[queue]
+        at_work = held & _working.active
+        unsure = held - at_work
+        if not unsure:
+            return at_work
+        found = database.get_workflow_statuses(sorted(unsure))
+        return at_work | {
+            each["workflow_uuid"] for each in found if each["status"] == "PENDING" and each["executor_id"] == executor
+        }
+
+    @contextmanager
+    def _alone(self, queue: Any) -> Iterator[None]:
+        """A limit for all workers is counted and used up by one of them at a time. PostgreSQL sees to that itself."""
+        if self._claims_file is None or queue._concurrency is None:  # noqa: SLF001
+            yield
+            return
+        with self._claims_file.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+#: The one place where DBOS takes tickets from a queue.
+_CLAIM = SystemDatabase.start_queued_workflows
 
 
 class _Steps(Steps):

@@ -1,0 +1,29 @@
+"""opencode takes four seconds to start: of its many cases the ones that differ run always, all of them in torture."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.conftest import TORTURE
+
+#: What opencode does in its own way; the rest is the same code as for any ACP agent, which tests/backends tries out.
+ALWAYS = (
+    "test_an_answer_comes_in_pieces",
+    "test_a_task_arrives_byte_for_byte[opencode-long]",
+    "test_a_task_arrives_byte_for_byte[opencode-slash]",
+    "test_a_second_turn_goes_on",
+    "test_cancel_ends_a_tool_that_sleeps",
+    "test_a_model_that_fails_is_an_error_in_its_own_words[opencode-401]",
+    "test_a_refused_tool_is_not_run",
+    "test_an_allowed_tool_is_run",
+    "test_a_runtime_that_is_killed_leaves_no_agent_and_no_tool[opencode-tool]",
+    "test_nothing_is_left_in_the_working_folder",
+)
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    if TORTURE:
+        return
+    for item in items:
+        if item.path.name == "test_drivers.py" and "[opencode" in item.name and not item.name.startswith(ALWAYS):
+            item.add_marker(pytest.mark.skip("opencode starts slowly: this case runs in ./dev torture"))
