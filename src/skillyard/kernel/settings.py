@@ -10,7 +10,9 @@ USER_FILE = "config.toml"
 PROJECT_FILE = "skillyard.toml"
 
 
-<<<<<<< HEAD
+NO_LIMITS: Mapping[str, int] = {}
+
+
 class Dispatching(NamedTuple):
     """`[dispatch]` and `[backends.NAME]`: which agents there are, and what holds for every task for one."""
 
@@ -34,9 +36,6 @@ class Dispatching(NamedTuple):
         return merged._replace(
             commands={**other.commands, **self.commands}, allowed_tools={**other.allowed_tools, **self.allowed_tools}
         )
-=======
-NO_LIMITS: Mapping[str, int] = {}
->>>>>>> engine2
 
 
 class EngineSettings(NamedTuple):

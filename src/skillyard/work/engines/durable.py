@@ -7,11 +7,8 @@ Covered: kill -9 of any worker at any point, several workers at once, a database
 Not covered: power loss right after a commit on SQLite, unless `synchronous = "full"` is set.
 """
 
-<<<<<<< HEAD
 import copy
-=======
 import fcntl
->>>>>>> engine2
 import json
 import logging
 import os
