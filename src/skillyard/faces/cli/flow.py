@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -42,6 +43,7 @@ from skillyard.faces.present import Lines, Progress, Table, one_line
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.flows import find_workflow, make_flow, workflows_of
 from skillyard.store.runs import Run
+from skillyard.work.engine import Engine
 from skillyard.work.flow import PREFIX, Told
 
 _LOOK_SECONDS = 0.2
@@ -272,6 +274,19 @@ class _Shown:
             self._bar = None
 
 
+#: A lock on a database counts as free only after a while: whoever lost it must have ended first.
+_TAKE_SECONDS = 6.0
+
+
+def _taken_over(engine: Engine) -> bool:
+    deadline = time.monotonic() + _TAKE_SECONDS
+    while not engine.take_over():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
 def _resume(options: Options) -> NoReturn:
     with open_yard() as yard:
         run = _found(yard, options.flow_id)
@@ -282,7 +297,7 @@ def _resume(options: Options) -> NoReturn:
 
             def take(_: object, attempts: Any) -> str:
                 engine.serve(attempts, {}, lambda: None)
-                if not engine.take_over():
+                if not _taken_over(engine):
                     raise InvalidArgs(f"{run.id} is alive: whoever started it, or a worker, goes on with it")
                 if not standing.ticket.body["flow"].get(_HERE):
                     raise InvalidArgs(f"{run.id} is queued again: the next `skillyard worker` goes on with it")
