@@ -27,7 +27,7 @@ HEAD = """\
 Written by `./dev bench --record`: each figure is a ratio taken in one run, turn by turn, on one machine, because
 seconds on a busy machine say little. Goals are those of the issues. Nothing here gates a build.
 
-Last recorded {date} on {machine}, Python {python}.
+Last recorded {date} on {machine}, Python {python}; a group that was not measured then keeps its figures.
 """
 
 
@@ -38,11 +38,11 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.groups) - set(GROUPS):
         parser.error(f"no group {', '.join(sorted(unknown))}")
-    lines: list[str] = []
+    sections: dict[str, list[str]] = {}
     missed: list[Figure] = []
     for name in options.groups or GROUPS:
-        lines += [f"\n## {name}\n", "| what | measured | goal | met |", "| --- | --- | --- | --- |"]
-        print("\n".join(lines[-3:]), flush=True)
+        lines = sections[name] = [f"## {name}", "", "| what | measured | goal | met |", "| --- | --- | --- | --- |"]
+        print("\n".join(["", *lines]), flush=True)
         with tempfile.TemporaryDirectory(prefix="skillyard-bench-") as folder:
             for figure in GROUPS[name].measure(Path(folder)):
                 lines.append(figure.as_row())
@@ -51,9 +51,16 @@ def main() -> None:
     if options.record:
         machine = f"{platform.system()} {platform.machine()}"
         head = HEAD.format(date=datetime.now(UTC).date(), machine=machine, python=platform.python_version())
-        PAGE.write_text(head + "\n".join(lines) + "\n", "utf-8")
+        kept = _recorded() | {name: "\n".join(lines) for name, lines in sections.items()}
+        PAGE.write_text("\n\n".join([head.rstrip(), *(kept[name] for name in GROUPS if name in kept)]) + "\n", "utf-8")
     if missed:
         print(f"\n{len(missed)} goals missed", file=sys.stderr)
+
+
+def _recorded() -> dict[str, str]:
+    """What the page says of each group: a group that was not measured now keeps its figures."""
+    _, *sections = PAGE.read_text("utf-8").split("\n## ")
+    return {text.split("\n", 1)[0]: f"## {text.rstrip()}" for text in sections}
 
 
 if __name__ == "__main__":
