@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -254,29 +253,6 @@ def test_a_command_is_told_of_a_failure_for_good_and_its_own_failure_is_kept(pla
     assert (letter["job"], letter["id"], letter["result"]["state"]) == ("fail", told.id, "error")
     assert untold.told["ok"] is False
     assert "no-such-program-here" in str(untold.told["msg"])
-
-
-def test_a_webhook_is_told_too(place: Place) -> None:
-    heard: list[Any] = []
-
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Hook)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    place.serve()
-    known = place.done(Job("fail", on_failure=f"http://127.0.0.1:{server.server_port}/hook"))
-    server.shutdown()
-    server.server_close()
-
-    assert known.told["ok"] is True
-    assert heard[0]["id"] == known.id
 
 
 AGENT = """\

@@ -204,7 +204,7 @@ def test_a_worker_that_is_told_to_end_leaves_what_takes_too_long_to_the_next(
     (places.own_home / "config.toml").write_text("[engine]\npoll_seconds = 0.05\n")
     write_skill("slow", "---\nname: slow\ndescription: Takes its time.\ncommand: sleep 600\n---\n")
     skillyard("jobs", "enqueue", "@slow", "--timeout", "600")
-    command = [sys.executable, "-m", "skillyard", "worker"]
+    command = [sys.executable, "-m", "skillyard", "worker", "--grace", "1"]
     worker = subprocess.Popen(command, cwd=places.project, env=env_of(places), stderr=subprocess.PIPE, text=True)
     wait_until(lambda: any(job["state"] == "running" for job in jobs_of(skillyard)))
     worker.terminate()

@@ -1,48 +1,68 @@
 """Tells the owner of a job that failed for good: by a command in the sandbox, or by a webhook.
 
-The command gets the result as JSON on stdin; so does the webhook, as the body of a POST. Both in ten seconds each, both
-with what came of it kept beside the job. Covered: a notifier that fails, hangs or is not there changes nothing else.
+The command gets the whole result as JSON on stdin. What leaves the machine is less: a webhook gets the job's name, its
+id and the summary, with what looks like a key masked. Both have ten seconds; what came of it is kept beside the job.
+
+Covered: a notifier that fails, hangs, drips or is not there changes nothing else; a redirect is not followed, no proxy
+is asked, an answer is not read. Inside an agent nobody is told: only a person may send something out.
 Not covered: a webhook that must not be told twice; like every step it is told at least once.
 """
 
 import json
+import os
 import shlex
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.core.errors import SkillError
+from skillyard.core.depth import DEPTH
+from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program
 from skillyard.runners.program import BOX, base_environment, quoted
+from skillyard.runtime.redact import Redactor
 from skillyard.sandbox.launch import Launch, Sandbox
 from skillyard.sandbox.policy import Policy, interpreter_paths
 from skillyard.work.jobs import Job
 
-_LIMIT_SECONDS = 10.0
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
 _WEBHOOKS = ("https://", "http://")
+#: What may stand in an address beside letters and digits.
+_AS_IT_IS = "/%:@!$&'()*+,;=~?"
+#: From here on a status says that nobody took it.
+_NOT_THERE = 300
+_SUMMARY_CHARS = 2000
 
 
 class Notifier(NamedTuple):
     sandbox: Callable[[], Sandbox]
     root: Path
     own_home: Path
+    limit_seconds: float = 10.0
+    env: Mapping[str, str] = os.environ
 
     def __call__(self, job: Job, result: Mapping[str, Json]) -> dict[str, Json]:
-        told: dict[str, Json] = {"job": job.label, "id": job.first, "attempts": job.attempt, "result": dict(result)}
-        body = json.dumps(told, ensure_ascii=False, default=dict).encode()
+        told: dict[str, Json] = {"job": job.label, "id": job.first, "attempts": job.attempt}
+        is_webhook = job.on_failure.startswith(_WEBHOOKS)
         try:
-            if job.on_failure.startswith(_WEBHOOKS):
-                said = _post(job.on_failure, body)
+            if self.env.get(DEPTH):
+                raise PermissionDenied("inside an agent nobody is told: only a person may send something out")
+            if is_webhook:
+                said = _post(job.on_failure, _as_body({**told, **_outline(result)}), self.limit_seconds)
             else:
-                said = self._run(job.on_failure, body)
+                said = self._run(job.on_failure, _as_body({**told, "result": dict(result)}))
         except (OSError, ValueError, SkillError) as error:
             said = f"{type(error).__name__}: {error}"
-        return {"to": job.on_failure, "ok": not said, "msg": said}
+        return {"to": _shown(job.on_failure) if is_webhook else job.on_failure, "ok": not said, "msg": said}
 
     def _run(self, command: str, body: bytes) -> str:
         """Nothing where it went well."""
         words = shlex.split(command)
+        if not words:
+            raise InvalidArgs("on_failure names no command")
         inside = self.root / words[0]
         program = str(inside) if "/" in words[0] and inside.is_file() else find_program(words[0])
         root = self.root.resolve()
@@ -57,19 +77,58 @@ class Notifier(NamedTuple):
             cwd=root,
             env=base_environment(),
             stdin=body,
-            limit_seconds=_LIMIT_SECONDS,
+            limit_seconds=self.limit_seconds,
             policy=policy,
         )
         ended = self.sandbox()(launch)
         if ended.timed_out:
-            return f"no answer within {_LIMIT_SECONDS:g} s"
+            return f"no answer within {self.limit_seconds:g} s"
         return "" if ended.code == 0 else quoted(ended.stderr) or f"exit code {ended.code}"
 
 
-def _post(address: str, body: bytes) -> str:
-    import urllib.request  # noqa: PLC0415  (few jobs have a webhook)
+def _outline(result: Mapping[str, Json]) -> dict[str, Json]:
+    """What may leave the machine."""
+    summary = Redactor().text(str(result.get("summary", "")))[:_SUMMARY_CHARS]
+    data = result.get("data")
+    kind = data.get("type") if isinstance(data, Mapping) else None
+    return {"state": result.get("state"), "type": kind, "summary": summary}
 
-    headers = {"Content-Type": "application/json"}
-    asked = urllib.request.Request(address, body, headers)  # noqa: S310  (http and https alone come here)
-    with urllib.request.urlopen(asked, timeout=_LIMIT_SECONDS) as answer:  # noqa: S310
-        return "" if answer.status < 300 else f"HTTP {answer.status}"
+
+def _as_body(told: Mapping[str, Json]) -> bytes:
+    return json.dumps(told, ensure_ascii=False, default=dict).encode("utf-8", "replace")
+
+
+def _shown(address: str) -> str:
+    """The host alone: the rest of a webhook's address is often its password."""
+    scheme, _, rest = address.partition("://")
+    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/…"
+
+
+def _post(address: str, body: bytes, limit_seconds: float) -> str:
+    """Nothing where it went well. To exactly the host that was named, within the limit however slowly it answers."""
+    import http.client  # noqa: PLC0415  (few jobs have a webhook)
+    import threading  # noqa: PLC0415
+    from urllib.parse import quote, urlsplit  # noqa: PLC0415
+
+    named = urlsplit(address)
+    if not named.hostname or named.username or named.password:
+        raise InvalidArgs("a webhook is http(s)://host/path, without a user")
+    kind = http.client.HTTPSConnection if named.scheme == "https" else http.client.HTTPConnection
+    connection = kind(named.hostname, named.port, timeout=limit_seconds)
+    path = quote(f"{named.path or '/'}{'?' if named.query else ''}{named.query}", safe=_AS_IT_IS)
+    late = threading.Timer(limit_seconds, lambda: _hang_up(connection))
+    late.start()
+    try:
+        connection.request("POST", path, body, {"Content-Type": "application/json", "User-Agent": "skillyard"})
+        status = connection.getresponse().status
+    except http.client.HTTPException as error:
+        return type(error).__name__  # its text may quote the address, which is often a secret itself
+    finally:
+        late.cancel()
+        connection.close()
+    return "" if status < _NOT_THERE else f"HTTP {status}"
+
+
+def _hang_up(connection: "HTTPConnection") -> None:
+    if connection.sock:
+        connection.sock.shutdown(socket.SHUT_RDWR)

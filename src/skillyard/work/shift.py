@@ -11,7 +11,7 @@ from skillyard.work.engine import Engine, Line, Stage
 from skillyard.work.jobs import Job, Jobs, jitter_of, tick_id
 from skillyard.work.schedule import Schedule, beat
 
-_TAKE_OVER_SECONDS = 5.0
+_TAKE_OVER_SECONDS = 3.0
 _FORGET_SECONDS = 3600.0
 _DAY = 86_400.0
 

@@ -19,7 +19,16 @@ from typing import NoReturn
 
 from skillyard.core.errors import RuntimeFailed
 from skillyard.core.phrases import Text
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive, style_of
+from skillyard.faces.cli.command import (
+    Answer,
+    Options,
+    Parser,
+    add_output_options,
+    answer_with,
+    positive,
+    seconds,
+    style_of,
+)
 from skillyard.faces.present import one_line
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.working import make_shift, open_engine
@@ -34,6 +43,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--concurrency", type=positive, default=1, metavar="N", help="runs at a time in each queue (1)")
     parser.add_argument("--queues", default=QUEUE, metavar="A,B", help=f"which queues ({QUEUE})")
     parser.add_argument("--drain", action="store_true", help="end when nothing is queued any more")
+    parser.add_argument(
+        "--grace", type=seconds, default=_GRACE_SECONDS, metavar="S", help="at the end, seconds for runs under way (10)"
+    )
     parser.add_argument("--reconnect", action="store_true", help="wait for a database that is not there yet")
     add_output_options(parser)
     parser.set_defaults(answer=lambda options: answer_with(_serve, options))
@@ -55,7 +67,7 @@ def _serve(options: Options) -> Answer:
         try:
             shift.serve(queues, ended, _start_anew(tell), drain=options.drain)
         finally:
-            engine.close(_GRACE_SECONDS if shift.attempts.underway.list() else 0.0)
+            engine.close(options.grace if shift.attempts.underway.list() else 0.0)
         if left := shift.attempts.underway.list():
             tell(f"{len(left)} runs go to the next worker")
             _leave()  # before the sandbox is closed, which would wait for them

@@ -45,6 +45,7 @@ WORKFLOW = "skillyard.ticket"
 #: A ticket that took so many workers down with it is not given to another.
 _MOST_DEATHS = 5
 _LOOK_SECONDS = (0.02, 0.5)
+_RECORD_SECONDS = 0.001
 _LIVE = ["ENQUEUED", "DELAYED", "PENDING"]
 _OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 _STAGES = {
@@ -117,6 +118,7 @@ class DurableEngine:
 
     def start(self, ticket: Ticket, work: Work, on_lost: Callable[[], None] = lambda: None) -> None:
         self._launch(work, {}, on_lost)
+        _working.ended[ticket.id] = threading.Event()
         with SetWorkflowID(ticket.id):
             DBOS.start_workflow(_ticket, ticket.queue, dict(ticket.body))
 
@@ -125,12 +127,23 @@ class DurableEngine:
         pause, longest = _LOOK_SECONDS
         while standing := self.find(ticket_id):
             if standing.stage.is_over:
+                _working.ended.pop(ticket_id, None)
                 return standing
-            if deadline is not None and time.monotonic() > deadline:
+            left = longest if deadline is None else deadline - time.monotonic()
+            if left <= 0:
                 return None
-            time.sleep(pause)
-            pause = min(pause * 1.5, longest)
+            pause = self._pause(ticket_id, pause, min(left, longest))
         return None
+
+    def _pause(self, ticket_id: str, pause: float, longest: float) -> float:
+        """Before the next look; how long the next pause is. What was started here says itself when its work is done."""
+        ended = _working.ended.get(ticket_id)
+        if ended is None:
+            time.sleep(min(pause, longest))
+            return min(pause * 1.5, longest)
+        if ended.wait(longest):
+            time.sleep(_RECORD_SECONDS)  # only its record is left
+        return pause
 
     def cancel(self, ticket_id: str) -> bool:
         standing = self.find(ticket_id)
@@ -270,6 +283,8 @@ class _Working:
     engine: DurableEngine
     #: The tickets that are under way in this process.
     active: ClassVar[set[str]] = set()
+    #: Whether the work of those that were started here directly is done.
+    ended: ClassVar[dict[str, threading.Event]] = {}
 
 
 _working = _Working()
@@ -363,6 +378,8 @@ def _ticket(queue: str, body: dict[str, Any]) -> dict[str, Any]:
         return dict(_working.work(Ticket(workflow_id, queue, body), _Steps()))
     finally:
         _working.active.discard(workflow_id)
+        if ended := _working.ended.get(workflow_id):
+            ended.set()
 
 
 class _Timetable:
