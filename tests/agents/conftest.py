@@ -18,12 +18,15 @@ ALWAYS = (
     "test_an_allowed_tool_is_run",
     "test_a_runtime_that_is_killed_leaves_no_agent_and_no_tool[opencode-tool]",
     "test_nothing_is_left_in_the_working_folder",
+    "test_a_waiting_agent_is_alone_with_the_stub",
 )
+#: The drivers, and the bare agents without any of ours.
+_MANY = frozenset({"test_drivers.py", "test_agents.py"})
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     if TORTURE:
         return
     for item in items:
-        if item.path.name == "test_drivers.py" and "[opencode" in item.name and not item.name.startswith(ALWAYS):
+        if item.path.name in _MANY and "[opencode" in item.name and not item.name.startswith(ALWAYS):
             item.add_marker(pytest.mark.skip("opencode starts slowly: this case runs in ./dev torture"))

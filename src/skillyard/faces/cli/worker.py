@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from skillyard.core.errors import RuntimeFailed
+from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import (
     Answer,
@@ -53,6 +53,8 @@ def arguments(parser: Parser) -> None:
 
 def _serve(options: Options) -> Answer:
     queues = {name.strip(): options.concurrency for name in options.queues.split(",") if name.strip()}
+    if not queues:
+        raise InvalidArgs(f"--queues names none: {QUEUE} is the one that jobs wait in where nobody says otherwise")
     ended = threading.Event()
     _end_on_signals(ended)
 
