@@ -183,7 +183,7 @@ class Steps:
     def __call__(self, step: str) -> None:
         if not self._err.isatty():
             return
-        text = one_line(f"{self._doing}: {step}")[:78]
+        text = _cut(one_line(f"{self._doing}: {step}"), 78)
         self._clear()
         self._width = cell_width(text)
         _write(self._err, text)

@@ -16,6 +16,7 @@ from skillyard.kernel.assembly import Yard, new_run_id
 from skillyard.kernel.consent import is_role_trusted, is_trusted
 from skillyard.kernel.prompt import parse_prompt
 from skillyard.kernel.settings import EngineSettings, project_engine
+from skillyard.runtime.guard import OnProgress
 from skillyard.runtime.permit import ON_FAILURE, SCHEDULE
 from skillyard.work.attempt import Attempts, Bench
 from skillyard.work.flow import PREFIX, Flows, Watch
@@ -174,7 +175,12 @@ def make_jobs(yard: Yard, engine: "Engine") -> Jobs:
     return Jobs(engine, yard.runs, new_run_id)
 
 
-def make_attempts(yard: Yard, tell: Callable[[str], None] = lambda _: None, watch: Watch = lambda _: None) -> Attempts:
+def make_attempts(
+    yard: Yard,
+    tell: Callable[[str], None] = lambda _: None,
+    watch: Watch = lambda _: None,
+    on_progress: OnProgress = None,
+) -> Attempts:
     """Each thread opens the project for itself; the sandbox is one for all."""
     threads = threading.local()
     sandbox = yard.sandbox
@@ -188,16 +194,18 @@ def make_attempts(yard: Yard, tell: Callable[[str], None] = lambda _: None, watc
         return found
 
     notify = Notifier(lambda: sandbox, yard.root, yard.places.own_home)
-    attempts = Attempts(bench, socket.gethostname(), notify, tell)
+    attempts = Attempts(bench, socket.gethostname(), notify, tell, on_progress)
     attempts.flows = Flows(attempts, bench, yard.logs, lambda file: read_workflow(yard.root / file), watch)
     return attempts
 
 
-def make_shift(yard: Yard, engine: "Engine", tell: Callable[[str], None], lang: Lang) -> Shift:
+def make_shift(
+    yard: Yard, engine: "Engine", tell: Callable[[str], None], lang: Lang, on_progress: OnProgress = None
+) -> Shift:
     return Shift(
         engine=engine,
         jobs=make_jobs(yard, engine),
-        attempts=make_attempts(yard, tell),
+        attempts=make_attempts(yard, tell, on_progress=on_progress),
         schedules=Schedules(yard, tell),
         job_of=lambda schedule: job_of(yard, schedule, lang),
         project=project_key(yard, engine_settings(yard)),

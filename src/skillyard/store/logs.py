@@ -53,6 +53,15 @@ class Logs:
         except FileNotFoundError:
             return ""
 
+    def read_from(self, run_id: str, offset: int) -> bytes:
+        """What was written since then, for somebody who looks on."""
+        try:
+            with self.path(run_id).open("rb") as file:
+                file.seek(offset)
+                return file.read()
+        except FileNotFoundError:
+            return b""
+
     def is_held(self, run_id: str) -> bool:
         """Whether the run's runtime still lives."""
         try:

@@ -17,6 +17,7 @@ from skillyard.core.phrases import Lang
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.values import Json
+from skillyard.runtime.guard import OnProgress
 from skillyard.runtime.pipeline import Runtime
 from skillyard.sandbox.stop import Stop
 from skillyard.store.runs import RUNNING, Runs
@@ -80,9 +81,15 @@ class Attempts:
     """Does the work of tickets. Any number of threads may call it at once."""
 
     def __init__(
-        self, bench: Callable[[], Bench], host: str, notify: Notify, tell: Callable[[str], None] = lambda _: None
+        self,
+        bench: Callable[[], Bench],
+        host: str,
+        notify: Notify,
+        tell: Callable[[str], None] = lambda _: None,
+        on_progress: OnProgress = None,
     ) -> None:
         self._bench, self._host, self._notify, self._tell = bench, host, notify, tell
+        self._on_progress = on_progress
         self.underway = Underway()
         #: Does the jobs that are flows, by means of `run`.
         self.flows: Flow | None = None
@@ -110,7 +117,7 @@ class Attempts:
         with self.underway.running(run_id) as stop:
             try:
                 self._demand_content(bench, job, request)
-                result = bench.runtime._replace(new_id=lambda: run_id).run(request, stop=stop)
+                result = bench.runtime._replace(new_id=lambda: run_id).run(request, self._on_progress, stop)
             except SkillError as error:
                 meta = make_meta(_AGENT, time.monotonic() - started, moment)
                 result = error_result(error, _AGENT, request.lang, meta)

@@ -142,11 +142,16 @@ class Jobs:
 
     def is_live(self, job_id: str) -> bool:
         """Whether an attempt of it is queued or runs."""
+        known = self.latest(job_id)
+        return known is not None and known.state in {Stage.QUEUED, Stage.RUNNING}
+
+    def latest(self, job_id: str) -> Known | None:
+        """Its latest attempt, however that stands; None where there is no such job."""
+        known = None
         while job_id and (standing := self._engine.find(job_id)):
-            if not standing.stage.is_over:
-                return True
-            job_id = self._known(standing).next
-        return False
+            known = self._known(standing)
+            job_id = known.next
+        return known
 
     def cancel(self, job_id: str) -> Known:
         """A run under way is stopped by whoever runs it; InvalidArgs where it is over."""

@@ -40,6 +40,7 @@ from skillyard.faces.cli.command import (
     show_failure,
     style_of,
 )
+from skillyard.faces.cli.looking import Looking
 from skillyard.faces.cli.mixed import take_ours
 from skillyard.faces.cli.runs import as_run_data
 from skillyard.faces.present import Lines, Table, one_line
@@ -200,10 +201,28 @@ def _enqueue(options: Options, parser: Parser) -> NoReturn:
     if not options.wait:
         answer_with(_queued, options)
     with _opened() as (yard, _, jobs):
-        job_id = jobs.enqueue(_job(yard, options), delay_seconds=options.delay)
-        _tell(f"{job_id} waits for a worker: `skillyard worker` in this project")
-        known = jobs.wait(job_id)
+        job = _job(yard, options)
+        job_id = jobs.enqueue(job, delay_seconds=options.delay)
+        with Looking(job.label, style_of(options)) as looking:
+            looking.tell(f"{job_id} waits for a worker: `skillyard worker` in this project")
+            known = _look_on(yard, jobs, job_id, looking)
     _show_result(known, options)
+
+
+def _look_on(yard: Yard, jobs: Jobs, job_id: str, looking: Looking) -> Known | None:
+    """Until it is over. What its run says is seen where it runs on this machine."""
+    heard: dict[str, int] = {}
+    while True:
+        known = jobs.wait(job_id, _LOOK_SECONDS)
+        latest = known or jobs.latest(job_id)
+        if latest is None:
+            return None
+        piece = yard.logs.read_from(latest.run, heard.get(latest.run, 0))
+        heard[latest.run] = heard.get(latest.run, 0) + len(piece)
+        looking.hear(piece)
+        if known:
+            return known
+        looking.look(latest.state)
 
 
 def _settle(options: Options, parser: Parser) -> None:
@@ -323,12 +342,14 @@ def _run(options: Options) -> NoReturn:
     """Here and now; a worker takes over if we die."""
     with _opened() as (yard, engine, jobs):
         schedule = _named(yard, engine, options.name)
-        shift = make_shift(yard, engine, _tell, style_of(options).lang)
-        job_id = jobs.start(shift.job_of(schedule), shift.attempts, partial(_end_lost, options))
-        known = None
-        while known is None:
-            known = jobs.wait(job_id, _LOOK_SECONDS)
-            shift.watch()
+        style = style_of(options)
+        with Looking(schedule.name, style) as looking:
+            shift = make_shift(yard, engine, looking.tell, style.lang, looking.hear)
+            job_id = jobs.start(shift.job_of(schedule), shift.attempts, partial(_end_lost, options))
+            while (known := jobs.wait(job_id, _LOOK_SECONDS)) is None:
+                shift.watch()
+                if latest := jobs.latest(job_id):
+                    looking.look(latest.state)
     _show_result(known, options)
 
 

@@ -1,0 +1,82 @@
+"""Somebody waits for a job: a line that moves on a terminal, events elsewhere, and nothing where a program reads."""
+
+import re
+import sys
+import time
+from typing import Self, TextIO
+
+from skillyard.faces.cli.command import show_progress
+from skillyard.faces.present import Steps, Style, one_line
+
+_PERCENT = re.compile(r"(\d{1,3})(?:\.\d+)?\s?%")
+_OF = re.compile(r"(?<![\w/.-])(\d{1,9}) ?/ ?(\d{1,9})(?![\w/.-])")
+_BAR_CELLS = 20
+
+
+class Looking:
+    """What a job says and where it stands. `hear` may come from another thread; only `look` draws."""
+
+    def __init__(self, label: str, style: Style, err: TextIO | None = None) -> None:
+        self._label, self._style = label, style
+        self._err = err or sys.stderr
+        self._line = Steps(label, self._err)
+        self._started = time.monotonic()
+        self._rest, self._note, self._state = b"", "", ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._line.__exit__()
+
+    @property
+    def _moves(self) -> bool:
+        return not self._style.json and self._err.isatty()
+
+    def tell(self, text: str) -> None:
+        """An event: it stays where it was printed."""
+        if self._style.json:
+            return
+        self._line.__exit__()
+        self._err.write(f"{one_line(text)}\n")
+        self._err.flush()
+
+    def hear(self, piece: bytes) -> None:
+        """What the run says on stderr: its latest line on a terminal, every line elsewhere."""
+        if self._style.json:
+            return
+        if not self._moves:
+            show_progress(piece)
+            return
+        *lines, self._rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
+        said = [line for line in lines if line.strip()]
+        if said:
+            self._note = said[-1].decode("utf-8", "replace").strip()
+
+    def look(self, state: str) -> None:
+        """Where it stands now."""
+        if self._moves:
+            seconds = time.monotonic() - self._started
+            parts = (state, f"{seconds:.0f} s", bar(self._note, is_ascii=self._style.ascii), self._note)
+            self._line("  ".join(part for part in parts if part))
+        elif state != self._state:
+            self.tell(f"{self._label}: {state}")
+        self._state = state
+
+
+def bar(note: str, *, is_ascii: bool) -> str:
+    """How far it has come, where its own words tell: `60%`, `3/5`."""
+    share = _share(note)
+    if share is None:
+        return ""
+    full, empty = "#-" if is_ascii else "█░"
+    done = int(share * _BAR_CELLS)
+    return full * done + empty * (_BAR_CELLS - done)
+
+
+def _share(note: str) -> float | None:
+    if (percent := _PERCENT.search(note)) and int(percent[1]) <= 100:
+        return int(percent[1]) / 100
+    if (of := _OF.search(note)) and 0 < int(of[2]) >= int(of[1]):
+        return int(of[1]) / int(of[2])
+    return None
