@@ -1,5 +1,7 @@
 """What an engine promises, the same for all three: in memory, on SQLite, on a real PostgreSQL."""
 
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -276,3 +278,31 @@ def test_thousands_of_tickets_drain_each_with_its_own_answer() -> None:
     engine.close(SECONDS)
 
     assert [each.answer for each in answers if each] == [{"said": number} for number in range(10_000)]
+
+
+def test_several_may_be_the_first_on_a_new_database_at_once(tmp_path: Path) -> None:
+    """A worker is started, and a job queued in the same moment."""
+    opens = (
+        "import sys; from pathlib import Path; from skillyard.work.engines.durable import DurableEngine, Place; "
+        "print('ready', flush=True); sys.stdin.readline(); "
+        "DurableEngine(Place(Path(sys.argv[1]), 'skillyard-first')).close()"
+    )
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", opens, str(tmp_path / "new")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+    assert [process.communicate(timeout=SECONDS)[1] for process in started] == [""] * 4

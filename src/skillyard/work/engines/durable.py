@@ -97,8 +97,9 @@ class DurableEngine:
         self._launched = False
         self._clock = clock or (_DatabaseClock(self._engine) if place.database else time.time)
         with _told(place):
-            DBOS.migrate(self._engine.url.render_as_string(hide_password=False))
-            self.timetable = _Timetable(self._engine, place)
+            with _tables_alone(place):
+                DBOS.migrate(self._engine.url.render_as_string(hide_password=False))
+                self.timetable = _Timetable(self._engine, place)
             self._client = DBOSClient(
                 system_database_engine=self._engine,
                 serializer=self._serializer,
@@ -425,6 +426,17 @@ def _as_text(line: Line) -> str:
 def _as_line(text: str) -> Line:
     fields: dict[str, Any] = json.loads(text)
     return Line(**{name: value for name, value in fields.items() if name in Line._fields})
+
+
+@contextmanager
+def _tables_alone(place: Place) -> Iterator[None]:
+    """Of several that start on a new SQLite file at once, one makes the tables."""
+    if place.database:
+        yield
+        return
+    with (place.folder / "tables.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _open_sqlite(place: Place) -> sa.Engine:
