@@ -11,6 +11,7 @@ import copy
 import fcntl
 import json
 import logging
+import math
 import os
 import socket
 import threading
@@ -208,7 +209,7 @@ class DurableEngine:
 
     def close(self, grace_seconds: float = 0.0) -> None:
         if self._launched:
-            DBOS.destroy(workflow_completion_timeout_sec=int(grace_seconds))
+            DBOS.destroy(workflow_completion_timeout_sec=math.ceil(grace_seconds))
             self._launched = False
         self._client.destroy()
         if not _working.active:
