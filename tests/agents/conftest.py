@@ -19,9 +19,12 @@ ALWAYS = (
     "test_a_runtime_that_is_killed_leaves_no_agent_and_no_tool[opencode-tool]",
     "test_nothing_is_left_in_the_working_folder",
     "test_a_waiting_agent_is_alone_with_the_stub",
+    "test_the_enhanced_task_arrives_complete_and_unchanged",
+    "test_a_conversation_goes_on_in_new_processes",
+    "test_one_interrupt_stops_the_whole_tree",
 )
-#: The drivers, and the bare agents without any of ours.
-_MANY = frozenset({"test_drivers.py", "test_agents.py"})
+#: The drivers, the command above them, and the bare agents without any of ours.
+_MANY = frozenset({"test_drivers.py", "test_agents.py", "test_dispatch.py"})
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:

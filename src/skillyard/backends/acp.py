@@ -58,6 +58,8 @@ OPENCODE: Final = Acp(
 class AcpAgent:
     """A `Driver`. `env` is the user's: their configuration and their credentials are the agent's own matter."""
 
+    bounds_turns = False
+
     def __init__(self, agent: Acp, env: Mapping[str, str] = os.environ) -> None:
         self.name = agent.name
         self._agent, self._env = agent, env

@@ -27,6 +27,7 @@ class ClaudeCode:
     """A `Driver`. `env` is the user's: their configuration and their credentials are the agent's own matter."""
 
     name = _PROGRAM.backend
+    bounds_turns = True
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         self._env = env
@@ -39,7 +40,12 @@ class ClaudeCode:
 
     def start(self, start: Start) -> Running:
         argv = [str(self.locate()), *_ARGUMENTS]
-        given = {"--model": start.model, "--resume": start.session, "--allowedTools": ",".join(start.allowed_tools)}
+        given = {
+            "--model": start.model,
+            "--resume": start.session,
+            "--allowedTools": ",".join(start.allowed_tools),
+            "--max-turns": start.max_turns,
+        }
         argv += [f"{option}={value}" for option, value in given.items() if value]  # a value is never an option
         env = {
             "CLAUDE_CODE_MAX_RETRIES": "3",  # its own default is ten, also for a key that is wrong

@@ -28,6 +28,7 @@ class Codex:
     """A `Driver`. `env` is the user's: their configuration and their credentials are the agent's own matter."""
 
     name = _PROGRAM.backend
+    bounds_turns = False
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         self._env = env

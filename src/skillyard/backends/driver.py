@@ -73,6 +73,8 @@ class Start(NamedTuple):
     session: str | None = None
     model: str | None = None
     allowed_tools: tuple[str, ...] = ()
+    #: How often it may go back to its model; only for a driver that `bounds_turns`.
+    max_turns: int | None = None
 
 
 class Turn(NamedTuple):
@@ -114,6 +116,8 @@ class Driver(Protocol):
     """Knows one agent: where its program is, how it is started and what its words mean. Never prints."""
 
     name: str
+    #: Whether the agent can be told how many turns it has.
+    bounds_turns: bool
 
     def locate(self) -> Path:
         """Cheap. Raises AgentNotInstalled, with the command that installs it."""

@@ -93,7 +93,7 @@ class Conversing(NamedTuple):
         self, order: Order, driver: Driver, tell: Tell, ask: Ask, stop: Stop
     ) -> tuple[Result, SkillError | None]:
         """One task to one agent, as a result and as the error that it came from."""
-        run = self.new_id()
+        run = order.run or self.new_id()
         bringing = _Bringing(self, order, driver, run, tell, stop)
         try:
             with bringing.place() as conversation:
@@ -179,8 +179,10 @@ class _Bringing:
         if self._stop.asked:
             raise Stopped("it was taken back before it began")
         order = self._order
-        allowed = () if order.alone else self._parts.terms.allowed_tools.get(self._driver.name, ())
-        running = self._driver.start(Start(order.folder, conversation.session or None, order.model, allowed))
+        usual = self._parts.terms.allowed_tools.get(self._driver.name, ())
+        allowed = () if order.alone else (*usual, *order.allowed_tools)
+        start = Start(order.folder, conversation.session or None, order.model, allowed, order.max_turns)
+        running = self._driver.start(start)
         turn = Turn(order.enhanced.text, self._parts.terms.silent_seconds, self._limit)
         try:
             with (
@@ -233,6 +235,8 @@ class _Bringing:
             "usage": dict(hearing.usage) if hearing else {},
             "refused": [asked._asdict() for asked in hearing.refused] if hearing else [],
         }
+        if self._order.max_turns and not self._driver.bounds_turns:
+            told["not_supported"] = ["max_turns"]
         return told
 
     def _meta(self, agent: str) -> Mapping[str, Json]:
@@ -255,6 +259,8 @@ def _as_run(order: Order, driver: Driver, conversation: Conversation, run: str, 
         "model": order.model,
         "cwd": str(order.folder),
         "limit_seconds": order.limit_seconds,
+        "max_turns": order.max_turns,
+        "job": dict(order.job),
     }
     return Run(
         id=run,
@@ -263,5 +269,6 @@ def _as_run(order: Order, driver: Driver, conversation: Conversation, run: str, 
         kind="prompt" if order.prompt else KIND,
         state=RUNNING,
         started=moment.timestamp(),
+        job=str(order.job.get("label", "")),
         request=Redactor().mapping({key: value for key, value in request.items() if value}),
     )

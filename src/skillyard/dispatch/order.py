@@ -1,13 +1,13 @@
 """A task on its way to an agent, and the seam to whoever brings it there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from skillyard.backends.driver import Ask, Event, refuse
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
-from skillyard.core.values import Json
+from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.contents import Unreadable
 from skillyard.dispatch.text import Enhanced
 from skillyard.sandbox.stop import Stop
@@ -48,6 +48,13 @@ class Order(NamedTuple):
     prompt: Prompt | None = None
     #: No tools at all: nothing is allowed, and an agent that uses one all the same is stopped.
     alone: bool = False
+    #: What needs no asking, beside what the user allows this backend.
+    allowed_tools: tuple[str, ...] = ()
+    #: How often the agent may go back to its model, where it can be told so.
+    max_turns: int | None = None
+    #: The run's id, where whoever asks has one already; and the job that it is an attempt of.
+    run: str = ""
+    job: Mapping[str, Json] = NOTHING
 
     def as_data(self) -> dict[str, Json]:
         """What is known of it before it is handed over; the same in a dry run and in a result."""

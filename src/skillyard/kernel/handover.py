@@ -36,12 +36,16 @@ def find_active(yard: Yard, user: str = DEFAULT_USER, conversation: str | None =
 
 def prepare(yard: Yard, task: str, conversation: str | None, user: str = DEFAULT_USER) -> tuple[Enhanced, Active]:
     """The exact text for an agent. Pass-through of bytes that are no text is refused here, once for all faces."""
+    check_task(task)
+    active = find_active(yard, user, conversation)
+    return enhance(task, active.skills), active
+
+
+def check_task(task: str) -> None:
     if not task.strip():
         raise InvalidArgs("the task is empty")
     if "\0" in task or not is_text(task):
         raise InvalidArgs("the task is no text: it holds NUL or bytes that are not UTF-8")
-    active = find_active(yard, user, conversation)
-    return enhance(task, active.skills), active
 
 
 def forget_skills(yard: Yard, folders: Sequence[Path]) -> None:

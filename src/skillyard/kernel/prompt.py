@@ -6,6 +6,7 @@ the grammar is InvalidArgs with the usage; it is never guessed.
 
 import re
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,27 @@ VERBS = frozenset({"执行", "运行", "run"})
 _ARCHIVE = re.compile(r"\.(?:skill|zip|tar|tgz|tar\.gz)(?:[@#:]|$)", re.IGNORECASE)
 _FIRST = re.compile("[@#:]")
 _SEPARATORS = ("&&", "||", ";", "；", "|", "然后", "then")
+
+
+class Addressee(StrEnum):
+    """Whom a task is for."""
+
+    SKILLS = "skills"
+    WORKER = "worker_agent"
+    #: No prompt at all: words for an agent that understands them.
+    BACKEND = "backend"
+
+
+def addressee(text: str) -> Addressee:
+    """By its first words alone, so that a prompt with a mistake in it is still one, and never handed to an agent."""
+    words = text.split(maxsplit=3)
+    has_verb = bool(words) and words[0] in VERBS
+    first, second = (*words[1 if has_verb else 0 :], "", "")[:2]
+    if first.startswith("TaskOutput") or (first.startswith("@") and len(first) > 1):
+        return Addressee.SKILLS
+    if first in {"python", "python3"} and (has_verb or second.startswith(("bin/", "./bin/"))):
+        return Addressee.WORKER
+    return Addressee.BACKEND
 
 
 class SkillPrompt(NamedTuple):

@@ -5,6 +5,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillyard.catalog.fingerprint import fingerprint
@@ -14,11 +16,12 @@ from skillyard.core.phrases import Lang
 from skillyard.core.request import Request
 from skillyard.kernel.assembly import Yard, new_run_id
 from skillyard.kernel.consent import is_role_trusted, is_trusted
-from skillyard.kernel.prompt import parse_prompt
+from skillyard.kernel.errands import do_errand, with_task
 from skillyard.kernel.settings import EngineSettings, project_engine
 from skillyard.runtime.guard import OnProgress
 from skillyard.runtime.permit import ON_FAILURE, SCHEDULE
 from skillyard.work.attempt import Attempts, Bench
+from skillyard.work.errand import Errand
 from skillyard.work.flow import PREFIX, Flows, Watch
 from skillyard.work.jobs import Job, Jobs
 from skillyard.work.notify import Notifier
@@ -90,6 +93,8 @@ def make_job(yard: Yard, job: Job) -> Job:
         from skillyard.kernel.flows import as_flow
 
         return as_flow(yard, job)
+    if job.errand:
+        return job
     request = as_request(job)
     skill = yard.runtime.resolve(request)
     check(skill, request, yard.root, "")
@@ -98,16 +103,10 @@ def make_job(yard: Yard, job: Job) -> Job:
 
 def job_of(yard: Yard, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
     """A schedule's job now. A skill that is not there is told by the run, where it can be seen."""
-    skill, args = schedule.skill, schedule.args
-    if schedule.task:
-        asked = parse_prompt(schedule.task, yard.catalog.knows)
-        if asked.script:
-            raise InvalidArgs(f"{schedule.name}: a schedule runs a skill, not one of its scripts")
-        skill, args = asked.name, asked.args
     job = Job(
-        skill=skill,
+        skill=schedule.skill,
         name=schedule.name,
-        args=args,
+        args=schedule.args,
         params=schedule.params,
         action=schedule.action,
         timeout_seconds=schedule.timeout_seconds,
@@ -117,13 +116,19 @@ def job_of(yard: Yard, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
         schedule=schedule.name,
         lang=str(lang),
     )
-    if skill.startswith(PREFIX):
+    if schedule.task:
+        role = Path(schedule.source).parent.name if schedule.source else ""
+        errand = Errand(schedule.task, role=role, to=schedule.to, session=schedule.session, model=schedule.model)
+        job = with_task(yard, job, errand)
+    if job.errand:
+        return job
+    if job.skill.startswith(PREFIX):
         try:
             return make_job(yard, job)
         except SkillError as error:
             return job._replace(flow={"broken": error.msg})
     try:
-        return job._replace(fingerprint=fingerprint(yard.runtime.resolve(Request(name=skill)).folder))
+        return job._replace(fingerprint=fingerprint(yard.runtime.resolve(Request(name=job.skill)).folder))
     except SkillError:
         return job
 
@@ -190,7 +195,8 @@ def make_attempts(
         if found is None:
             own = Yard(yard.places)
             own.sandbox = sandbox
-            found = threads.bench = Bench(own.runtime, own.runs, lambda: _restore(own))
+            errands = partial(do_errand, own)
+            found = threads.bench = Bench(own.runtime, own.runs, lambda: _restore(own), errands)
         return found
 
     notify = Notifier(lambda: sandbox, yard.root, yard.places.own_home)

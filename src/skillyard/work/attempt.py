@@ -24,8 +24,6 @@ from skillyard.store.runs import RUNNING, Runs
 from skillyard.work.engine import Steps, Ticket
 from skillyard.work.jobs import Job, about, as_row, cancelled_result, next_attempt
 
-_AGENT = "skills"
-
 
 class Bench(NamedTuple):
     """What one thread needs for its attempts; databases do not go from thread to thread."""
@@ -34,6 +32,8 @@ class Bench(NamedTuple):
     runs: Runs
     #: Installs what the lock says and is not here; errors say why it cannot.
     restore: Callable[[], None]
+    #: Does a job that runs no skill, under the id of its run.
+    do_errand: Callable[[str, Job, Stop], Result]
 
 
 class Notify(Protocol):
@@ -113,14 +113,12 @@ class Attempts:
         """One run, under this id; its row is kept whatever came of it."""
         bench = self._bench()
         started, moment = time.monotonic(), datetime.now(UTC)
-        request = as_request(job)
         with self.underway.running(run_id) as stop:
             try:
-                self._demand_content(bench, job, request)
-                result = bench.runtime._replace(new_id=lambda: run_id).run(request, self._on_progress, stop)
+                result = bench.do_errand(run_id, job, stop) if job.errand else self._run(bench, run_id, job, stop)
             except SkillError as error:
-                meta = make_meta(_AGENT, time.monotonic() - started, moment)
-                result = error_result(error, _AGENT, request.lang, meta)
+                meta = make_meta(job.agent, time.monotonic() - started, moment)
+                result = error_result(error, job.agent, Lang(job.lang), meta)
         told = self._told(result, run_id)
         if stop.asked:
             told = cancelled_result(job)
@@ -130,6 +128,11 @@ class Attempts:
         elif row is None or row.state == RUNNING:
             bench.runs.keep(as_row(run_id, job, moment.timestamp(), told))
         return told
+
+    def _run(self, bench: Bench, run_id: str, job: Job, stop: Stop) -> Result:
+        request = as_request(job)
+        self._demand_content(bench, job, request)
+        return bench.runtime._replace(new_id=lambda: run_id).run(request, self._on_progress, stop)
 
     def _told(self, result: Result, run_id: str) -> dict[str, Json]:
         return result._replace(meta={**result.meta, "run": run_id, "host": self._host}).as_dict()

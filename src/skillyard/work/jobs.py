@@ -15,6 +15,7 @@ from skillyard.core.result import error_result
 from skillyard.core.values import NOTHING, Json
 from skillyard.store.runs import Run
 from skillyard.work.engine import Engine, Stage, Standing, Ticket, Work
+from skillyard.work.errand import Errand
 from skillyard.work.schedule import Schedule
 
 QUEUE = "default"
@@ -22,7 +23,7 @@ QUEUE = "default"
 _FIRST_PAUSE_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 3600.0
 #: Failures that may pass by themselves. The others are the same the next time.
-RETRIED = frozenset({"RuntimeFailed", "RuntimeError", "Timeout"})
+RETRIED = frozenset({"RuntimeFailed", "RuntimeError", "Timeout", "BackendFailed"})
 
 
 class Job(NamedTuple):
@@ -49,14 +50,24 @@ class Job(NamedTuple):
     flow: Mapping[str, Json] = NOTHING
     #: For a run that is part of a flow: which step.
     step: str = ""
+    #: For a job that runs no skill: see `errand.Errand`.
+    errand: Mapping[str, Json] = NOTHING
 
     @property
     def label(self) -> str:
-        return self.name or self.skill
+        return self.name or self.skill or Errand.from_mapping(self.errand).label
+
+    @property
+    def agent(self) -> str:
+        """Whose result it is."""
+        if not self.errand:
+            return "skills"
+        return "worker_agent" if Errand.from_mapping(self.errand).scripts else "skillyard"
 
     def as_body(self) -> dict[str, Json]:
         fields: dict[str, Any] = self._asdict()
-        return {**fields, "args": list(self.args), "params": dict(self.params), "flow": dict(self.flow)}
+        mappings = {name: dict(fields[name]) for name in ("params", "flow", "errand")}
+        return {**fields, **mappings, "args": list(self.args)}
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "Job":
@@ -240,7 +251,7 @@ def as_row(run_id: str, job: Job, started: float, result: Mapping[str, Json]) ->
     """The row of an attempt that never started a program."""
     return Run(
         id=run_id,
-        agent="skills",
+        agent=job.agent,
         skill=job.skill,
         kind="job",
         state=str(result.get("state", "error")),
@@ -264,6 +275,7 @@ def about(job: Job) -> dict[str, Json]:
         "queue": job.queue,
         "step": job.step,
         "flow": dict(job.flow),
+        "errand": dict(job.errand),
     }
     return {key: value for key, value in told.items() if value not in ("", None, {})}
 
@@ -297,4 +309,4 @@ def _broken_result(job: Job, trouble: str) -> dict[str, Json]:
 
 
 def _failed(error: SkillError, job: Job) -> dict[str, Json]:
-    return error_result(error, "skills", Lang(job.lang), {}).as_dict()
+    return error_result(error, job.agent, Lang(job.lang), {}).as_dict()

@@ -50,6 +50,10 @@ class Schedule(NamedTuple):
     params: Mapping[str, Json] = NOTHING
     #: A Task prompt instead of a skill.
     task: str = ""
+    #: For a task that goes to an agent: which backend, and the conversation that it goes on with.
+    to: str = ""
+    session: str = ""
+    model: str = ""
     retries: int = 0
     timeout_seconds: float | None = None
     misfire: Misfire = Misfire.RUN_ONCE
@@ -98,6 +102,8 @@ def checked(schedule: Schedule) -> Schedule:
     _ = schedule.parsed, schedule.zone
     if bool(schedule.skill) == bool(schedule.task):
         raise InvalidArgs(f"schedule {schedule.name!r} needs a skill or a task, and not both")
+    if schedule.skill and (schedule.to or schedule.session or schedule.model):
+        raise InvalidArgs(f"schedule {schedule.name!r}: a backend, session or model goes with a task, not with a skill")
     if schedule.misfire is Misfire.RUN_ALL and schedule.overlap is not Overlap.QUEUE:
         raise InvalidArgs("misfire run-all needs overlap queue: missed runs follow each other")
     if schedule.retries < 0 or schedule.jitter_seconds < 0:
@@ -157,7 +163,7 @@ def _chosen(schedule: Schedule, due: Sequence[float], now: float) -> Sequence[fl
 
 _AGENT_KEYS = {
     "name", "cron", "interval", "task", "skill", "action", "params", "timezone", "enabled", "retries", "misfire",
-    "overlap", "jitter", "on_failure", "timeout", "queue", "description",
+    "overlap", "jitter", "on_failure", "timeout", "queue", "description", "to", "session",
 }  # fmt: skip
 
 
@@ -200,6 +206,8 @@ def _from_entry(entry: Mapping[str, Any], role: str, zone: str) -> Schedule:
             action=str(entry.get("action") or ""),
             params=dict(params),
             task=task,
+            to=str(entry.get("to") or ""),
+            session=str(entry.get("session") or ""),
             retries=int(_as_number(entry, "retries")),
             timeout_seconds=_as_number(entry, "timeout") or None,
             misfire=as_choice(Misfire, entry.get("misfire"), Misfire.RUN_ONCE),

@@ -22,7 +22,7 @@ from skillyard.core.phrases import PARTLY, PAUSED, RAN, RAN_ALL, Lang
 from skillyard.core.request import Outcome
 from skillyard.core.result import Result, as_size, error_result, make_meta, meaningful
 from skillyard.core.states import State
-from skillyard.core.values import Json
+from skillyard.core.values import NOTHING, Json
 from skillyard.runners.printed import as_printed
 from skillyard.runners.program import PACKAGE, base_environment, quoted, usage_of
 from skillyard.runtime.guard import OnProgress, guard
@@ -66,6 +66,8 @@ class Worker(NamedTuple):
     limit_seconds: float = LIMIT_SECONDS
     #: Whoever holds it can end the scripts.
     stop: Stop | None = None
+    #: The job that the runs belong to, as `jobs.about` tells it.
+    job: Mapping[str, Json] = NOTHING
 
     def run(self, prompt: str, on_progress: OnProgress = None) -> Result:
         """Every script of the prompt. Expected failures come back as results; bugs still raise."""
@@ -122,7 +124,8 @@ class Worker(NamedTuple):
             kind="bin",
             state=RUNNING,
             started=moment.timestamp(),
-            request={"script": order.script, "args": list(order.args)},
+            job=str(self.job.get("label", "")),
+            request={"script": order.script, "args": list(order.args), **({"job": self.job} if self.job else {})},
         )
         before = stamp_of(self.root)
         with self.recorder.recording(run, self.lang) as record:

@@ -1,13 +1,16 @@
-"""Queue and schedule skills: list, add, run, cancel and retry their jobs.
+"""Queue and schedule skills and tasks: list, add, run, cancel and retry their jobs.
 
 A job is a run that a worker does: `skillyard worker` in this project, on this machine or on another one.
 WHEN is five cron fields, @daily and the like, or an interval. Paths in params lie inside the project.
+--task is a Task prompt (`run @name`, `run python bin/x.py`); other words go to a backend agent, and nobody is there to
+allow it anything.
 
 examples:
   skillyard jobs enqueue @report --retries 3
   skillyard jobs add "0 9 * * 1-5" @report --name weekday-report
   skillyard jobs add "every 15m" @check url=https://example.org --overlap replace
   skillyard jobs add "@daily" flow:weekly-report days=7
+  skillyard jobs add "0 9 * * 1-5" --task "Summarise yesterday's commits" --to codex --name summary
   skillyard jobs
   skillyard jobs show 1a1e10
   skillyard jobs retry 1a1e10
@@ -27,7 +30,8 @@ from typing import NoReturn
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, NotGranted, RuntimeFailed
 from skillyard.core.phrases import Text
-from skillyard.core.values import Json
+from skillyard.core.values import NOTHING, Json
+from skillyard.dispatch.choose import choose
 from skillyard.faces.cli.command import (
     Answer,
     Options,
@@ -46,10 +50,12 @@ from skillyard.faces.cli.runs import as_run_data
 from skillyard.faces.present import Lines, Table, one_line
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import refuse_inside_agents
+from skillyard.kernel.errands import refuse_loops, with_task
 from skillyard.kernel.prompt import split_name
 from skillyard.kernel.working import Schedules, make_job, make_jobs, make_shift, open_engine
 from skillyard.work.cron import parse_when, parse_zone, preview
 from skillyard.work.engine import Engine, Line
+from skillyard.work.errand import Errand
 from skillyard.work.flow import PREFIX
 from skillyard.work.jobs import QUEUE, Job, Jobs, Known
 from skillyard.work.schedule import Misfire, Overlap, Schedule, as_choice, checked, local_zone
@@ -96,9 +102,9 @@ def arguments(parser: Parser) -> None:
 
 
 def _add_enqueue(commands: "argparse._SubParsersAction[Parser]") -> None:
-    parser = commands.add_parser("enqueue", help="have a worker run a skill", description="Have a worker run a skill.")
-    parser.add_argument("skill", metavar="@SKILL", help="@name, @role/name, or flow:NAME for a workflow")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
+    says = "have a worker run a skill or a task"
+    parser = commands.add_parser("enqueue", help=says, description=f"{says.capitalize()}.")
+    _add_what(parser)
     _add_job_options(parser)
     parser.add_argument("--wait", action="store_true", help="until it is done, and print its result")
     parser.add_argument("--delay", type=seconds, default=0.0, metavar="S", help="seconds before it may start")
@@ -107,10 +113,10 @@ def _add_enqueue(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _add_schedule(commands: "argparse._SubParsersAction[Parser]") -> None:
-    parser = commands.add_parser("add", help="schedule a skill", description="Schedule a skill, from now on.")
+    says = "schedule a skill or a task"
+    parser = commands.add_parser("add", help=says, description=f"{says.capitalize()}, from now on.")
     parser.add_argument("when", metavar="WHEN", help='"0 9 * * 1-5", @daily, "every 15m"')
-    parser.add_argument("skill", metavar="@SKILL", help="@name, @role/name, or flow:NAME for a workflow")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
+    _add_what(parser)
     _add_job_options(parser)
     parser.add_argument("--timezone", metavar="TZ", default="", help="such as Europe/Berlin (this machine's)")
     parser.add_argument("--misfire", choices=list(Misfire), help="ticks that nobody was there for (run-once)")
@@ -120,8 +126,17 @@ def _add_schedule(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.set_defaults(answer=lambda options: _add(options, parser))
 
 
+def _add_what(parser: Parser) -> None:
+    parser.add_argument("skill", metavar="@SKILL", nargs="?", help="@name, @role/name, or flow:NAME for a workflow")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
+    parser.add_argument("--task", default="", metavar="TEXT", help="a Task prompt, or words for a backend agent")
+    parser.add_argument("--to", default="", metavar="BACKEND", help="for those words: which agent")
+    parser.add_argument("--session", default="", metavar="ID", help="for those words: go on with this conversation")
+    parser.add_argument("--model", default="", metavar="M", help="for those words: the agent's model")
+
+
 def _add_job_options(parser: Parser) -> None:
-    parser.add_argument("--name", default="", help="what to call it (the skill's name)")
+    parser.add_argument("--name", default="", help="what to call it (the skill's name, or `task`)")
     parser.add_argument("--retries", type=int, default=0, metavar="N", help="more attempts after a failure (0)")
     parser.add_argument("--timeout", type=seconds, metavar="S", help="seconds that a run may take")
     parser.add_argument("--queue", default=QUEUE, help=f"which queue ({QUEUE})")
@@ -188,6 +203,7 @@ def _cancel(options: Options) -> Answer:
 
 def _retry(options: Options) -> Answer:
     with _opened() as (_, _, jobs):
+        refuse_loops(jobs.find(options.job_id).job)
         known = jobs.retry(options.job_id)
     return _about(known, Text("已重新排队: {name} ({id})", "queued again: {name} ({id})"))
 
@@ -228,7 +244,14 @@ def _look_on(yard: Yard, jobs: Jobs, job_id: str, looking: Looking) -> Known | N
 def _settle(options: Options, parser: Parser) -> None:
     """Put options of ours that stand after the skill where the others are, before anything looks at them."""
     with open_yard() as yard:
-        options.args = take_ours(yard, split_name(options.skill)[0], options, parser, options.args)
+        name = split_name(options.skill or "")[0]
+        options.args = take_ours(yard, name, options, parser, options.args)
+    if bool(options.skill) == bool(options.task):
+        parser.error("either @SKILL or --task")
+    if not options.skill and options.args:
+        parser.error(f"{options.args[0]!r} goes with no skill; quote the task as one word")
+    if options.skill and (options.to or options.session or options.model):
+        parser.error("--to, --session and --model go with --task")
 
 
 def _queued(options: Options) -> Answer:
@@ -238,8 +261,8 @@ def _queued(options: Options) -> Answer:
 
 
 def _job(yard: Yard, options: Options) -> Job:
-    is_flow = options.skill.startswith(PREFIX)
-    skill, script = (options.skill, "") if is_flow else split_name(options.skill)
+    asked = options.skill or ""
+    skill, script = (asked, "") if asked.startswith(PREFIX) else split_name(asked)
     if script:
         raise InvalidArgs("a job runs a skill, not one of its scripts")
     if options.on_failure:
@@ -254,6 +277,11 @@ def _job(yard: Yard, options: Options) -> Job:
         on_failure=options.on_failure,
         lang=str(style_of(options).lang),
     )
+    if options.task:
+        job = with_task(yard, job, Errand(options.task, to=options.to, session=options.session, model=options.model))
+        refuse_loops(job)
+    if options.to:
+        choose(yard.drivers, options.to, "", ())  # a name that nobody has is told now
     return make_job(yard, job)
 
 
@@ -276,12 +304,16 @@ def _added(options: Options) -> Answer:
         job = _job(yard, options)
         schedule = checked(
             Schedule(
-                name=options.name or job.skill,
+                name=options.name or job.skill or "task",
                 when=options.when,
                 timezone=options.timezone or local_zone(),
-                skill=job.skill,
-                args=job.args,
-                params=job.params,
+                skill="" if options.task else job.skill,
+                args=() if options.task else job.args,
+                params=NOTHING if options.task else job.params,
+                task=options.task,
+                to=options.to,
+                session=options.session,
+                model=options.model,
                 retries=options.retries,
                 timeout_seconds=options.timeout,
                 misfire=misfire,
@@ -414,6 +446,7 @@ def _as_data(known: Known) -> dict[str, Json]:
         "name": job.label,
         "state": known.state,
         "skill": job.skill,
+        "task": Errand.from_mapping(job.errand).text,
         "args": list(job.args),
         "params": dict(job.params),
         "queue": job.queue,
