@@ -38,6 +38,7 @@ from skillyard.faces.cli.command import (
     show_and_exit,
     style_of,
 )
+from skillyard.faces.cli.looking import end_lost
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Progress, Table, one_line
 from skillyard.kernel.assembly import Yard, open_yard
@@ -179,7 +180,7 @@ def _run(options: Options) -> NoReturn:
         job = _job(yard, options)
         job = job._replace(flow={**job.flow, _HERE: True})
         with _engine(yard) as engine:
-            _follow(yard, engine, options, lambda jobs, attempts: jobs.start(job, attempts))
+            _follow(yard, engine, options, lambda jobs, attempts: jobs.start(job, attempts, partial(end_lost, options)))
 
 
 def _job(yard: Yard, options: Options) -> Any:
@@ -296,7 +297,7 @@ def _resume(options: Options) -> NoReturn:
                 raise InvalidArgs(f"{run.id} is over; `skillyard flow show {run.id}` tells how it ended")
 
             def take(_: object, attempts: Any) -> str:
-                engine.serve(attempts, {}, lambda: None)
+                engine.serve(attempts, {}, partial(end_lost, options))
                 if not _taken_over(engine):
                     raise InvalidArgs(f"{run.id} is alive: whoever started it, or a worker, goes on with it")
                 if not standing.ticket.body["flow"].get(_HERE):

@@ -18,7 +18,6 @@ examples:
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +27,7 @@ from functools import partial
 from typing import NoReturn
 
 from skillyard.core.envelope import from_json
-from skillyard.core.errors import InvalidArgs, NotGranted, RuntimeFailed
+from skillyard.core.errors import InvalidArgs, NotGranted
 from skillyard.core.phrases import Text
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.choose import choose
@@ -41,10 +40,9 @@ from skillyard.faces.cli.command import (
     positive,
     seconds,
     show_and_exit,
-    show_failure,
     style_of,
 )
-from skillyard.faces.cli.looking import Looking
+from skillyard.faces.cli.looking import Looking, end_lost
 from skillyard.faces.cli.mixed import take_ours
 from skillyard.faces.cli.runs import as_run_data
 from skillyard.faces.present import Lines, Table, one_line
@@ -377,20 +375,12 @@ def _run(options: Options) -> NoReturn:
         style = style_of(options)
         with Looking(schedule.name, style) as looking:
             shift = make_shift(yard, engine, looking.tell, style.lang, looking.hear)
-            job_id = jobs.start(shift.job_of(schedule), shift.attempts, partial(_end_lost, options))
+            job_id = jobs.start(shift.job_of(schedule), shift.attempts, partial(end_lost, options))
             while (known := jobs.wait(job_id, _LOOK_SECONDS)) is None:
                 shift.watch()
                 if latest := jobs.latest(job_id):
                     looking.look(latest.state)
     _show_result(known, options)
-
-
-def _end_lost(options: Options) -> NoReturn:
-    """Others may think that we are dead and do our job: it must end here, at once, and with nothing said of how."""
-    lost = "the database went away: the run here was stopped, and a worker does it again (`skillyard jobs` lists it)"
-    show_failure(RuntimeFailed(lost), style_of(options))
-    sys.stdout.flush()
-    os._exit(1)
 
 
 def _named(yard: Yard, engine: Engine, name: str) -> Schedule:

@@ -1,11 +1,13 @@
 """Somebody waits for a job: a line that moves on a terminal, events elsewhere, and nothing where a program reads."""
 
+import os
 import re
 import sys
 import time
-from typing import Self, TextIO
+from typing import NoReturn, Self, TextIO
 
-from skillyard.faces.cli.command import show_progress
+from skillyard.core.errors import RuntimeFailed
+from skillyard.faces.cli.command import Options, show_failure, show_progress, style_of
 from skillyard.faces.present import Steps, Style, one_line
 
 _PERCENT = re.compile(r"(\d{1,3})(?:\.\d+)?\s?%")
@@ -80,3 +82,11 @@ def _share(note: str) -> float | None:
     if (of := _OF.search(note)) and 0 < int(of[2]) >= int(of[1]):
         return int(of[1]) / int(of[2])
     return None
+
+
+def end_lost(options: Options) -> NoReturn:
+    """Others may think that we are dead and do our job: it must end here, at once, and with nothing said of how."""
+    lost = "the database went away: the run here was stopped, and a worker does it again (`skillyard jobs` lists it)"
+    show_failure(RuntimeFailed(lost), style_of(options))
+    sys.stdout.flush()
+    os._exit(1)
