@@ -114,6 +114,37 @@ def test_a_conversation_goes_on_in_new_processes_and_after_a_kill_in_the_middle_
     assert tasks == [f"The {number} thing." for number in ("first", "second", "third", "fourth")]
 
 
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_a_warm_agent_goes_on_with_its_session_and_answers_again(
+    make_agent: MakeAgent, stub: Stub, command: Command, yard: Yard, name: str
+) -> None:
+    agent = make_agent(name)
+    mark = new_mark()
+    stub.play(answer("One."), answer("Two."), answer("Three."), answer("Four."))
+    session = ("--session", "talk")
+    where = ("--model", agent.model, "--cwd", str(agent.cwd), "--json")
+    first = said(command(agent, *dispatch(agent, "The first thing.", *session), mark=mark))
+    started = said(command(agent, "backend", "start", agent.name, *session, *where, mark=mark))
+    try:
+        second, third = (
+            said(command(agent, *dispatch(agent, f"The {which} thing.", *session), mark=mark))
+            for which in ("second", "third")
+        )
+        told = stub.last(agent.name).text
+    finally:
+        said(command(agent, "backend", "stop", *session, "--json", mark=mark))
+
+    assert (started["state"], started["data"]["warm"]["state"]) == ("success", "idle")
+    assert [each["data"]["warm"] for each in (first, second, third)] == [False, True, True]
+    assert [each["data"]["content"] for each in (first, second, third)] == ["One.", "Two.", "Three."]
+    assert third["data"]["agent_session"] == second["data"]["agent_session"] == first["data"]["agent_session"]
+    assert all(words in told for words in ("The first thing.", "One.", "The second thing.", "Two."))
+    assert until(lambda: not alive(mark))
+    fourth = said(command(agent, *dispatch(agent, "The fourth thing.", *session)))
+    assert (fourth["data"]["content"], fourth["data"]["warm"]) == ("Four.", False)
+    assert "The third thing." in stub.last(agent.name).text
+
+
 def test_one_interrupt_stops_the_whole_tree_and_the_result_says_so(
     agent: Agent, stub: Stub, command: Command, yard: Yard
 ) -> None:

@@ -1,6 +1,7 @@
 """A small ACP agent: does what the task says, so that every end of a turn can be had without npm."""
 
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -50,6 +51,8 @@ def play(text: str) -> str:
     elif text == "hang":
         say("hanging")
         time.sleep(600)
+    elif text == "who":
+        say(str(os.getpid()))
     elif text == "cut":
         return "max_tokens"
     else:
@@ -67,6 +70,8 @@ def main() -> None:
                 result = {"sessionId": "s1"}
             case "session/load":
                 say("what was said long ago")
+                result = {}
+            case "session/set_model":
                 result = {}
             case "session/prompt":
                 result = {"stopReason": play(heard["params"]["prompt"][-1]["text"])}

@@ -103,6 +103,10 @@ class Running(Protocol):
         """Only the handshake, which no model has a part in. Raises as a turn does."""
         ...
 
+    def alive(self) -> bool:
+        """Whether another turn can come: it runs, and nobody closed it. From any thread."""
+        ...
+
     def cancel(self) -> None:
         """From any thread: the turn ends with DONE (`cancelled`), and the agent with it. Returns at once."""
         ...

@@ -61,6 +61,8 @@ class Process:
         self._stderr = b""
         self._closing = threading.Lock()
         self._exit = ""
+        #: It said its last; what it said before may still wait to be received.
+        self.ended = False
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._write, self._read, self._listen)]
         for thread in self._threads:
             thread.start()
@@ -160,6 +162,7 @@ class Process:
         if size > _LINE_BYTES:
             self._note(f"it sent a line of more than {_LINE_BYTES} bytes\n".encode())
         os.close(self._program.stdout)
+        self.ended = True
         self._incoming.put(None)
 
     def _listen(self) -> None:

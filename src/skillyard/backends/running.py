@@ -95,6 +95,9 @@ class Agent(ABC):
         except (SkillError, Ended, _Cancelled) as error:
             raise self._told(error) from None
 
+    def alive(self) -> bool:
+        return not (self._stopped or self._process.ended)
+
     def cancel(self) -> None:
         if self._cancelled_at is None:
             self._cancelled_at = time.monotonic()

@@ -7,10 +7,11 @@ The agent's own session is gone on with, also after we were killed in the middle
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from skillyard.backends.distant import Distant
 from skillyard.backends.driver import Ask, Driver, Event, Start, Told, Turn, refuse
 from skillyard.backends.driver import Stop as TurnStop
 from skillyard.core.errors import AgentTooOld, BackendFailed, SkillError, Stopped
@@ -21,6 +22,7 @@ from skillyard.core.values import Json
 from skillyard.dispatch.choose import choose
 from skillyard.dispatch.hearing import TASK, Hearing, Log
 from skillyard.dispatch.order import Order, Tell, tell_nobody
+from skillyard.dispatch.warmth import Warmth
 from skillyard.runtime.record import Recorder
 from skillyard.runtime.redact import Redactor
 from skillyard.sandbox.stop import Stop
@@ -54,6 +56,8 @@ class Terms(NamedTuple):
     silent_seconds: float = 300.0
     #: By backend: what needs no asking.
     allowed_tools: Mapping[str, tuple[str, ...]] = {}
+    #: The command lines of agents that the user named.
+    commands: Mapping[str, tuple[str, ...]] = {}
     keep_days: float = 30.0
 
 
@@ -65,6 +69,7 @@ class Conversing(NamedTuple):
     recorder: Recorder
     slots: Slots
     bells: Bells
+    warmth: Warmth
     terms: Terms
     new_id: Callable[[], str]
 
@@ -122,22 +127,47 @@ class _Bringing:
         self._limit = order.limit_seconds or parts.terms.limit_seconds
         self._started, self.moment = time.monotonic(), datetime.now(UTC)
         self._hearing: Hearing | None = None
+        self._warm: Distant | None = None
 
     @contextmanager
     def place(self) -> Iterator[Conversation]:
-        """The conversation, ours alone, and room for one more agent; waits for both."""
+        """The conversation, ours alone, and its warm agent or room for one more; waits for both."""
         folder = str(self._order.folder)
         conversations = self._parts.conversations
         opened = conversations.open(self._driver.name, folder, self._name, self.moment.timestamp())
-        with (
-            self._wait(
-                lambda: conversations.hold(opened),
-                f"another task runs in the conversation {self._name}",
-            ),
-            self._wait(self._parts.slots.take, f"{self._parts.slots.count} agents run already"),
-        ):
+        busy = f"another task runs in the conversation {self._name}"
+        with ExitStack() as held:
+            held.enter_context(self._wait(lambda: conversations.hold(opened), busy))
             # Again: whoever was waited for has gone on with the agent's session, or begun one.
-            yield conversations.open(self._driver.name, folder, self._name, self.moment.timestamp())
+            conversation = conversations.open(self._driver.name, folder, self._name, self.moment.timestamp())
+            self._warm = self._reach(conversation)
+            if self._warm:
+                held.callback(self._warm.close)
+            else:
+                held.enter_context(self._wait(self._room, f"{self._parts.slots.count} agents run already"))
+            yield conversation
+
+    def _reach(self, conversation: Conversation) -> Distant | None:
+        """The agent that is warm for exactly this; one that is for something else is gone then."""
+        warmth, command = self._parts.warmth, self._parts.terms.commands.get(self._driver.name, ())
+        if not warmth.holds.is_held(conversation.id):
+            return None
+        fit = warmth.fit(self._driver, self._start(conversation), command)
+        reached, why = warmth.reach(conversation.id, self._driver.name, fit)
+        if why:
+            self._tell(Event(Told.WAITING, f"the warm agent was ended: {why}"))
+        return reached
+
+    def _room(self) -> Hold | None:
+        """A warm agent that has nothing to do gives its place away."""
+        slots = self._parts.slots
+        return slots.take() or (slots.take() if self._parts.warmth.give_way() else None)
+
+    def _start(self, conversation: Conversation) -> Start:
+        order = self._order
+        usual = self._parts.terms.allowed_tools.get(self._driver.name, ())
+        allowed = () if order.alone else (*usual, *order.allowed_tools)
+        return Start(order.folder, conversation.session or None, order.model, allowed, order.max_turns)
 
     def _wait(self, take: Callable[[], Hold | None], why: str) -> Hold:
         deadline = self._started + self._limit
@@ -179,10 +209,7 @@ class _Bringing:
         if self._stop.asked:
             raise Stopped("it was taken back before it began")
         order = self._order
-        usual = self._parts.terms.allowed_tools.get(self._driver.name, ())
-        allowed = () if order.alone else (*usual, *order.allowed_tools)
-        start = Start(order.folder, conversation.session or None, order.model, allowed, order.max_turns)
-        running = self._driver.start(start)
+        running = self._warm or self._driver.start(self._start(conversation))
         turn = Turn(order.enhanced.text, self._parts.terms.silent_seconds, self._limit)
         try:
             with (
@@ -233,6 +260,7 @@ class _Bringing:
             "text": self._order.enhanced.text,
             "agent_session": (hearing.session if hearing else "") or None,
             "usage": dict(hearing.usage) if hearing else {},
+            "warm": self._warm is not None,
             "refused": [asked._asdict() for asked in hearing.refused] if hearing else [],
         }
         if self._order.max_turns and not self._driver.bounds_turns:

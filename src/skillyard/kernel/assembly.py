@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from skillyard.dispatch.activation import Activator
     from skillyard.dispatch.contents import Contents, Memo
     from skillyard.dispatch.order import Dispatcher
+    from skillyard.dispatch.warmth import Warmth
     from skillyard.kernel.settings import Dispatching, Settings
     from skillyard.runtime.pipeline import Runtime
     from skillyard.sandbox.launch import Sandbox
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from skillyard.store.bells import Bells
     from skillyard.store.conversations import Conversations
     from skillyard.store.grants import Grants
+    from skillyard.store.holds import Slots
     from skillyard.store.logs import Logs
     from skillyard.store.runs import Run, Runs
     from skillyard.work.decide import Decider
@@ -175,22 +177,22 @@ class Yard:
     def dispatcher(self) -> "Dispatcher":
         from skillyard.dispatch.conversations import Conversing, Terms
         from skillyard.runtime.record import Recorder
-        from skillyard.store.holds import Slots
 
         asked = self.dispatching
-        folder = self.places.own_home / "conversations"
         return Conversing(
             drivers=self.drivers,
             conversations=self.conversations,
             recorder=Recorder(self.runs, self.logs, self.settings.keep_runs, self.settings.keep_days),
-            slots=Slots(folder, asked.at_once),
+            slots=self.slots,
             bells=self.bells,
+            warmth=self.warmth,
             terms=Terms(
                 order=asked.order,
                 at_once=asked.at_once,
                 limit_seconds=asked.limit_seconds,
                 silent_seconds=asked.silent_seconds,
                 allowed_tools=asked.allowed_tools,
+                commands=asked.commands,
                 keep_days=self.settings.keep_days,
             ),
             new_id=new_run_id,
@@ -201,6 +203,19 @@ class Yard:
         from skillyard.store.bells import Bells
 
         return Bells(self.places.own_home / "conversations")
+
+    @cached_property
+    def slots(self) -> "Slots":
+        from skillyard.store.holds import Slots
+
+        return Slots(self.places.own_home / "conversations", self.dispatching.at_once)
+
+    @cached_property
+    def warmth(self) -> "Warmth":
+        from skillyard import __version__
+        from skillyard.dispatch.warmth import Warmth
+
+        return Warmth(self.places.own_home / "conversations", __version__)
 
     @cached_property
     def drivers(self) -> "Mapping[str, Driver]":

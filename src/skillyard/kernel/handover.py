@@ -69,7 +69,7 @@ def make_order(
     """A task with everything that goes along; nothing is started. Raises InvalidArgs."""
     from skillyard.dispatch.order import Order
 
-    folder = _folder(cwd)
+    folder = working_folder(cwd)
     enhanced, active = prepare(yard, task, session, user)
     return Order(
         task=task,
@@ -84,7 +84,7 @@ def make_order(
     )
 
 
-def _folder(cwd: Path | None) -> Path:
+def working_folder(cwd: Path | None) -> Path:
     """The real one: by another way to it an agent would not find its session again."""
     folder = (cwd or Path.cwd()).absolute()
     if not folder.is_dir():
@@ -170,7 +170,7 @@ def run_by_agent(
         order = Order(
             task=text,
             enhanced=enhance(text, ()),
-            folder=_folder(None),
+            folder=working_folder(None),
             to=to,
             model=model,
             limit_seconds=request.timeout_seconds,

@@ -92,6 +92,10 @@ class Conversations:
         ).fetchone()
         return self._as_it_stands(row) if row else None
 
+    def get(self, number: int) -> Conversation | None:
+        row = self._connection.execute(f"SELECT {_COLUMNS} FROM conversations WHERE id = ?", (number,)).fetchone()
+        return self._as_it_stands(row) if row else None
+
     def list(
         self, limit: int = 100, *, backend: str = "", name: str = "", folder: str = ""
     ) -> tuple[Conversation, ...]:
@@ -148,12 +152,12 @@ class Conversations:
         return tuple((number, Telling._make((*told, json.loads(data)))) for number, *told, data in rows)
 
     def forget_before(self, moment: float) -> int:
-        """Drop conversations that nothing happened in since then, and that nobody is at work on; how many."""
+        """Drop conversations that nothing happened in since then, nobody is at work on and no agent is warm for."""
         rows = self._connection.execute("SELECT id FROM conversations WHERE last < ?", (moment,)).fetchall()
         return sum(self._forget(number, moment) for (number,) in rows)
 
     def _forget(self, number: int, moment: float) -> bool:
-        hold = self._holds.take(number)
+        hold = None if self._holds.warm().is_held(number) else self._holds.take(number)
         if hold is None:
             return False
         with hold, self._writing():

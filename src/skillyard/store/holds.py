@@ -30,11 +30,25 @@ class Hold:
         self.close()
 
 
+#: What stands for a conversation in the folder, beside its lock: its bell, and what a keeper of a warm agent has.
+_BESIDE = (".bell", ".warm", ".sock", ".log")
+
+
 class Holds:
     """The folder of all locks."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ending: str = ".lock") -> None:
         self._folder = folder
+        self._ending = ending
+
+    def warm(self) -> "Holds":
+        """The other lock of each conversation: of the process that keeps an agent warm for it."""
+        return Holds(self._folder, ".warm")
+
+    def list(self) -> tuple[int, ...]:
+        """Those that are held."""
+        numbers = sorted(int(path.stem) for path in self._folder.glob(f"*{self._ending}") if path.stem.isdecimal())
+        return tuple(filter(self.is_held, numbers))
 
     def take(self, conversation_id: int) -> Hold | None:
         """None where another is at work on it."""
@@ -59,12 +73,12 @@ class Holds:
             os.close(file)
 
     def remove(self, conversation_id: int) -> None:
-        """With the bell that a killed runtime left."""
-        for path in (self._path(conversation_id), self._path(conversation_id).with_suffix(".bell")):
-            path.unlink(missing_ok=True)
+        """With whatever a killed runtime left."""
+        for ending in (self._ending, *_BESIDE):
+            self._path(conversation_id).with_suffix(ending).unlink(missing_ok=True)
 
     def _path(self, conversation_id: int) -> Path:
-        return self._folder / f"{conversation_id}.lock"
+        return self._folder / f"{conversation_id}{self._ending}"
 
 
 class Slots:

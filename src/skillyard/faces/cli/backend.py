@@ -1,18 +1,22 @@
-"""The agents: which are there, what they are doing, what they said; stop them.
+"""The agents: which are there, what they are doing, what they said; keep them warm, stop them.
 
 `check` starts each agent and makes it say hello, without calling a model; with --ask it is asked one word, which its
-model must answer. `stop` ends what an agent is doing, whichever process started it.
+model must answer. `start` keeps an agent warm for a conversation: the next `dispatch --session` need not wait for its
+start. It ends after a while without a task, with a turn that fails or is stopped, and when a task comes to its
+conversation that it was not started for (another model, other settings). `stop` ends what an agent is doing, whichever
+process started it, and the warm ones.
 
 examples:
   skillyard backend
   skillyard backend check codex
+  skillyard backend start opencode --session review --idle 3600
   skillyard backend log --session review --follow
   skillyard backend stop --session review
 """
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -23,13 +27,23 @@ from skillyard.core.errors import InvalidArgs, RuntimeFailed, SkillError
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive, style_of
+from skillyard.faces.cli.command import (
+    Answer,
+    Options,
+    Parser,
+    add_output_options,
+    answer_with,
+    positive,
+    seconds,
+    style_of,
+)
 from skillyard.faces.present import Lines, Steps, Table, one_line
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.store.conversations import Conversation, ConversationState, Telling
 
 if TYPE_CHECKING:
     from skillyard.backends.driver import Driver
+    from skillyard.dispatch.warmth import Kept
 
 _LOOK_SECONDS = 0.2
 #: How long whoever is at work has to end it.
@@ -41,6 +55,11 @@ _SOME_FAIL = Text("{count} 个代理中 {failed} 个不可用", "{failed} of {co
 _STOPPED = Text("已停止 {count} 个会话", "{count} conversations stopped")
 _STOPPED_ONE = Text("已停止: {session} ({backend})", "stopped {session} with {backend}")
 _NOTHING = Text("没有正在运行的任务", "nothing is running")
+_WARM = Text(
+    "{backend} 已预热: --session {session} (空闲 {idle:g} 秒后结束)",
+    "{backend} is warm for --session {session}, until it rests for {idle:g} s",
+)
+_WARM_ALREADY = Text("{backend} 已经预热: --session {session}", "{backend} was warm already for --session {session}")
 _SPEAKS = Text("✓ {name}{version} 可以对话{said}", "✓ {name}{version} speaks with us{said}")
 _SAYS = Text(", 回答: {said}", ", and says: {said}")
 _HISTORY = Text("会话 {session} ({backend}): {state}", "conversation {session} with {backend}: {state}")
@@ -48,7 +67,7 @@ _HISTORY = Text("会话 {session} ({backend}): {state}", "conversation {session}
 
 def arguments(parser: Parser) -> None:
     parser.set_defaults(answer=partial(answer_with, _list), limit=20)
-    commands = parser.add_subparsers(metavar="list | check | log | stop")
+    commands = parser.add_subparsers(metavar="list | check | start | log | stop")
     listing = commands.add_parser("list", help="every backend, with its version and its conversations")
     listing.add_argument("--limit", type=positive, default=20, help="how many conversations, the latest first (20)")
     listing.set_defaults(answer=partial(answer_with, _list))
@@ -56,15 +75,22 @@ def arguments(parser: Parser) -> None:
     checking.add_argument("names", nargs="*", metavar="NAME", help="a backend; all of them where none is named")
     checking.add_argument("--ask", action="store_true", help="ask its model one word too, which costs a few tokens")
     checking.set_defaults(answer=partial(answer_with, _check))
+    starting = commands.add_parser("start", help="keep it warm in the background, for one conversation")
+    starting.add_argument("name", metavar="NAME", help="a backend")
+    starting.add_argument("--session", metavar="ID", help="the conversation; a new one where it is not given")
+    starting.add_argument("--model", metavar="M", help="the agent's model")
+    starting.add_argument("--cwd", type=Path, metavar="DIR", help="where the agent works; here where it is not given")
+    starting.add_argument("--idle", type=seconds, metavar="S", default=900.0, help="end it after so long a rest (900)")
+    starting.set_defaults(answer=partial(answer_with, _start))
     logging = commands.add_parser("log", help="what was told in a conversation, from its beginning")
     logging.add_argument("--follow", action="store_true", help="go on until the turn that runs is over")
     logging.set_defaults(answer=partial(answer_with, _log))
-    stopping = commands.add_parser("stop", help="end what is running; the conversation can be gone on with")
+    stopping = commands.add_parser("stop", help="end what is running or warm; the conversation can be gone on with")
     stopping.set_defaults(answer=partial(answer_with, _stop))
     for each in (logging, stopping):
         each.add_argument("name", nargs="?", default="", metavar="NAME", help="a backend")
         each.add_argument("--session", default="", metavar="ID", help="a conversation")
-    for each in (parser, listing, checking, logging, stopping):
+    for each in (parser, listing, checking, starting, logging, stopping):
         add_output_options(each)
 
 
@@ -72,17 +98,20 @@ def _list(options: Options) -> Answer:
     with open_yard() as yard:
         drivers = yard.drivers
         talks = yard.conversations.list(options.limit) if yard.places.database.exists() else ()
+        warm = yard.warmth.list()
+        talks += _others(yard, talks, warm)
     with ThreadPoolExecutor() as pool:  # each program takes its time to say its version
         backends = list(pool.map(_found, drivers.values()))
     for backend in backends:
-        backend["conversations"] = [as_talk_data(talk) for talk in talks if talk.backend == backend["name"]]
+        of_it = [talk for talk in talks if talk.backend == backend["name"]]
+        backend["conversations"] = [as_talk_data(talk, warm.get(talk.id)) for talk in of_it]
     return Answer(
         summary=_COUNTED,
         words={"count": len(backends), "talks": len(talks)},
         data={"backends": list(backends)},
         page=Table(
-            columns=("backend", "version", "session", "state", "last", "folder"),
-            rows=[row for backend in backends for row in _rows(backend, talks)],
+            columns=("backend", "version", "session", "state", "warm", "last", "folder"),
+            rows=[row for backend in backends for row in _rows(backend, talks, warm)],
         ),
     )
 
@@ -95,14 +124,24 @@ def _found(driver: "Driver") -> dict[str, Json]:
     return {"name": driver.name, "installed": True, "version": found.version, "program": str(found.program)}
 
 
-def _rows(backend: dict[str, Json], talks: Sequence[Conversation]) -> Iterator[tuple[str, ...]]:
+def _others(yard: Yard, talks: Sequence[Conversation], warm: "Mapping[int, Kept]") -> tuple[Conversation, ...]:
+    """Those with a warm agent that are not among the latest."""
+    listed = {talk.id for talk in talks}
+    return tuple(talk for each in warm if each not in listed and (talk := yard.conversations.get(each)))
+
+
+def _rows(
+    backend: dict[str, Json], talks: Sequence[Conversation], warm: "Mapping[int, Kept]"
+) -> Iterator[tuple[str, ...]]:
     name = str(backend["name"])
     version = str(backend["version"] or "?") if backend["installed"] else "-"
     of_it = [talk for talk in talks if talk.backend == name]
     if not of_it:
-        yield (name, version, "", "", "", "")
+        yield (name, version, "", "", "", "", "")
     for talk in of_it:
-        yield (name, version, talk.name, str(talk.state), _when(talk.last), talk.folder)
+        kept = warm.get(talk.id)
+        warmth = f"{kept.state} since {_when(kept.since)}" if kept else ""
+        yield (name, version, talk.name, str(talk.state), warmth, _when(talk.last), talk.folder)
         name = version = ""
 
 
@@ -149,6 +188,29 @@ def _check_lines(each: dict[str, Json], lang: Lang) -> Iterator[str]:
         yield f"  → {each['hint']}"
 
 
+def _start(options: Options) -> Answer:
+    from skillyard.kernel.keeping import start_warm
+
+    with open_yard() as yard, Steps("→") as step:
+        step(options.name)
+        warmed = start_warm(
+            yard,
+            options.name,
+            session=options.session,
+            model=options.model,
+            cwd=options.cwd,
+            idle_seconds=options.idle,
+        )
+    words = {"session": warmed.conversation.name, "backend": options.name, "idle": warmed.kept.idle_seconds}
+    summary = _WARM_ALREADY if warmed.already else _WARM
+    return Answer(
+        summary=summary,
+        words=words,
+        data={**as_talk_data(warmed.conversation, warmed.kept), "already": warmed.already},
+        page=Lines([summary.fill(style_of(options).lang, **words)]),
+    )
+
+
 def _log(options: Options) -> Answer:
     style = style_of(options)
     with open_yard() as yard:
@@ -178,19 +240,23 @@ def _log(options: Options) -> Answer:
 def _stop(options: Options) -> Answer:
     lang = style_of(options).lang
     with open_yard() as yard:
-        talks = [talk for talk in _matching(yard, options) if talk.state in _AT_WORK]
-        rung = [talk for talk in talks if yard.bells.ring(talk.id, talk.run)]
+        talks = _matching(yard, options)
+        at_work = [talk for talk in talks if talk.state in _AT_WORK]
+        rung = [talk for talk in at_work if yard.bells.ring(talk.id, talk.run)]
         deadline = time.monotonic() + _STOP_SECONDS
         while still := [talk for talk in rung if _works_on(yard, talk)]:
             if time.monotonic() > deadline:
                 raise RuntimeFailed(f"{still[0].name} with {still[0].backend} was told to stop and still runs")
             time.sleep(_LOOK_SECONDS)
+        warm = {talk.id for talk in talks if yard.warmth.end(talk.id)}
+    stopped = [talk for talk in talks if talk in rung or talk.id in warm]
     return Answer(
         summary=_STOPPED,
-        words={"count": len(rung)},
-        data={"conversations": [as_talk_data(talk) for talk in rung]},
+        words={"count": len(stopped)},
+        data={"conversations": [as_talk_data(talk) for talk in stopped]},
         page=Lines(
-            [_STOPPED_ONE.fill(lang, session=talk.name, backend=talk.backend) for talk in rung] or [_NOTHING.fill(lang)]
+            [_STOPPED_ONE.fill(lang, session=talk.name, backend=talk.backend) for talk in stopped]
+            or [_NOTHING.fill(lang)]
         ),
     )
 
@@ -203,7 +269,12 @@ def _works_on(yard: Yard, talk: Conversation) -> bool:
 def _matching(yard: Yard, options: Options) -> tuple[Conversation, ...]:
     if options.name and options.name not in yard.drivers:
         raise InvalidArgs(f"no backend {options.name!r}; there are {', '.join(yard.drivers)}")
-    return yard.conversations.list(backend=options.name, name=options.session)
+    talks = yard.conversations.list(backend=options.name, name=options.session)
+    return talks + tuple(
+        talk
+        for talk in _others(yard, talks, yard.warmth.list())
+        if options.name in {"", talk.backend} and options.session in {"", talk.name}
+    )
 
 
 def _one(yard: Yard, options: Options) -> Conversation:
@@ -214,7 +285,17 @@ def _one(yard: Yard, options: Options) -> Conversation:
     return found[0]
 
 
-def as_talk_data(talk: Conversation) -> dict[str, Json]:
+def as_talk_data(talk: Conversation, kept: "Kept | None" = None) -> dict[str, Json]:
+    warm: Json = None
+    if kept:
+        warm = {
+            "state": str(kept.state),
+            "since": _when(kept.since),
+            "idle_since": _when(kept.idle_since),
+            "idle_seconds": kept.idle_seconds,
+            "model": kept.model or None,
+            "pid": kept.pid,
+        }
     return {
         "session": talk.name,
         "backend": talk.backend,
@@ -224,6 +305,7 @@ def as_talk_data(talk: Conversation) -> dict[str, Json]:
         "started": _when(talk.started),
         "last": _when(talk.last),
         "run": talk.run or None,
+        "warm": warm,
     }
 
 
@@ -238,6 +320,8 @@ def lines_of(telling: Telling, lang: Lang) -> list[str]:
     if telling.told == "permission":
         allowed = "allowed" if telling.data.get("allowed") else "refused"
         return [f"→ {allowed}: {telling.data.get('tool')} {telling.text}"]
+    if telling.told == "warm":
+        return [f"→ [{_when(telling.at)}] {telling.text}"]
     line = line_of(telling.told, telling.text, dict(telling.data), lang)
     return [f"→ {line}"] if line else []
 

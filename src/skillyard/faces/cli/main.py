@@ -48,7 +48,9 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "deactivate": Listed("deactivate", "Take skills out of what goes with a task."),
         "active": Listed("active", "Show the active skills in the order in which they are handed over."),
         "dispatch": Listed("dispatch", "Hand a task with the active skills to an agent."),
-        "backend": Listed("backend", "The agents: which are there, what they are doing, what they said; stop them."),
+        "backend": Listed(
+            "backend", "The agents: which are there, what they are doing, what they said; keep them warm, stop them."
+        ),
     },
     "write them": {
         "new": Listed("new", "Write a new skill that passes its own test at once."),
