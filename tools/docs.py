@@ -191,13 +191,16 @@ Names that a client could not take, of skills and of params, become letters, dig
 end: `周报` is `skill_e26fb8e2`. A skill never has the name of one of these tools."""
 
 
-_ALLOWED = {"agent_dispatch": " (only with `--allow dispatch`)"}
+_ALLOWED = {
+    "agent_dispatch": " (only with `--allow dispatch`)",
+    "job_run": " (only with `--allow jobs`)",
+}
 
 
 def mcp_tools() -> str:
     """What `skillyard mcp` offers, from the tools themselves."""
     parts = ["# The MCP server", _MCP]
-    for tool in own_tools({"dispatch"}):
+    for tool in own_tools(("dispatch", "jobs")):
         needed = tool.input_schema.get("required", [])
         rows = [
             f"| `{name}` | {shown['type']}{', required' if name in needed else ''} | {shown['description']} |"

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -617,7 +618,7 @@ async def test_a_task_goes_to_another_agent_only_where_the_person_allowed_it(
         asked = await client.call_tool("agent_dispatch", {**given, "task": "ask"})
         outside = await client.call_tool("agent_dispatch", {**given, "cwd": ".."})
 
-    assert (data_of(done)["content"], data_of(done)["cwd"]) == ("hello 你好", str(project.resolve()))
+    assert (data_of(done)["content"].strip(), data_of(done)["cwd"]) == ("hello 你好", str(project.resolve()))
     assert data_of(asked)["refused"] == [{"tool": "edit", "says": "write a file"}]
     assert (data_of(outside)["type"], outside.is_error) == ("InvalidArgs", True)
 
@@ -633,3 +634,56 @@ async def test_active_skills_are_tools_from_the_moment_they_are(connect: Connect
 
     assert (before, after) == (ours, ours | {"say"})
     assert state_of(said) == "success"
+
+
+@pytest.mark.usefixtures("skills")
+async def test_jobs_are_run_where_the_person_allowed_it_and_nothing_is_granted(
+    connect: Connect, skillyard: Skillyard, places: Places, project: Path
+) -> None:
+    (places.own_home / "config.toml").write_text("[engine]\npoll_seconds = 0.1\n", "utf-8")
+    role = project / "agents" / "analyst"
+    role.mkdir(parents=True)
+    (role / "agent.yaml").write_text("schedule: [{name: hi, cron: '0 9 * * *', task: 'run @say hi'}]\n")
+    skillyard("jobs", "add", "@daily", "@say", "你好", "--name", "greet")
+    async with connect() as client:
+        with pytest.raises(MCPError, match="no tool 'job_run'"):
+            await client.call_tool("job_run", {"name": "greet"})
+    async with connect("--allow", "jobs") as client:
+        assert "job_run" in await list_all_tools(client)
+        queued = await client.call_tool("job_run", {"name": "greet"})
+        short = await client.call_tool("job_run", {"skill": "@say", "params": {"text": "later"}, "wait": 1})
+        untrusted = await client.call_tool("job_run", {"name": "analyst/hi"})
+        missing = await client.call_tool("job_run", {"skill": "say"})
+        both = await client.call_tool("job_run", {"name": "greet", "skill": "say"})
+        neither = await client.call_tool("job_run", {})
+        skillyard("worker", "--drain")
+        runs = await client.call_tool("runs", {"run_id": data_of(queued)["job"]["id"]})
+        with worker_of(places):
+            done = await client.call_tool("job_run", {"skill": "say", "params": {"text": "now"}, "wait": 60})
+
+    assert (state_of(queued), data_of(queued)["job"]["name"], data_of(queued)["job"]["state"]) == (
+        "success",
+        "greet",
+        "queued",
+    )
+    assert data_of(short)["job"]["state"] == "queued"
+    assert (data_of(untrusted)["type"], data_of(untrusted)["grant"]) == ("NotGranted", "skillyard trust")
+    assert data_of(missing)["type"] == "ParamMissing"
+    assert data_of(both)["type"] == data_of(neither)["type"] == "InvalidArgs"
+    assert data_of(runs)["runs"][0]["state"] == "success"
+    assert (state_of(done), data_of(done)["content"].strip(), data_of(done)["job"]["state"]) == (
+        "success",
+        "now 1",
+        "success",
+    )
+
+
+@contextlib.contextmanager
+def worker_of(places: Places) -> Iterator[None]:
+    words = [sys.executable, "-m", "skillyard", "worker"]
+    process = subprocess.Popen(words, cwd=places.project, env=variables(places), stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()

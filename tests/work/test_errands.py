@@ -13,12 +13,13 @@ import pytest
 
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
+from skillyard.core.phrases import Lang
 from skillyard.kernel.assembly import Yard, new_run_id
 from skillyard.kernel.consent import trust
 from skillyard.kernel.errands import refuse_loops, with_task
 from skillyard.kernel.places import Places
 from skillyard.kernel.prompt import Addressee, addressee
-from skillyard.kernel.working import Schedules, job_of, make_attempts
+from skillyard.kernel.working import Announced, Schedules, job_of, make_attempts
 from skillyard.store.conversations import ConversationState
 from skillyard.work.engines.memory import MemoryEngine
 from skillyard.work.errand import Errand
@@ -357,3 +358,36 @@ def test_a_worker_that_is_killed_leaves_no_agent_and_the_next_one_does_the_task_
     assert (run.state, run.job) == ("running", "hang")
     skillyard("jobs", "cancel", job_id)
     until(lambda: not agents_of(quick.own_home))
+
+
+def test_the_worker_says_what_it_serves_and_what_waits_for_trust_whenever_that_changes(
+    place: Place, project: Path
+) -> None:
+    told: list[str] = []
+    folder = write_role(project, "{name: one, cron: '0 9 * * *', timezone: UTC, task: Look}")
+    schedules = Schedules(place.yard, told.append)
+    announced = Announced(schedules, told.append, Lang.EN)
+    announced(())
+    announced(())
+    trust(place.yard.grants, project)
+    schedules._asked = 0.0  # the few seconds between two looks are over
+    announced(())
+    (folder / "agent.yaml").unlink()
+    announced(())
+
+    assert told[:2] == ["nothing is scheduled", "wait for `skillyard trust`: analyst/one"]
+    assert told[2].startswith("1 scheduled, next: analyst/one at ")
+    assert told[2].endswith("T09:00:00+00:00")
+    assert told[3:] == ["nothing is scheduled"]
+
+
+def test_lists_speak_chinese_too(quick: Places, skillyard: Skillyard) -> None:
+    write_role(Path(str(quick.project)), "{name: one, cron: '0 9 * * *', task: Look}")
+    empty = skillyard("jobs", "list", "--lang", "zh").stdout
+    schedules = skillyard("jobs", "schedules", "--lang", "zh").stdout
+    worker = skillyard("worker", "--drain", "--lang", "zh").stderr
+
+    assert "还没有任务" in empty
+    assert "下一次" in schedules
+    assert "等待 `skillyard trust`" in schedules
+    assert "等待 `skillyard trust`: analyst/one" in worker

@@ -5,14 +5,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.flowfile import read_workflow
-from skillyard.core.errors import InvalidArgs, RuntimeFailed, SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.errors import InvalidArgs, NotGranted, RuntimeFailed, SkillError
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
 from skillyard.kernel.assembly import Yard, new_run_id
 from skillyard.kernel.consent import is_role_trusted, is_trusted
@@ -176,6 +177,55 @@ class Schedules:
         return self._trusted[key]
 
 
+class Announced:
+    """`Schedules` for a worker: says what it serves and what waits for a person, at first and whenever that changes."""
+
+    def __init__(self, schedules: Schedules, tell: Callable[[str], None], lang: Lang) -> None:
+        self._schedules, self._tell, self._lang = schedules, tell, lang
+        self._served: object = None
+        self._waiting: tuple[str, ...] = ()
+
+    def __call__(self, lines: "Sequence[Line]") -> tuple[Schedule, ...]:
+        found = self._schedules(lines)
+        paused = {line.name for line in lines if line.paused}
+        served = [each for each in found if each.enabled and each.name not in paused]
+        mark = [(each.name, each.mark) for each in served]
+        if mark != self._served:
+            self._served = mark
+            self._tell(_serving(served, self._lang))
+        waiting = tuple(each.name for each in self._schedules.untrusted())
+        if waiting != self._waiting:
+            self._waiting = waiting
+            if waiting:
+                self._tell(_WAITING.fill(self._lang, names=", ".join(waiting)))
+        return found
+
+
+_SERVING = Text("计划 {count} 个, 下一个: {name} {when}", "{count} scheduled, next: {name} at {when}")
+_NONE = Text("没有计划任务", "nothing is scheduled")
+_WAITING = Text("等待 `skillyard trust`: {names}", "wait for `skillyard trust`: {names}")
+
+
+def _serving(served: Sequence[Schedule], lang: Lang) -> str:
+    if not served:
+        return _NONE.fill(lang)
+    now = time.time()
+    tick, first = min(((each.parsed.after(now, each.zone), each) for each in served), key=lambda pair: pair[0])
+    when = datetime.fromtimestamp(tick, first.zone).isoformat(timespec="seconds")
+    return _SERVING.fill(lang, count=len(served), name=first.name, when=when)
+
+
+def find_schedule(yard: Yard, engine: "Engine", name: str, tell: Callable[[str], None] = lambda _: None) -> Schedule:
+    """By its name; NotGranted where it waits for a person's trust."""
+    schedules = Schedules(yard, tell)
+    found = {each.name: each for each in schedules(engine.timetable.list())}
+    if name in found:
+        return found[name]
+    if any(each.name == name for each in schedules.untrusted()):
+        raise NotGranted(f"the schedule {name}", "skillyard trust")
+    raise InvalidArgs(f"no schedule {name!r} here; `skillyard jobs schedules` lists them")
+
+
 def make_jobs(yard: Yard, engine: "Engine") -> Jobs:
     return Jobs(engine, yard.runs, new_run_id)
 
@@ -212,7 +262,7 @@ def make_shift(
         engine=engine,
         jobs=make_jobs(yard, engine),
         attempts=make_attempts(yard, tell, on_progress=on_progress),
-        schedules=Schedules(yard, tell),
+        schedules=Announced(Schedules(yard, tell), tell, lang),
         job_of=lambda schedule: job_of(yard, schedule, lang),
         project=project_key(yard, engine_settings(yard)),
         tell=tell,

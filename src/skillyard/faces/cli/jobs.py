@@ -27,8 +27,8 @@ from functools import partial
 from typing import NoReturn
 
 from skillyard.core.envelope import from_json
-from skillyard.core.errors import InvalidArgs, NotGranted
-from skillyard.core.phrases import Text
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.choose import choose
 from skillyard.faces.cli.command import (
@@ -50,7 +50,7 @@ from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import refuse_inside_agents
 from skillyard.kernel.errands import refuse_loops, with_task
 from skillyard.kernel.prompt import split_name
-from skillyard.kernel.working import Schedules, make_job, make_jobs, make_shift, open_engine
+from skillyard.kernel.working import Schedules, find_schedule, make_job, make_jobs, make_shift, open_engine
 from skillyard.work.cron import parse_when, parse_zone, preview
 from skillyard.work.engine import Engine, Line
 from skillyard.work.errand import Errand
@@ -59,6 +59,24 @@ from skillyard.work.jobs import QUEUE, Job, Jobs, Known
 from skillyard.work.schedule import Misfire, Overlap, Schedule, as_choice, checked, local_zone
 
 _FAILED = frozenset({"error", "timeout"})
+_COLUMNS = (
+    Text("ID", "id"),
+    Text("创建", "created"),
+    Text("状态", "state"),
+    Text("次数", "attempt"),
+    Text("名称", "name"),
+    Text("摘要", "summary"),
+)
+_SCHEDULE_COLUMNS = (Text("名称", "name"), Text("时间", "when"), Text("下一次", "next"), Text("来自", "from"))
+_NO_JOBS = Text(
+    "还没有任务。用 `skillyard jobs enqueue @name` 添加", "No jobs here yet. `skillyard jobs enqueue @name` makes one."
+)
+_NO_SCHEDULES = Text(
+    '没有计划任务。用 `skillyard jobs add "@daily" @name` 添加',
+    'Nothing recurs here. `skillyard jobs add "@daily" @name` makes it so.',
+)
+_WAITS = Text("等待 `skillyard trust`", "waits for `skillyard trust`")
+_PAUSED = Text("已暂停", "paused")
 _LOOK_SECONDS = 0.2
 
 
@@ -154,6 +172,7 @@ def _opened() -> Iterator[tuple[Yard, Engine, Jobs]]:
 
 
 def _list(options: Options) -> Answer:
+    lang = style_of(options).lang
     with _opened() as (_, _, jobs):
         found = jobs.list(1000 if options.failed else options.limit)
     if options.failed:
@@ -163,7 +182,7 @@ def _list(options: Options) -> Answer:
         words={"count": len(found)},
         data={"jobs": [_as_data(known) for known in found]},
         page=Table(
-            columns=("id", "created", "state", "attempt", "name", "summary"),
+            columns=_columns(_COLUMNS, lang),
             rows=[
                 (
                     known.id[:14],
@@ -175,7 +194,7 @@ def _list(options: Options) -> Answer:
                 )
                 for known in found
             ],
-            empty="No jobs here yet. `skillyard jobs enqueue @name` makes one.",
+            empty=_NO_JOBS.fill(lang),
         ),
     )
 
@@ -339,8 +358,12 @@ def _recurring(yard: Yard, lines: Sequence[Line]) -> tuple[Schedule, ...]:
     return (*found(lines), *found.untrusted())
 
 
+def _columns(names: Sequence[Text], lang: Lang) -> list[str]:
+    return [name.fill(lang) for name in names]
+
+
 def _schedules(options: Options) -> Answer:
-    del options
+    lang = style_of(options).lang
     with _opened() as (yard, engine, _):
         lines = {line.name: line for line in engine.timetable.list()}
         schedules = Schedules(yard, _tell)
@@ -353,17 +376,17 @@ def _schedules(options: Options) -> Answer:
         words={"count": len(rows)},
         data={"schedules": data},
         page=Table(
-            columns=("name", "when", "next", "from"),
+            columns=_columns(_SCHEDULE_COLUMNS, lang),
             rows=[
                 (
                     each.name,
                     f"{each.when} {each.timezone}",
-                    "waits for `skillyard trust`" if waits else ", ".join(_next_of(each, line)[:1]) or "paused",
+                    _WAITS.fill(lang) if waits else ", ".join(_next_of(each, line)[:1]) or _PAUSED.fill(lang),
                     each.source or "jobs add",
                 )
                 for each, line, waits in rows
             ],
-            empty='Nothing recurs here. `skillyard jobs add "@daily" @name` makes it so.',
+            empty=_NO_SCHEDULES.fill(lang),
         ),
     )
 
@@ -371,7 +394,7 @@ def _schedules(options: Options) -> Answer:
 def _run(options: Options) -> NoReturn:
     """Here and now; a worker takes over if we die."""
     with _opened() as (yard, engine, jobs):
-        schedule = _named(yard, engine, options.name)
+        schedule = find_schedule(yard, engine, options.name, _tell)
         style = style_of(options)
         with Looking(schedule.name, style) as looking:
             shift = make_shift(yard, engine, looking.tell, style.lang, looking.hear)
@@ -383,19 +406,9 @@ def _run(options: Options) -> NoReturn:
     _show_result(known, options)
 
 
-def _named(yard: Yard, engine: Engine, name: str) -> Schedule:
-    schedules = Schedules(yard, _tell)
-    found = {each.name: each for each in schedules(engine.timetable.list())}
-    if name in found:
-        return found[name]
-    if any(each.name == name for each in schedules.untrusted()):
-        raise NotGranted(f"the schedule {name}", "skillyard trust")
-    raise InvalidArgs(f"no schedule {name!r} here; `skillyard jobs schedules` lists them")
-
-
 def _pause(options: Options, *, paused: bool) -> Answer:
     with _opened() as (yard, engine, _):
-        schedule = _named(yard, engine, options.name)
+        schedule = find_schedule(yard, engine, options.name, _tell)
         lines = {line.name: line for line in engine.timetable.list()}
         line = lines.get(schedule.name) or Line(schedule.name)
         line = line._replace(paused=paused, when=schedule.mark, until=engine.now())
@@ -406,7 +419,7 @@ def _pause(options: Options, *, paused: bool) -> Answer:
 
 def _remove(options: Options) -> Answer:
     with _opened() as (yard, engine, _):
-        schedule = _named(yard, engine, options.name)
+        schedule = find_schedule(yard, engine, options.name, _tell)
         if schedule.source:
             raise InvalidArgs(f"{schedule.name} stands in {schedule.source}: take it out there, or pause it")
         engine.timetable.drop(schedule.name)

@@ -37,7 +37,7 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
         "runs": Listed("runs", "Show what ran."),
         "mcp": Listed("mcp", "Serve the skills to an agent over MCP, on stdin and stdout."),
-        "jobs": Listed("jobs", "Queue and schedule skills: list, add, run, cancel and retry their jobs."),
+        "jobs": Listed("jobs", "Queue and schedule skills and tasks: list, add, run, cancel and retry their jobs."),
         "flow": Listed("flow", "Workflows: several skills, one after the other, that survive a crash."),
         "worker": Listed("worker", "Work off the jobs of this project, and fire what is scheduled."),
         "service": Listed("service", "Keep the worker of this project alive, also after a reboot."),

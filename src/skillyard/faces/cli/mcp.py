@@ -1,7 +1,7 @@
 """Serve the skills to an agent over MCP, on stdin and stdout.
 
-The agent finds skills, runs them and reads their files; it can grant nothing, and reaches the worker and other agents
-only with --allow. `skillyard init --mcp` prints what to put into the agent's configuration.
+The agent finds skills, runs them and reads their files; it can grant nothing, and reaches the worker, other agents and
+jobs only with --allow. `skillyard init --mcp` prints what to put into the agent's configuration.
 
 examples:
   skillyard mcp
@@ -22,7 +22,7 @@ from skillyard.faces.cli.command import Options, Parser
 from skillyard.kernel.assembly import Yard
 from skillyard.kernel.places import find_places
 
-_ALLOWED = ("worker", "dispatch")
+_ALLOWED = ("worker", "dispatch", "jobs")
 
 
 def arguments(parser: Parser) -> None:
@@ -37,8 +37,8 @@ def arguments(parser: Parser) -> None:
         "--allow",
         type=_allowed,
         default=frozenset(),
-        metavar="worker,dispatch",
-        help="let the agent use the worker, and other agents",
+        metavar="worker,dispatch,jobs",
+        help="let the agent use the worker, other agents, and jobs",
     )
     parser.add_argument("--project", default=".", metavar="DIR", help="the project's folder (here)")
     parser.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")

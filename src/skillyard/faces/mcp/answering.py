@@ -68,6 +68,8 @@ class Answering:
             return await self._converse(ctx, params, self._task(given))
         if params.name == "agent_dispatch":
             return await self._converse(ctx, params, self._dispatch(given))
+        if params.name == "job_run":
+            return await self._converse(ctx, params, self._job(given))
         look = self._looked(given)
         return as_answer(await self._threads.look(look))
 
@@ -113,6 +115,16 @@ class Answering:
             session=given.find_text("session"),
             model=given.find_text("model"),
             cwd=given.find_text("cwd"),
+            lang=self._lang,
+        )
+
+    def _job(self, given: Arguments) -> calls.JobRun:
+        return calls.JobRun(
+            schedule=given.find_text("name") or "",
+            skill=given.find_text("skill") or "",
+            params=given.mapping("params"),
+            action=given.find_text("action") or "",
+            wait_seconds=given.whole("wait", 1) if "wait" in given.values else 0,
             lang=self._lang,
         )
 

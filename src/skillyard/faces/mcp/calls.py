@@ -1,11 +1,13 @@
 """What each tool does, without the protocol: arguments in, one result out. Synchronous, for a thread of its own."""
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, NotGranted, SkillError
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
@@ -25,11 +27,15 @@ if TYPE_CHECKING:
     from skillyard.backends.driver import Event
     from skillyard.runtime.guard import OnProgress
     from skillyard.sandbox.stop import Stop
+    from skillyard.work.engine import Engine
+    from skillyard.work.jobs import Job
 
 _FOUND = Text("找到 {count} 个技能: {query}", "{count} skills match: {query}")
 _SKILL = Text("技能: {name}", "skill: {name}")
 _RUNS = Text("共 {count} 次运行", "{count} runs")
 _RUN = Text("运行记录: {id}", "run {id}")
+_QUEUED = Text("已排队, 等待 worker: {name} ({id})", "queued, a worker does it: {name} ({id})")
+_LOOK_SECONDS = 0.5
 _MOST = 100
 #: Of a log, which the model reads, the end.
 _LOG_CHARACTERS = 20_000
@@ -139,7 +145,64 @@ class Dispatch(NamedTuple):
         return self
 
 
-Asked: TypeAlias = Run | Task | Dispatch
+class JobRun(NamedTuple):
+    """A job of a schedule or a skill, for a worker to do. Whoever stops waiting leaves it as it is."""
+
+    schedule: str
+    skill: str
+    params: Mapping[str, Json]
+    action: str
+    wait_seconds: float
+    lang: Lang
+
+    def __call__(self, yard: Yard, on_progress: "OnProgress", stop: "Stop") -> Result:
+        from skillyard.kernel.errands import refuse_loops  # noqa: PLC0415  (only who may run jobs needs the engine)
+        from skillyard.kernel.working import make_jobs, open_engine  # noqa: PLC0415
+
+        if bool(self.schedule) == bool(self.skill):
+            raise InvalidArgs("job_run takes name, of a schedule, or skill, and not both")
+        if self.schedule and (self.params or self.action):
+            raise InvalidArgs("a schedule has its own params: they go with skill")
+        del on_progress
+        started, moment = time.monotonic(), datetime.now(UTC)
+        engine = open_engine(yard)
+        try:
+            job = self._job(yard, engine)
+            refuse_loops(job)
+            jobs = make_jobs(yard, engine)
+            job_id = jobs.enqueue(job)
+            known, until = None, time.monotonic() + self.wait_seconds
+            while known is None and not stop.asked and (left := until - time.monotonic()) > 0:
+                known = jobs.wait(job_id, min(left, _LOOK_SECONDS))
+            known = known or jobs.find(job_id)
+        finally:
+            engine.close()
+        about: dict[str, Json] = {"job": {"id": known.id, "name": known.job.label, "state": known.state}}
+        if known.result:
+            result = from_json(json.dumps(known.result, default=dict))
+            return result._replace(data={**result.data, **about})
+        summary = _QUEUED.fill(self.lang, name=known.job.label, id=known.id)
+        return Result(AGENT, State.SUCCESS, summary, about, make_meta(AGENT, time.monotonic() - started, moment))
+
+    def _job(self, yard: Yard, engine: "Engine") -> "Job":
+        from skillyard.kernel.working import find_schedule, job_of, make_job  # noqa: PLC0415
+        from skillyard.work.jobs import Job  # noqa: PLC0415
+
+        if self.schedule:
+            return job_of(yard, find_schedule(yard, engine, self.schedule), self.lang)
+        skill = self.skill.removeprefix("@")
+        return make_job(yard, Job(skill, params=self.params, action=self.action, lang=str(self.lang)))
+
+    @property
+    def name(self) -> str:
+        return ""
+
+    def answered(self, answers: Mapping[str, Json]) -> "JobRun":
+        del answers  # nobody can answer in a job
+        return self
+
+
+Asked: TypeAlias = Run | Task | Dispatch | JobRun
 
 
 def _as_word(value: Json) -> str:
@@ -215,7 +278,7 @@ def run(asked: Asked, yard: Yard, on_progress: "OnProgress", stop: "Stop", lang:
 
 
 def _agent_of(asked: Asked) -> str:
-    if isinstance(asked, Dispatch):
+    if isinstance(asked, Dispatch | JobRun):
         return AGENT
     return WORKER if isinstance(asked, Task) and asked.agent in _WORKERS else SKILLS
 

@@ -8,7 +8,7 @@ from skillyard.core.phrases import Lang
 from skillyard.faces.mcp.surface import RUNNABLE, Shown
 
 ALL, ACTIVE = "all", "active"
-WORKER, DISPATCH = "worker", "dispatch"
+WORKER, DISPATCH, JOBS = "worker", "dispatch", "jobs"
 
 
 class Options(NamedTuple):

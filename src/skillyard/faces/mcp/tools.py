@@ -7,13 +7,14 @@ import mcp_types as types
 
 from skillyard.core.skill import Skill
 from skillyard.core.states import State
-from skillyard.faces.mcp.options import DISPATCH
+from skillyard.faces.mcp.options import DISPATCH, JOBS
 from skillyard.faces.mcp.schema import signature_of
 from skillyard.faces.mcp.surface import Shown
 from skillyard.faces.mcp.text import clean
 
 _DESCRIPTION = 1_000
 _TITLE = 80
+_MOST_WAIT = 3600
 
 #: The envelope, as far as a client needs it: the whole of it is docs/reference/envelope.schema.json.
 _ENVELOPE: Mapping[str, Any] = {
@@ -53,7 +54,25 @@ def _tool(
 
 def own_tools(allowed: Container[str]) -> tuple[types.Tool, ...]:
     """Those that everybody has, and those that the person allowed."""
-    return (*_common_tools(), *((_dispatch_tool(),) if DISPATCH in allowed else ()))
+    more = ((DISPATCH, _dispatch_tool), (JOBS, _job_tool))
+    return (*_common_tools(), *(make() for name, make in more if name in allowed))
+
+
+def _job_tool() -> types.Tool:
+    return _tool(
+        "job_run",
+        "Run a job",
+        "Queue a schedule of this project by its name, or a skill, for a worker (`skillyard worker`); data.job has its "
+        "id and state. Without wait it answers at once; with wait it gives the result as soon as there is one. The job "
+        "goes on also when nobody waits any more: runs shows what came of it.",
+        [],
+        reads=False,
+        name=_text("the name of a schedule; either this or skill"),
+        skill=_text("the name of a skill, role/name, or flow:NAME for a workflow"),
+        params={"type": "object", "description": "the skill's params by name", "additionalProperties": True},
+        action=_text("for a JSON skill: what it is to do"),
+        wait={"type": "integer", "minimum": 1, "maximum": _MOST_WAIT, "description": "seconds to wait for the result"},
+    )
 
 
 def _dispatch_tool() -> types.Tool:
