@@ -114,11 +114,7 @@ def test_a_conversation_goes_on_in_new_processes_and_after_a_kill_in_the_middle_
     assert tasks == [f"The {number} thing." for number in ("first", "second", "third", "fourth")]
 
 
-@pytest.mark.parametrize("name", ["claude-code", "codex"])
-def test_a_warm_agent_goes_on_with_its_session_and_answers_again(
-    make_agent: MakeAgent, stub: Stub, command: Command, yard: Yard, name: str
-) -> None:
-    agent = make_agent(name)
+def test_a_warm_agent_goes_on_with_its_session_and_answers_again(agent: Agent, stub: Stub, command: Command) -> None:
     mark = new_mark()
     stub.play(answer("One."), answer("Two."), answer("Three."), answer("Four."))
     session = ("--session", "talk")

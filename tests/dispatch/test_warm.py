@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -36,6 +37,7 @@ from skillyard.kernel.places import Places
 from skillyard.store.conversations import ConversationState
 from tests.conftest import Skillyard
 from tests.dispatch.test_conversations import (
+    AGENT,
     KEY,
     StartCommand,
     agents_of,
@@ -391,15 +393,27 @@ def test_another_user_is_hung_up_on(warm: Warm, yard: Yard) -> None:
     path = yard.warmth.socket(warm().conversation.id)
     path.parent.chmod(0o711)
     path.chmod(0o666)
-    program = (
-        "import os, socket; os.setuid(65534); s = socket.socket(socket.AF_UNIX); "
-        f's.connect({path.name!r}); s.sendall(b\'{{"do": "look"}}\\n\'); print(s.recv(100))'
-    )
-    child = os.popen(f'cd {path.parent} && exec {sys.executable} -c "{program}" 2>&1')
-    said = child.read()
-    child.close()
 
-    assert said == "b''\n" or "reset" in said
+    assert b'"state": "idle"' in _looked_by(0, path)
+    assert _looked_by(65534, path) == b""
+
+
+_LOOK = """\
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+asking = socket.socket(socket.AF_UNIX)
+asking.connect(sys.argv[2])
+try:
+    asking.sendall(b'{"do": "look"}\\n')
+    sys.stdout.buffer.write(asking.recv(1000))
+except ConnectionError:
+    pass
+"""
+
+
+def _looked_by(user: int, path: Path) -> bytes:
+    command = [sys.executable, "-c", _LOOK, str(user), path.name]
+    return subprocess.run(command, cwd=path.parent, capture_output=True, check=True, timeout=60).stdout
 
 
 def test_a_home_with_a_long_name_has_warm_agents_too(tmp_path: Path, project: Path, places: Places) -> None:
@@ -446,6 +460,24 @@ def test_one_that_never_says_hello_can_be_stopped(
     assert skillyard("backend", "stop", "mute").stdout == "stopped talk with mute\n"
     assert "was stopped while it started" in envelope(command)["data"]["msg"]
     assert not is_warm(yard)
+
+
+def test_a_start_that_is_given_up_leaves_nothing(
+    begin: StartCommand, places: Places, yard: Yard, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    slow = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)\n"
+    slow += f"os.execv({sys.executable!r}, [{sys.executable!r}, {str(AGENT)!r}])"
+    configure(places.own_home, f"[backends.slow]\ncommand = {json.dumps([sys.executable, '-c', slow])}\n")
+    command = begin("backend", "start", "slow", "--session", "talk")
+    until(lambda: [kept.state for kept in yard.warmth.list().values()] == ["starting"])
+    command.kill()
+    command.wait()
+    go.touch()
+
+    until(lambda: not is_warm(yard))
+    assert said_of_warmth(yard)[-1] == "the warm agent ends: whoever started it went away"
+    assert agents(places.own_home) == []
 
 
 def test_nothing_of_the_project_is_imported_by_the_keeper(skillyard: Skillyard, project: Path) -> None:

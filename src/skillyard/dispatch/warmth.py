@@ -137,7 +137,7 @@ class Warmth:
         deadline = time.monotonic() + _END_SECONDS
         while self.holds.is_held(conversation_id):
             if time.monotonic() > deadline:
-                raise BackendFailed("skillyard", "the process that keeps an agent warm does not end")
+                raise BackendFailed("skillyard", "a process that keeps an agent warm (skillyard.kernel.keeping) hangs")
             time.sleep(_LOOK_SECONDS)
 
     def _connect(self, conversation_id: int) -> Wire | None:
