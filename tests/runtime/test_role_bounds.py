@@ -263,7 +263,7 @@ def test_our_own_home_stays_closed_whatever_a_role_asks_for(role: Role, places: 
 
 
 def test_memory_and_processes_are_narrowed_at_once_and_widened_by_trust(role: Role) -> None:
-    role.says("security: {memory_mb: 64, processes: 100}\n")
+    role.says("security: {memory_mb: 64, processes: 400}\n")
     narrow = role.tries(("memory", 300))
     role.says("security: {memory_mb: 6000, processes: 2000}\n")
 
