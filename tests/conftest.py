@@ -27,7 +27,7 @@ TORTURE = bool(os.environ.get("SKILLYARD_TORTURE"))
 
 # Machines are noisy: a property is true or false, never late.
 hypothesis.settings.register_profile(
-    "skillyard", deadline=None, max_examples=40, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "skillyard", deadline=None, max_examples=20, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.register_profile(
     "torture", deadline=None, max_examples=3000, suppress_health_check=[hypothesis.HealthCheck.too_slow]
