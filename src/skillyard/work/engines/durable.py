@@ -17,11 +17,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 # Before DBOS looks for a handler: it would make one of its own, for the terminal.
 _LOG = logging.getLogger("dbos")
@@ -46,7 +47,6 @@ WORKFLOW = "skillyard.ticket"
 #: A ticket that took so many workers down with it is not given to another.
 _MOST_DEATHS = 5
 _LOOK_SECONDS = (0.02, 0.5)
-_RECORD_SECONDS = 0.001
 _LIVE = ["ENQUEUED", "DELAYED", "PENDING"]
 _OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 _STAGES = {
@@ -86,6 +86,14 @@ class Place(NamedTuple):
     limits: Mapping[str, int] = NO_LIMITS
 
 
+class _Started(NamedTuple):
+    """A ticket whose work was begun here directly."""
+
+    ticket: Ticket
+    created: float
+    ending: futures.Future[dict[str, Any]]
+
+
 class DurableEngine:
     def __init__(self, place: Place, clock: Callable[[], float] | None = None) -> None:
         """Without a clock of the caller's: the database's, or on SQLite this machine's."""
@@ -96,6 +104,7 @@ class DurableEngine:
             DatabaseLiveness(place.database) if place.database else FileLiveness(place.folder / "alive")
         )
         self._launched = False
+        self._started: dict[str, _Started] = {}
         self._clock = clock or (_DatabaseClock(self._engine) if place.database else time.time)
         with _told(place):
             with _tables_alone(place):
@@ -120,32 +129,28 @@ class DurableEngine:
 
     def start(self, ticket: Ticket, work: Work, on_lost: Callable[[], None] = lambda: None) -> None:
         self._launch(work, {}, on_lost)
-        _working.ended[ticket.id] = threading.Event()
         with SetWorkflowID(ticket.id):
-            DBOS.start_workflow(_ticket, ticket.queue, dict(ticket.body))
+            handle = DBOS.start_workflow(_ticket, ticket.queue, dict(ticket.body))
+        self._started[ticket.id] = _Started(ticket, self.now(), cast("Any", handle).future)
 
     def wait(self, ticket_id: str, seconds: float | None = None) -> Standing | None:
-        deadline = None if seconds is None else time.monotonic() + seconds
-        pause, longest = _LOOK_SECONDS
+        began = time.monotonic()
+        left = math.inf if seconds is None else seconds
+        started = self._started.get(ticket_id)
+        if started:
+            if not futures.wait([started.ending], None if seconds is None else left).done:
+                return None
+            del self._started[ticket_id]
+            if started.ending.exception() is None:  # its record was written before this was said
+                return Standing(started.ticket, Stage.DONE, started.created, started.ending.result())
         while standing := self.find(ticket_id):
             if standing.stage.is_over:
-                _working.ended.pop(ticket_id, None)
                 return standing
-            left = longest if deadline is None else deadline - time.monotonic()
-            if left <= 0:
+            waited = time.monotonic() - began
+            if waited >= left:
                 return None
-            pause = self._pause(ticket_id, pause, min(left, longest))
+            time.sleep(min(_next_look(waited), left - waited))
         return None
-
-    def _pause(self, ticket_id: str, pause: float, longest: float) -> float:
-        """Before the next look; how long the next pause is. What was started here says itself when its work is done."""
-        ended = _working.ended.get(ticket_id)
-        if ended is None:
-            time.sleep(min(pause, longest))
-            return min(pause * 1.5, longest)
-        if ended.wait(longest):
-            time.sleep(_RECORD_SECONDS)  # only its record is left
-        return pause
 
     def cancel(self, ticket_id: str) -> bool:
         standing = self.find(ticket_id)
@@ -278,6 +283,12 @@ class DurableEngine:
         )
 
 
+def _next_look(waited: float) -> float:
+    """The longer it took so far, the less a little more matters."""
+    shortest, longest = _LOOK_SECONDS
+    return min(max(waited / 10, shortest), longest)
+
+
 class _Working:
     """What this process does with a ticket; DBOS knows functions by their names alone."""
 
@@ -285,8 +296,6 @@ class _Working:
     engine: DurableEngine
     #: The tickets that are under way in this process.
     active: ClassVar[set[str]] = set()
-    #: Whether the work of those that were started here directly is done.
-    ended: ClassVar[dict[str, threading.Event]] = {}
 
 
 _working = _Working()
@@ -380,8 +389,6 @@ def _ticket(queue: str, body: dict[str, Any]) -> dict[str, Any]:
         return dict(_working.work(Ticket(workflow_id, queue, body), _Steps()))
     finally:
         _working.active.discard(workflow_id)
-        if ended := _working.ended.get(workflow_id):
-            ended.set()
 
 
 class _Timetable:
