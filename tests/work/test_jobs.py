@@ -366,7 +366,8 @@ def test_a_database_of_the_projects_own_choice_waits_for_trust(
 
     assert skillyard("trust", "--accept").returncode == 0
     tried = skillyard("jobs", "--json")
-    assert "cannot be used" in said(tried)["data"]["msg"]
+    assert "postgresql://me:***@127.0.0.1:1/x" in said(tried)["data"]["msg"]
+    assert "skillyard.toml" in said(tried)["meta"]["hint"]
     assert "hunter2" not in tried.stdout + tried.stderr
 
 

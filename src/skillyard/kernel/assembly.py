@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Self
 
-from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.errors import ExtraMissing, InvalidArgs
 from skillyard.kernel.places import Places, find_places
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ class Yard:
 
         if run.state != RUNNING or self.logs.is_held(run.id):
             return run
-        told = {"state": "error", "summary": "RuntimeFailed: the runtime ended before the run did"}
+        told = {"state": "error", "summary": "ExtraMissing: the runtime ended before the run did"}
         self.runs.close_abandoned(run.id, "error", told)
         return self.runs.find(run.id) or run
 
@@ -299,7 +299,7 @@ class Yard:
             try:
                 from skillyard.work.engines.shared_once import SharedOnce
             except ModuleNotFoundError as error:
-                raise RuntimeFailed(f"{error.name} is missing; install it: pip install 'skillyard[jobs]'") from None
+                raise ExtraMissing(error.name, "jobs") from None
 
             return SharedOnce(database, self.settings.key_seconds)
         from skillyard.store.database import open_database

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.flowfile import read_workflow
-from skillyard.core.errors import InvalidArgs, NotGranted, RuntimeFailed, SkillError
+from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
 from skillyard.kernel.assembly import Yard, new_run_id
@@ -72,7 +72,7 @@ def open_engine(yard: Yard) -> "Engine":
     try:
         from skillyard.work.engines.durable import DurableEngine, Place
     except ModuleNotFoundError as error:
-        raise RuntimeFailed(f"{error.name} is missing; install it: pip install 'skillyard[jobs]'") from None
+        raise ExtraMissing(error.name, "jobs") from None
     return DurableEngine(
         Place(
             folder=yard.places.own_home / "engine",

@@ -1,6 +1,8 @@
 """Opens our database: one SQLite file in the user's home, shared by every process of theirs."""
 
+import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 _VERSIONS = (
@@ -54,6 +56,8 @@ _VERSIONS = (
 def open_database(path: Path) -> sqlite3.Connection:
     """The tables of the newest version; an older file is brought up to date, step by step."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with suppress(FileExistsError):  # what it holds is its owner's alone, wherever the folder is
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, timeout=30, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = WAL")

@@ -16,7 +16,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import NoReturn
 
-from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
 from skillyard.core.phrases import Lang
 from skillyard.faces.cli.command import Options, Parser
 from skillyard.kernel.assembly import Yard
@@ -72,7 +72,7 @@ def _serve(options: Options, lang: Lang) -> None:
     if not folder.is_dir():
         raise InvalidArgs(f"{options.project} is no folder")
     if importlib.util.find_spec("mcp") is None:
-        raise InvalidArgs("MCP needs the extra `mcp`: pip install 'skillyard[mcp]'")
+        raise ExtraMissing("mcp", "mcp")
     from skillyard.faces.mcp.options import Options as Served
     from skillyard.faces.mcp.stdio import serve
 

@@ -3,7 +3,7 @@
 One database holds the tickets of many projects: each is an application of its own to DBOS, so that nobody works off
 what belongs to another. Every process has an executor id of its own, and a lock that says whether it lives.
 
-Covered: kill -9 of any worker at any point, several workers at once, a database that restarts.
+Covered: kill -9 of any worker at any point, several workers at once, a database that restarts, a disk that fills up.
 Not covered: power loss right after a commit on SQLite, unless `synchronous = "full"` is set.
 """
 
@@ -14,6 +14,7 @@ import logging
 import math
 import os
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ from dbos import error as dbos_error  # noqa: E402
 from dbos._sys_db import SystemDatabase  # noqa: E402
 from sqlalchemy import event  # noqa: E402
 
-from skillyard.core.errors import RuntimeFailed  # noqa: E402
+from skillyard.core.errors import DatabaseFailed, StoreFailed  # noqa: E402
 from skillyard.work.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order  # noqa: E402
 from skillyard.work.engines.liveness import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
 
@@ -57,6 +58,7 @@ _STAGES = {
     "CANCELLED": Stage.CANCELLED,
 }
 _BATCH = 500
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _METADATA = sa.MetaData()
 _LINES = sa.Table(
     "skillyard_timetable",
@@ -460,6 +462,13 @@ def _open_sqlite(place: Place) -> sa.Engine:
             connection.execute(f"PRAGMA {pragma}")
         connection.execute(f"PRAGMA synchronous = {'FULL' if place.full_sync else 'NORMAL'}")
 
+    @event.listens_for(engine, "handle_error")
+    def note_full_disk(context: sa.engine.ExceptionContext) -> None:
+        """A disk without room is a database that is away for a while: what is under way waits for it to come back."""
+        code = getattr(context.original_exception, "sqlite_errorcode", 0)
+        if code & 0xFF in _NO_ROOM:  # above are the kinds of each
+            context.is_disconnect = True
+
     with _told(place), engine.connect():
         file.chmod(0o600)
     return engine
@@ -477,9 +486,10 @@ def _told(place: Place) -> Iterator[None]:
     try:
         yield
     except sa.exc.SQLAlchemyError as error:
-        shown = sa.make_url(place.database).render_as_string() if place.database else str(place.folder)
-        reason = str(getattr(error, "orig", None) or error).strip().splitlines()
-        raise RuntimeFailed(f"the engine's database {shown} cannot be used: {reason[0] if reason else ''}") from None
+        reason = (str(getattr(error, "orig", None) or error).strip().splitlines() or [""])[0]
+        if place.database:
+            raise DatabaseFailed(f"{sa.make_url(place.database).render_as_string()}: {reason}") from None
+        raise StoreFailed(f"{place.folder}: {reason}") from None
 
 
 class _DatabaseClock:
@@ -502,11 +512,16 @@ class _DatabaseClock:
             return told + time.monotonic() - at
 
 
+class _Log(RotatingFileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """What cannot be written, on a full disk, is let go: the terminal is not the place for it."""
+
+
 def _log_to(file: Path) -> None:
     """What DBOS has to say goes to a file, never to the terminal."""
     for handler in tuple(_LOG.handlers):
         _LOG.removeHandler(handler)
         handler.close()
-    kept = RotatingFileHandler(file, maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True)
+    kept = _Log(file, maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True)
     kept.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
     _LOG.addHandler(kept)
