@@ -11,11 +11,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs
 
 SERVER = "skillyard"
 #: Codex gives a server ten seconds by default, and a cold disk can take as long to import the SDK.
 _START_SECONDS = 30
+_MOST_BYTES = 10_000_000
 
 
 class Entry(StrEnum):
@@ -89,11 +91,11 @@ def _refuse_links(root: Path, path: Path) -> None:
 def _json(root: Path, agent: str, name: str, table: str, mine: Mapping[str, Any], more: Mapping[str, Any]) -> Config:
     text = _as_json({**more, table: {SERVER: mine}})
     try:
-        content = (root / name).read_text("utf-8")
+        content = read_whole(root / name, _MOST_BYTES)
         known = json.loads(content, object_pairs_hook=_without_twins) if content.strip() else {}
     except FileNotFoundError:
         return Config(agent, name, text, Entry.MISSING, text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Config(agent, name, text, Entry.UNREADABLE)
     servers = known.get(table, {}) if isinstance(known, dict) else None
     if not isinstance(servers, dict):
@@ -133,11 +135,11 @@ def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> Config:
         lines.append(f"env = {{ {', '.join(f'{key} = {_toml(value)}' for key, value in env.items())} }}")
     text = "".join(f"{line}\n" for line in lines)
     try:
-        content = (root / name).read_text("utf-8")
+        content = read_whole(root / name, _MOST_BYTES)
         known = tomllib.loads(content)
     except FileNotFoundError:
         return Config("codex", name, text, Entry.MISSING, text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Config("codex", name, text, Entry.UNREADABLE)
     servers, mine = known.get("mcp_servers", {}), tomllib.loads(text)["mcp_servers"][SERVER]
     if isinstance(servers, dict) and SERVER in servers:

@@ -310,14 +310,15 @@ class Yard:
         return LocalOnce(lambda: Keys(open_database(self.places.database)), folder, self.settings.key_seconds)
 
     def _shared_database(self) -> str:
-        """PostgreSQL, where the jobs of this project are kept there; nothing for most."""
-        project = self.places.project
-        file = project / "skillyard.toml" if project else None
-        if not self.settings.engine.database and not (file and file.is_file() and "engine" in file.read_text("utf-8")):
-            return ""
-        from skillyard.kernel.working import shared_database
+        """PostgreSQL, where the jobs of this project are kept there; what a project only wishes for does not count."""
+        mine, project = self.settings.engine.database, self.places.project
+        if mine or project is None or not (project / "skillyard.toml").is_file():
+            return mine
+        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.settings import project_engine
 
-        return shared_database(self)
+        asked = project_engine(project).database
+        return asked if asked and is_trusted(self.grants, project) else ""
 
     def worker(self, lang: "Lang", decide: "Decider | None" = None) -> "Worker":
         import sys
