@@ -174,12 +174,14 @@ def _do(place: Place, move: Move, change: str, swap: Exchange) -> None:
         swap_in(staged, target, trash, swap)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, mode: int | None = None) -> None:
     """There is the old file or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp-{uuid4().hex}")
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

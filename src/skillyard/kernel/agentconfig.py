@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs
+from skillyard.install.place import write_whole
 
 SERVER = "skillyard"
 #: Codex gives a server ten seconds by default, and a cold disk can take as long to import the SDK.
@@ -71,15 +72,7 @@ def write(root: Path, config: Config) -> Config:
     """All of it or nothing, beside whatever else stands in the file."""
     path = root / config.path
     _refuse_links(root, path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        fresh.write_text(config.merged, "utf-8")
-        if path.exists():
-            fresh.chmod(path.stat().st_mode & 0o777)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    write_whole(path, config.merged, path.stat().st_mode & 0o777 if path.exists() else None)
     return config._replace(entry=Entry.WRITTEN)
 
 

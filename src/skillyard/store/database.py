@@ -1,6 +1,9 @@
 """Opens our database: one SQLite file in the user's home, shared by every process of theirs."""
 
+import os
 import sqlite3
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 _VERSIONS = (
@@ -53,7 +56,7 @@ _VERSIONS = (
 
 def open_database(path: Path) -> sqlite3.Connection:
     """The tables of the newest version; an older file is brought up to date, step by step."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path)
     connection = sqlite3.connect(path, timeout=30, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -64,6 +67,21 @@ def open_database(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def make_private(path: Path) -> None:
+    """What was run, and with which params, is nobody else's business; SQLite gives its files beside it the same mode.
+
+    Where it cannot be made, whoever opens it finds out, and says so.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
+                os.fchmod(handle, 0o600)
+        finally:
+            os.close(handle)
 
 
 def _version(connection: sqlite3.Connection) -> int:
