@@ -8,13 +8,20 @@ import os
 import stat
 from pathlib import Path
 
+#: Without waiting for somebody at the other end of a pipe, and without a terminal becoming ours.
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+
 
 def read_plain(path: Path, most_bytes: int) -> bytes:
     """At most so many bytes, and one more where there are more. OSError where it is no file."""
-    with open(path, "rb", opener=_open_at_once) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    handle = os.open(path, _READ)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "it is no file", str(path))
-        return file.read(most_bytes + 1)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(most_bytes + 1)
+    finally:
+        os.close(handle)
 
 
 def read_whole(path: Path, most_bytes: int) -> str:
@@ -23,8 +30,3 @@ def read_whole(path: Path, most_bytes: int) -> str:
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
     return content.decode()
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Without waiting for somebody at the other end of a pipe."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
