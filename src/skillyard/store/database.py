@@ -3,7 +3,8 @@
 import os
 import sqlite3
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _VERSIONS = (
@@ -69,6 +70,18 @@ def open_database(path: Path) -> sqlite3.Connection:
     return connection
 
 
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction: all of it is kept, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
 def make_private(path: Path) -> None:
     """What was run, and with which params, is nobody else's business; SQLite gives its files beside it the same mode.
 
@@ -90,9 +103,8 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _upgrade(connection: sqlite3.Connection) -> None:
     """Once, even when two processes start together: the second finds it done."""
-    connection.execute("BEGIN IMMEDIATE")
-    for step in _VERSIONS[_version(connection) :]:
-        for statement in step.split(";"):
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {len(_VERSIONS)}")
-    connection.execute("COMMIT")
+    with writing(connection):
+        for step in _VERSIONS[_version(connection) :]:
+            for statement in step.split(";"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(_VERSIONS)}")
