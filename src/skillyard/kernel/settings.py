@@ -87,7 +87,11 @@ def read_toml(file: Path) -> dict[str, Any]:
 def read_settings(own_home: Path, user_home: Path) -> Settings:
     """The user's own file: everything in it counts."""
     file = own_home / USER_FILE
-    fields = read_toml(file)
+    return parse_settings(read_toml(file), file, own_home, user_home)
+
+
+def parse_settings(fields: Mapping[str, Any], file: Path, own_home: Path, user_home: Path) -> Settings:
+    """What the fields of the user's file say; docs/reference/settings.md says the same for people."""
     runs, catalog, worker, install = (_table(fields, name, file) for name in ("runs", "catalog", "worker", "install"))
     default = Settings()
     return Settings(
