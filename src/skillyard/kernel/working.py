@@ -54,13 +54,6 @@ def engine_settings(yard: Yard) -> EngineSettings:
     )
 
 
-def shared_database(yard: Yard) -> str:
-    """PostgreSQL where jobs are kept there; what a project only wishes for does not count."""
-    mine = yard.settings.engine.database
-    asked = project_engine(yard.root).database
-    return mine or (asked if asked and is_trusted(yard.grants, yard.root) else "")
-
-
 def project_key(yard: Yard, settings: EngineSettings) -> str:
     """On one machine the path names the project; on many its name does, because paths differ."""
     named = (settings.project or yard.root.name) if settings.database else str(yard.root.resolve())

@@ -2,7 +2,9 @@
 
 import os
 import sqlite3
-from contextlib import suppress
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _VERSIONS = (
@@ -55,9 +57,7 @@ _VERSIONS = (
 
 def open_database(path: Path) -> sqlite3.Connection:
     """The tables of the newest version; an older file is brought up to date, step by step."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with suppress(FileExistsError):  # what it holds is its owner's alone, wherever the folder is
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    make_private(path)
     connection = sqlite3.connect(path, timeout=30, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -70,15 +70,41 @@ def open_database(path: Path) -> sqlite3.Connection:
     return connection
 
 
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction: all of it is kept, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def make_private(path: Path) -> None:
+    """What was run, and with which params, is nobody else's business; SQLite gives its files beside it the same mode.
+
+    Where it cannot be made, whoever opens it finds out, and says so.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
+                os.fchmod(handle, 0o600)
+        finally:
+            os.close(handle)
+
+
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
     """Once, even when two processes start together: the second finds it done."""
-    connection.execute("BEGIN IMMEDIATE")
-    for step in _VERSIONS[_version(connection) :]:
-        for statement in step.split(";"):
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {len(_VERSIONS)}")
-    connection.execute("COMMIT")
+    with writing(connection):
+        for step in _VERSIONS[_version(connection) :]:
+            for statement in step.split(";"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(_VERSIONS)}")

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -154,12 +154,7 @@ def seconds(text: str) -> float:
     return number
 
 
-def words_of(values: Sequence[str]) -> str:
-    return " ".join(values)
-
-
 def show_progress(piece: bytes) -> None:
     """What the program says while it runs; nothing of it can move the cursor."""
-    text = piece.decode("utf-8", "replace")
-    sys.stderr.write("".join(c if c.isprintable() or c in "\n\t" else "" for c in text))
+    sys.stderr.write(present.printable(piece.decode("utf-8", "replace")))
     sys.stderr.flush()

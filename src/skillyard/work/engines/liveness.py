@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from skillyard.core.errors import DatabaseFailed
+from skillyard.store import locks
 
 if TYPE_CHECKING:
     import psycopg
@@ -64,17 +65,7 @@ class FileLiveness:
             self._held = None
 
     def is_dead(self, name: str) -> bool:
-        try:
-            file = os.open(self._folder / name, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(file)
-        return True
+        return not locks.is_held(self._folder / name)
 
     def bury(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
