@@ -359,7 +359,7 @@ def test_a_database_of_the_projects_own_choice_waits_for_trust(
 ) -> None:
     (project / "skillyard.toml").write_text('[engine]\ndatabase = "postgresql://me:hunter2@127.0.0.1:1/x"\n')
     refused = skillyard("jobs", "--json")
-    assert "skillyard trust" in said(refused)["data"]["msg"]
+    assert said(refused)["data"]["grant"] == "skillyard trust"
     wanted = skillyard("trust", "--check", "--json").stdout
     assert "postgresql://127.0.0.1:1/x" in wanted
     assert "hunter2" not in wanted

@@ -42,9 +42,7 @@ def engine_settings(yard: Yard) -> EngineSettings:
     asked = project_engine(yard.root)
     mine = yard.settings.engine
     if asked.database and not mine.database and not is_trusted(yard.grants, yard.root):
-        raise InvalidArgs(
-            "skillyard.toml asks to keep jobs in a database: a person must allow it with `skillyard trust`"
-        )
+        raise NotGranted("the database of jobs that skillyard.toml names", "skillyard trust")
     return EngineSettings(
         database=mine.database or asked.database,
         project=asked.project or mine.project,
@@ -201,6 +199,7 @@ class Announced:
         return found
 
 
+_LISTED = Text("skillyard jobs schedules 列出全部计划", "`skillyard jobs schedules` lists them")
 _SERVING = Text("计划 {count} 个, 下一个: {name} {when}", "{count} scheduled, next: {name} at {when}")
 _NONE = Text("没有计划任务", "nothing is scheduled")
 _WAITING = Text("等待 `skillyard trust`: {names}", "wait for `skillyard trust`: {names}")
@@ -223,7 +222,7 @@ def find_schedule(yard: Yard, engine: "Engine", name: str, tell: Callable[[str],
         return found[name]
     if any(each.name == name for each in schedules.untrusted()):
         raise NotGranted(f"the schedule {name}", "skillyard trust")
-    raise InvalidArgs(f"no schedule {name!r} here; `skillyard jobs schedules` lists them")
+    raise InvalidArgs(f"no schedule {name!r} here", advice=_LISTED)
 
 
 def make_jobs(yard: Yard, engine: "Engine") -> Jobs:

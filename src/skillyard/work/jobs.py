@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from skillyard.core.errors import Cancelled, InvalidArgs, RuntimeFailed, SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.result import error_result
 from skillyard.core.values import NOTHING, Json
 from skillyard.store.runs import Run
@@ -24,6 +24,18 @@ _FIRST_PAUSE_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 3600.0
 #: Failures that may pass by themselves. The others are the same the next time.
 RETRIED = frozenset({"RuntimeFailed", "RuntimeError", "Timeout", "BackendFailed"})
+
+
+_LISTED = Text("skillyard jobs 列出全部任务及其 ID", "`skillyard jobs` lists them with their ids")
+_HOW_IT_ENDED = Text(
+    "skillyard jobs show <id> 查看结果; 失败的任务用 skillyard jobs retry <id> 重试",
+    "`skillyard jobs show <id>` tells how it ended; `skillyard jobs retry <id>` tries what failed again",
+)
+_AGAIN = Text("要再执行一次: skillyard jobs enqueue", "to have it done once more, `skillyard jobs enqueue` it again")
+_WAIT_FOR_IT = Text(
+    "skillyard jobs show <id> 查看进度; skillyard jobs cancel <id> 取消",
+    "`skillyard jobs show <id>` tells how far it is, `skillyard jobs cancel <id>` takes it back",
+)
 
 
 class Job(NamedTuple):
@@ -148,7 +160,7 @@ class Jobs:
         found = [known for known in self.list(limit) if known.id.startswith(job_id) or known.run == job_id]
         exact = [known for known in found if job_id in {known.id, known.run}]
         if not job_id or len(exact or found) != 1:
-            raise InvalidArgs(f"no job {job_id!r} here, or more than one starts so; `skillyard jobs` lists them")
+            raise InvalidArgs(f"no job {job_id!r} here, or more than one starts so", advice=_LISTED)
         return (exact or found)[0]
 
     def is_live(self, job_id: str) -> bool:
@@ -169,7 +181,7 @@ class Jobs:
         known = self.find(job_id)
         was_queued = known.state == "queued"
         if not self._engine.cancel(known.run):
-            raise InvalidArgs(f"{known.id} is over: {known.state}")
+            raise InvalidArgs(f"{known.id} is over: {known.state}", advice=_HOW_IT_ENDED)
         cancelled = known._replace(state="error", result=cancelled_result(known.job))
         if was_queued:
             self._history.keep(as_row(cancelled.run, cancelled.job, known.created, cancelled.result))
@@ -179,12 +191,13 @@ class Jobs:
         """Another attempt of what failed, with as many retries as it had; as the skill is now."""
         known = self.find(job_id)
         if known.state in {"queued", "running", "success"}:
-            raise InvalidArgs(f"{known.id} did not fail: {known.state}")
+            advice = _AGAIN if known.state == "success" else _WAIT_FOR_IT
+            raise InvalidArgs(f"{known.id} did not fail: {known.state}", advice=advice)
         flow = {**known.job.flow, "skills": {}} if known.job.flow else NOTHING
         job = known.job._replace(attempt=known.job.attempt + 1, first=known.id, fingerprint="", flow=flow)
         ticket = Ticket(_attempt_id(known.id, job.attempt), job.queue, job.as_body())
         if not self._engine.enqueue(ticket):
-            raise InvalidArgs(f"{known.id} is being retried already")
+            raise InvalidArgs(f"{known.id} is being retried already", advice=_WAIT_FOR_IT)
         return known._replace(run=ticket.id, job=job, state="queued", result=NOTHING)
 
     def _ticket(self, job: Job, job_id: str, delay_seconds: float) -> Ticket:

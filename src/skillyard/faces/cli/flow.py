@@ -49,6 +49,7 @@ from skillyard.work.flow import PREFIX, Told
 
 _LOOK_SECONDS = 0.2
 _INTERRUPTED = 130
+_LISTED = Text("skillyard flow 和 skillyard jobs 列出 ID", "`skillyard flow` shows the latest, `skillyard jobs` more")
 #: Marks a flow that no worker was asked to do: whoever takes it over does it at once, not from a queue.
 _HERE = "here"
 
@@ -397,9 +398,7 @@ def _found(yard: Yard, flow_id: str) -> Run:
         begun = [each for each in yard.list_runs(1000) if each.kind == "flow" and each.id.startswith(flow_id)]
         run = begun[0] if len(begun) == 1 and flow_id else None
     if run is None or run.kind != "flow":
-        raise InvalidArgs(
-            f"no flow {flow_id!r} here, or more than one starts so; `skillyard flow list` shows the latest"
-        )
+        raise InvalidArgs(f"no flow {flow_id!r} here, or more than one starts so", advice=_LISTED)
     return run
 
 

@@ -37,6 +37,7 @@ from skillyard.faces.cli.command import (
     Parser,
     add_output_options,
     answer_with,
+    not_negative,
     positive,
     seconds,
     show_and_exit,
@@ -77,6 +78,13 @@ _NO_SCHEDULES = Text(
 )
 _WAITS = Text("等待 `skillyard trust`", "waits for `skillyard trust`")
 _PAUSED = Text("已暂停", "paused")
+_ANOTHER_NAME = Text(
+    "用 --name 换一个名称, 或先 skillyard jobs remove <name>",
+    "give another --name, or `skillyard jobs remove` that one first",
+)
+_IN_A_FILE = Text(
+    "从该文件中删去, 或 skillyard jobs pause <name>", "take it out of that file, or `skillyard jobs pause` it"
+)
 _LOOK_SECONDS = 0.2
 
 
@@ -153,7 +161,9 @@ def _add_what(parser: Parser) -> None:
 
 def _add_job_options(parser: Parser) -> None:
     parser.add_argument("--name", default="", help="what to call it (the skill's name, or `task`)")
-    parser.add_argument("--retries", type=int, default=0, metavar="N", help="more attempts after a failure (0)")
+    parser.add_argument(
+        "--retries", type=not_negative, default=0, metavar="N", help="more attempts after it failed (0)"
+    )
     parser.add_argument("--timeout", type=seconds, metavar="S", help="seconds that a run may take")
     parser.add_argument("--queue", default=QUEUE, help=f"which queue ({QUEUE})")
     parser.add_argument(
@@ -342,7 +352,7 @@ def _added(options: Options) -> Answer:
         )
         lines = engine.timetable.list()
         if any(found.name == schedule.name for found in _recurring(yard, lines)):
-            raise InvalidArgs(f"there is a schedule {schedule.name!r} already; give another --name, or remove it")
+            raise InvalidArgs(f"there is a schedule {schedule.name!r} already", advice=_ANOTHER_NAME)
         line = Line(schedule.name, schedule.as_mapping(), until=engine.now(), when=schedule.mark)
         engine.timetable.put(line)
     told = _as_schedule(schedule, line)
@@ -421,7 +431,7 @@ def _remove(options: Options) -> Answer:
     with _opened() as (yard, engine, _):
         schedule = find_schedule(yard, engine, options.name, _tell)
         if schedule.source:
-            raise InvalidArgs(f"{schedule.name} stands in {schedule.source}: take it out there, or pause it")
+            raise InvalidArgs(f"{schedule.name} stands in {schedule.source}", advice=_IN_A_FILE)
         engine.timetable.drop(schedule.name)
     return Answer(Text("已删除: {name}", "removed: {name}"), {"name": schedule.name}, {"schedules": []})
 
