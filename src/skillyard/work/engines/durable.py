@@ -229,7 +229,7 @@ class DurableEngine:
                     "name": self._place.project,
                     "system_database_engine": self._engine,
                     "serializer": self._serializer,
-                    "application_version": VERSION,
+                    "application_version": self._version,
                     "executor_id": self._executor,
                     "enable_otlp": False,
                     "log_level": "WARNING",
@@ -253,13 +253,18 @@ class DurableEngine:
         """DBOS knows queues by one name for all applications."""
         return f"{self._place.project}.{name}"
 
+    @property
+    def _version(self) -> str:
+        """Versions too: one name belongs to one application alone."""
+        return f"{self._place.project}.{VERSION}"
+
     def _options(self, ticket: Ticket) -> Any:
         options: dict[str, Any] = {
             "workflow_name": WORKFLOW,
             "queue_name": self._queue(ticket.queue),
             "workflow_id": ticket.id,
             "workflow_id_reuse_policy": "reject",
-            "app_version": VERSION,
+            "app_version": self._version,
         }
         return {**options, "delay_seconds": ticket.delay_seconds} if ticket.delay_seconds > 0 else options
 
@@ -431,7 +436,7 @@ def _as_line(text: str) -> Line:
 
 @contextmanager
 def _tables_alone(place: Place) -> Iterator[None]:
-    """Of several that start on a new SQLite file at once, one makes the tables."""
+    """Of several that start on a new SQLite file at once, one makes the tables; on PostgreSQL DBOS sees to that."""
     if place.database:
         yield
         return
@@ -473,6 +478,8 @@ def _told(place: Place) -> Iterator[None]:
         shown = sa.make_url(place.database).render_as_string() if place.database else str(place.folder)
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()
         raise RuntimeFailed(f"the engine's database {shown} cannot be used: {reason[0] if reason else ''}") from None
+    except dbos_error.DBOSException as error:
+        raise RuntimeFailed(f"the engine cannot be used: {error}") from None
 
 
 class _DatabaseClock:
