@@ -177,9 +177,11 @@ def test_a_job_that_is_cancelled_while_it_runs_is_stopped_with_everything_it_sta
     shift.watch()
     wait_until(lambda: not place.attempts.underway.list())
 
-    row = place.yard.runs.find(job_id)
-    assert row is not None
-    assert (row.state, row.result["summary"]) == ("error", "Cancelled: the job was cancelled: slow")
+    def row() -> tuple[str, object]:
+        found = place.yard.runs.find(job_id)
+        return (found.state, found.result.get("summary")) if found else ("", "")
+
+    wait_until(lambda: row() == ("error", "Cancelled: the job was cancelled: slow"))
     assert len(place.jobs.list(10)) == 1, "and it is not tried again"
 
 
@@ -282,6 +284,22 @@ def test_schedules_of_a_role_wait_for_trust_in_exactly_its_bytes(place: Place, p
     assert (changed(()), [each.when for each in changed.untrusted()]) == ((), ["0 10 * * *"])
 
 
+def test_a_role_that_changed_since_the_worker_looked_fires_nothing(place: Place, project: Path) -> None:
+    file = project / "agents" / "dev" / "agent.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(AGENT.format(cron="* * * * *"))
+    trust(place.yard.grants, project)
+    shift = make_shift(place)
+    shift.tick()
+    (line,) = place.engine.timetable.list()
+    place.engine.timetable.put(line._replace(until=line.until - 120))
+    (file.parent / "more.py").write_text("another program")
+    shift.tick()
+
+    assert place.jobs.list(10) == ()
+    assert place.told[-1] == "dev/echo: Not granted: the schedule dev/echo"
+
+
 def test_a_roles_file_is_read_again_when_it_changes_and_a_mistake_keeps_what_it_said(project: Path) -> None:
     file = project / "agents" / "dev" / "agent.yaml"
     file.parent.mkdir(parents=True)
@@ -291,7 +309,11 @@ def test_a_roles_file_is_read_again_when_it_changes_and_a_mistake_keeps_what_it_
     assert [each.when for each in roles.list()] == ["0 9 * * *"]
     file.write_text(AGENT.format(cron="0 0 31 2 *"))
     assert [each.when for each in roles.list()] == ["0 9 * * *"], "what it said before"
-    assert "schedule[0]" in told[0]
+    assert "schedule[0].cron" in told[0]
+    assert "skillyard role validate dev" in told[0]
+    file.write_text("skills: [\n")
+    assert [each.when for each in roles.list()] == ["0 9 * * *"], "half of a file is none"
+    assert len(told) == 2
     file.write_text(AGENT.format(cron="0 10 * * *"))
     assert [each.when for each in roles.list()] == ["0 10 * * *"]
     file.unlink()

@@ -16,8 +16,9 @@ from skillyard.core.skill import Kind, Severity, Skill
 from skillyard.core.values import Json
 from skillyard.runtime.types import as_typed
 from skillyard.runtime.words import OUTPUT, bind
-from skillyard.work.flow import PREFIX, Meant
+from skillyard.work.flow import Meant
 from skillyard.work.jobs import Job
+from skillyard.work.schedule import PREFIX
 
 if TYPE_CHECKING:
     from skillyard.kernel.assembly import Yard

@@ -23,8 +23,6 @@ from skillyard.work.attempt import Attempts, Bench
 from skillyard.work.engine import Steps
 from skillyard.work.jobs import Job, about, as_row, cancelled_result, may_pass, pause_seconds
 
-#: What a job of a flow has in place of a skill's name.
-PREFIX = "flow:"
 #: A list for `for_each` may have so many items.
 MAX_ITEMS = 10_000
 _AGENT = "skills"

@@ -45,7 +45,8 @@ from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.flows import find_workflow, make_flow, workflows_of
 from skillyard.store.runs import Run
 from skillyard.work.engine import Engine
-from skillyard.work.flow import PREFIX, Told
+from skillyard.work.flow import Told
+from skillyard.work.schedule import PREFIX
 
 _LOOK_SECONDS = 0.2
 _INTERRUPTED = 130

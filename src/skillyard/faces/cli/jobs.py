@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NoReturn
 
+from skillyard.catalog.cron import parse_when, parse_zone, preview
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
@@ -52,12 +53,10 @@ from skillyard.kernel.consent import refuse_inside_agents
 from skillyard.kernel.errands import refuse_loops, with_task
 from skillyard.kernel.prompt import split_name
 from skillyard.kernel.working import Schedules, find_schedule, make_job, make_jobs, make_shift, open_engine
-from skillyard.work.cron import parse_when, parse_zone, preview
 from skillyard.work.engine import Engine, Line
 from skillyard.work.errand import Errand
-from skillyard.work.flow import PREFIX
 from skillyard.work.jobs import QUEUE, Job, Jobs, Known
-from skillyard.work.schedule import Misfire, Overlap, Schedule, as_choice, checked, local_zone
+from skillyard.work.schedule import PREFIX, Misfire, Overlap, Schedule, as_choice, checked, local_zone, usual_overlap
 
 _FAILED = frozenset({"error", "timeout"})
 _COLUMNS = (
@@ -326,7 +325,6 @@ def _add(options: Options, parser: Parser) -> NoReturn:
 
 def _added(options: Options) -> Answer:
     misfire = as_choice(Misfire, options.misfire, Misfire.RUN_ONCE)
-    default = Overlap.QUEUE if misfire is Misfire.RUN_ALL else Overlap.SKIP
     with _opened() as (yard, engine, _):
         job = _job(yard, options)
         schedule = checked(
@@ -344,7 +342,7 @@ def _added(options: Options) -> Answer:
                 retries=options.retries,
                 timeout_seconds=options.timeout,
                 misfire=misfire,
-                overlap=as_choice(Overlap, options.overlap, default),
+                overlap=as_choice(Overlap, options.overlap, usual_overlap(misfire)),
                 jitter_seconds=options.jitter,
                 on_failure=options.on_failure,
                 queue=options.queue,
