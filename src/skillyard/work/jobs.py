@@ -88,6 +88,10 @@ class Job(NamedTuple):
         return cls(**{**known, "args": tuple(known.get("args", ()))})
 
 
+#: In `Job.flow`: the attempt whose results are kept up to the first step that failed.
+AFTER = "after"
+
+
 class Known(NamedTuple):
     """A job as people see it: its latest attempt."""
 
@@ -187,14 +191,16 @@ class Jobs:
             self._history.keep(as_row(cancelled.run, cancelled.job, known.created, cancelled.result))
         return cancelled
 
-    def retry(self, job_id: str) -> Known:
-        """Another attempt of what failed, with as many retries as it had; as the skill is now."""
+    def retry(self, job_id: str, *, from_start: bool = False) -> Known:
+        """One more attempt of what failed, as the skill is now. A flow goes on with its first step that failed, or
+        starts over."""
         known = self.find(job_id)
         if known.state in {"queued", "running", "success"}:
             advice = _AGAIN if known.state == "success" else _WAIT_FOR_IT
             raise InvalidArgs(f"{known.id} did not fail: {known.state}", advice=advice)
-        flow = {**known.job.flow, "skills": {}} if known.job.flow else NOTHING
-        job = known.job._replace(attempt=known.job.attempt + 1, first=known.id, fingerprint="", flow=flow)
+        job = known.job._replace(attempt=known.job.attempt + 1, first=known.id, fingerprint="")
+        if job.flow:
+            job = job._replace(flow={**job.flow, "skills": {}, AFTER: "" if from_start else known.run})
         ticket = Ticket(_attempt_id(known.id, job.attempt), job.queue, job.as_body())
         if not self._engine.enqueue(ticket):
             raise InvalidArgs(f"{known.id} is being retried already", advice=_WAIT_FOR_IT)
@@ -234,6 +240,8 @@ def next_attempt(run_id: str, job: Job, result: Mapping[str, Json]) -> Ticket | 
         return None
     first = job.first or run_id
     again = job._replace(attempt=job.attempt + 1, first=first)
+    if job.flow:
+        again = again._replace(flow={**job.flow, AFTER: run_id})
     return Ticket(_attempt_id(first, again.attempt), job.queue, again.as_body(), pause_seconds(first, job.attempt))
 
 

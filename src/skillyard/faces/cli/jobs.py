@@ -46,7 +46,7 @@ from skillyard.faces.cli.command import (
 )
 from skillyard.faces.cli.looking import Looking, end_lost
 from skillyard.faces.cli.mixed import take_ours
-from skillyard.faces.cli.runs import as_run_data
+from skillyard.faces.cli.runs import as_lines, as_run_data
 from skillyard.faces.present import Lines, Table, one_line
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import refuse_inside_agents
@@ -104,9 +104,12 @@ def arguments(parser: Parser) -> None:
     for name, says, ask in (
         ("show", "everything that is known of a job, with its log", _show),
         ("cancel", "take it from the queue, or stop it", _cancel),
-        ("retry", "another attempt of a job that failed, as its skill is now", _retry),
+        ("retry", "one more attempt of a job that failed, as its skill is now", _retry),
     ):
-        add(name, says, ask).add_argument("job_id", metavar="ID", help="the id, or how it starts")
+        made = add(name, says, ask)
+        made.add_argument("job_id", metavar="ID", help="the id, or how it starts")
+        if name == "retry":
+            made.add_argument("--from-start", action="store_true", help="a workflow: not from the step that failed")
     _add_enqueue(commands)
     _add_schedule(commands)
     add("schedules", "what recurs here, and when it comes next", _schedules)
@@ -217,7 +220,7 @@ def _show(options: Options) -> Answer:
         summary=Text("任务: {id}", "job {id}"),
         words={"id": known.id},
         data={"jobs": [data], "runs": [as_run_data(run)] if run else []},
-        page=Lines([f"{key}: {value}" for key, value in data.items() if value not in ("", None, [], {})]),
+        page=Lines(list(as_lines({key: value for key, value in data.items() if value not in ("", None, [], {})}))),
     )
 
 
@@ -230,7 +233,7 @@ def _cancel(options: Options) -> Answer:
 def _retry(options: Options) -> Answer:
     with _opened() as (_, _, jobs):
         refuse_loops(jobs.find(options.job_id).job)
-        known = jobs.retry(options.job_id)
+        known = jobs.retry(options.job_id, from_start=options.from_start)
     return _about(known, Text("已重新排队: {name} ({id})", "queued again: {name} ({id})"))
 
 

@@ -37,6 +37,7 @@ from dbos._sys_db import SystemDatabase  # noqa: E402
 from sqlalchemy import event  # noqa: E402
 
 from skillyard.core.errors import RuntimeFailed  # noqa: E402
+from skillyard.core.values import Json  # noqa: E402
 from skillyard.work.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order  # noqa: E402
 from skillyard.work.engines.liveness import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
 
@@ -374,6 +375,12 @@ class _Steps(Steps):
         options = _working.engine._options(ticket)  # noqa: SLF001
         options["workflow_id_reuse_policy"] = "return-existing"
         DBOS.enqueue_workflow_with_options(options, ticket.queue, dict(ticket.body))
+
+    def ended_of(self, ticket_id: str) -> Mapping[str, Json]:
+        engine = _working.engine
+        with _told(engine._place):  # noqa: SLF001
+            found = engine._client.list_workflow_steps(ticket_id)  # noqa: SLF001
+        return {step["function_name"]: step["output"] for step in reversed(found) if step["error"] is None}
 
 
 @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=_MOST_DEATHS)
