@@ -1,5 +1,10 @@
-"""Opens our database: one SQLite file in the user's home, shared by every process of theirs."""
+"""Opens our database: one SQLite file in the user's home, shared by every process of theirs.
 
+A home that cannot be written can still be read: what is there is shown, and nothing but a write fails.
+"""
+
+import errno
+import os
 import sqlite3
 from pathlib import Path
 
@@ -53,6 +58,42 @@ _VERSIONS = (
 
 def open_database(path: Path) -> sqlite3.Connection:
     """The tables of the newest version; an older file is brought up to date, step by step."""
+    try:
+        return _open(path)
+    except (OSError, sqlite3.OperationalError) as error:
+        if not _is_closed_to_us(path, error):
+            raise
+    return _open_to_read(path)
+
+
+def _is_closed_to_us(path: Path, error: OSError | sqlite3.OperationalError) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}
+    return not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK))
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    """What is there, or nothing; a write says `readonly`."""
+    if os.access(path, os.R_OK):
+        # Without its -shm file, which nobody can make here, only the second can be read: it leaves out what a writer
+        # that died has not yet moved into the file.
+        for how in ("mode=ro", "immutable=1"):
+            connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?{how}", uri=True, timeout=30, isolation_level=None
+            )
+            try:
+                if _version(connection) >= len(_VERSIONS):
+                    return connection
+            except sqlite3.OperationalError:
+                pass
+            connection.close()
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    _upgrade(connection)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _open(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     connection = sqlite3.connect(path, timeout=30, isolation_level=None)
     try:
