@@ -182,6 +182,7 @@ def test_a_job_that_is_cancelled_while_it_runs_is_stopped_with_everything_it_sta
         return (found.state, found.result.get("summary")) if found else ("", "")
 
     wait_until(lambda: row() == ("error", "Cancelled: the job was cancelled: slow"))
+    assert f"{job_id}: cancelled" in place.told
     assert len(place.jobs.list(10)) == 1, "and it is not tried again"
 
 
@@ -355,6 +356,17 @@ def test_from_enqueue_to_history_by_commands_alone(quick: Places, skillyard: Ski
     (run,) = said(skillyard("jobs", "history", "--json"))["data"]["runs"]
     assert run["id"] == job["id"]
     assert skillyard("jobs", "retry", job["id"]).returncode == 1
+
+
+def test_the_list_takes_its_options_with_and_without_its_word(quick: Places, skillyard: Skillyard) -> None:
+    for name in ("one", "two"):
+        skillyard("jobs", "enqueue", "@fail", "--name", name)
+    skillyard("worker", "--drain")
+
+    (latest,) = said(skillyard("jobs", "--limit", "1", "--failed", "--json"))["data"]["jobs"]
+    assert latest["name"] == "two"
+    assert len(said(skillyard("jobs", "list", "--failed", "--json"))["data"]["jobs"]) == 2
+    assert "at least 0" in skillyard("jobs", "enqueue", "@fail", "--retries", "-1").stderr
 
 
 def test_add_shows_the_next_three_runs_and_run_does_it_now(quick: Places, skillyard: Skillyard) -> None:

@@ -157,7 +157,8 @@ class Jobs:
             known = _from_run(run)
             if known.id not in found and not known.job.step:
                 found[known.id] = known
-        return tuple(sorted(found.values(), key=lambda known: (-known.created, known.id)))[:limit]
+        # Ids are in the order of time too: SQLite's clock has seconds only.
+        return tuple(sorted(found.values(), key=lambda known: (known.created, known.id), reverse=True))[:limit]
 
     def find(self, job_id: str, limit: int = 1000) -> Known:
         """By id, or by the beginning of one where only one job starts so."""

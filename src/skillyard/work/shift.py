@@ -72,8 +72,8 @@ class Shift(NamedTuple):
         """Stop what was cancelled elsewhere."""
         for run_id in self.attempts.underway.list():
             standing = self.engine.find(run_id)
-            if standing and standing.stage is Stage.CANCELLED:
-                self.attempts.underway.stop(run_id)
+            if standing and standing.stage is Stage.CANCELLED and self.attempts.underway.stop(run_id):
+                self.tell(f"{run_id}: cancelled")
 
     def take_over(self) -> None:
         for dead in self.engine.take_over():

@@ -88,7 +88,8 @@ _LOOK_SECONDS = 0.2
 
 
 def arguments(parser: Parser) -> None:
-    parser.set_defaults(answer=partial(answer_with, _list), limit=20, failed=False)
+    parser.set_defaults(answer=partial(answer_with, _list))
+    _add_list_options(parser)
     add_output_options(parser)
     commands = parser.add_subparsers(metavar="list | show | add | run | enqueue | cancel | retry | …")
 
@@ -98,9 +99,7 @@ def arguments(parser: Parser) -> None:
         add_output_options(made)
         return made
 
-    listing = add("list", "the latest jobs, finished ones too", _list)
-    listing.add_argument("--limit", type=positive, default=20, help="how many, the latest first (20)")
-    listing.add_argument("--failed", action="store_true", help="only those that failed for good")
+    _add_list_options(add("list", "the latest jobs, finished ones too", _list))
     for name, says, ask in (
         ("show", "everything that is known of a job, with its log", _show),
         ("cancel", "take it from the queue, or stop it", _cancel),
@@ -125,6 +124,11 @@ def arguments(parser: Parser) -> None:
     past = add("history", "the attempts of jobs, the latest first", _history)
     past.add_argument("name", metavar="NAME", nargs="?", default="", help="only those of this name")
     past.add_argument("--limit", type=positive, default=20, help="how many (20)")
+
+
+def _add_list_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", type=positive, default=20, help="how many, the latest first (20)")
+    parser.add_argument("--failed", action="store_true", help="only those that failed for good")
 
 
 def _add_enqueue(commands: "argparse._SubParsersAction[Parser]") -> None:

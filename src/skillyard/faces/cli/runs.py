@@ -26,10 +26,11 @@ _LOOK_SECONDS = 0.2
 
 
 def arguments(parser: Parser) -> None:
-    parser.set_defaults(answer=partial(answer_with, _list), limit=20)
+    parser.set_defaults(answer=partial(answer_with, _list))
     commands = parser.add_subparsers(metavar="list | show | tail")
     listing = commands.add_parser("list", help="the latest runs")
-    listing.add_argument("--limit", type=positive, default=20, help="how many, the latest first (20)")
+    for each in (parser, listing):
+        each.add_argument("--limit", type=positive, default=20, help="how many, the latest first (20)")
     listing.set_defaults(answer=partial(answer_with, _list))
     showing = commands.add_parser("show", help="everything that is known of a run, with its log")
     showing.set_defaults(answer=partial(answer_with, _show))
