@@ -54,6 +54,7 @@ def test_a_roles_task_reaches_claude_with_its_text_its_tools_and_its_bound_on_tu
     assert result["data"]["text"] == "# 分析师\nYou count things.\n\n---\n\nMake a file."
     assert (result["data"]["cwd"], (project / "made").exists()) == (str(folder.resolve()), True)
     assert "not_supported" not in result["data"]
+    assert {asked.body["model"] for asked in stub.asked("claude-code")} == {agent.model}
     assert (cut["state"], cut["data"]["type"]) == ("error", "BackendFailed")
     assert "max" in cut["data"]["msg"]
     assert "turns" in cut["data"]["msg"]

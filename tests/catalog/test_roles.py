@@ -13,6 +13,7 @@ from skillyard.catalog.agentfile import MAX_BYTES, Role, agent_schema, list_role
 from skillyard.catalog.bounds import Secret, read_bounds
 from skillyard.core.skill import Severity
 from skillyard.core.values import Json
+from tests.conftest import TORTURE
 
 WHOLE = """\
 metadata:
@@ -294,9 +295,47 @@ def test_a_thousand_mistakes_are_told_as_a_hundred(agents: Path) -> None:
 
 
 def test_thousands_of_skills_are_read(agents: Path) -> None:
-    skills = "".join(f"  - {{name: s{number}, entry: .claude/skills/build_analysis.py}}\n" for number in range(2_000))
+    count = 10_000 if TORTURE else 2_000
+    skills = "".join(f"  - {{name: s{number}, entry: .claude/skills/build_analysis.py}}\n" for number in range(count))
 
-    assert len(read(agents, f"skills:\n{skills}").skills) == 2_000
+    assert len(read(agents, f"skills:\n{skills}").skills) == count
+
+
+@pytest.mark.parametrize(
+    ("entry", "shown"),
+    [
+        ('{cron: "61 * * * *", skill: a}', "`schedule[1].cron` cannot be read: '61 * * * *': '61' is no minute"),
+        ('{cron: "0 0 31 2 *", skill: a}', "never comes"),
+        ("{cron: 0 9 * *, skill: a}", "has 4 fields: cron has five"),
+        ("{interval: 0.1, skill: a}", "`schedule[1].interval` cannot be read: "),
+        ('{cron: "@daily", skill: a, timezone: Mars/Base}', "`schedule[1].timezone` cannot be read: 'Mars/Base'"),
+        ('{cron: "@daily", skill: a, misfire: run_all, overlap: skip}', "`schedule[1].overlap` is 'skip' beside"),
+        ('{cron: "@daily", task: run @a, skill: a}', "has both `task`, `skill`"),
+        ('{cron: "@daily", task: run @a, params: {}}', "`schedule[1].params` goes only with `skill`, `flow`"),
+    ],
+)
+def test_a_time_that_cannot_be_meant_is_found_with_its_line_and_the_other_entries_count(
+    agents: Path, entry: str, shown: str
+) -> None:
+    skills = "skills: [{name: a, entry: .claude/skills/build_analysis.py}]\n"
+    role = read(agents, f'{skills}schedule:\n  - {{cron: "@hourly", skill: a}}\n  - {entry}\n')
+
+    ((severity, line, message),) = told(role)
+    assert (severity, line) == ("error", 4)
+    assert shown in message
+    assert [each["cron"] for each in role.schedule] == ["@hourly"]
+
+
+def test_a_workflow_that_is_not_there_yet_is_a_warning_and_one_that_is_there_is_fine(agents: Path) -> None:
+    text = 'schedule:\n  - {cron: "@daily", flow: weekly, params: {days: 7}}\n'
+    role = read(agents, text)
+
+    assert told(role) == [("warning", 2, "there is no workflow weekly in workflows/")]
+    assert len(role.schedule) == 1
+    file = agents.parent / "workflows" / "weekly.yaml"
+    file.parent.mkdir()
+    file.write_text("steps: []\n")
+    assert read(agents, text).findings == ()
 
 
 def test_a_key_with_control_characters_cannot_move_the_cursor(agents: Path) -> None:

@@ -127,6 +127,16 @@ def test_in_chinese(skillyard: Skillyard, hello: Path) -> None:
     assert done.stdout.startswith("✅ skills 工作流完成: hello (2 步)\n")
 
 
+@pytest.mark.parametrize("words", ["flow run nope", "flow resume nope", "jobs run nope", "jobs enqueue @nope --wait"])
+def test_an_error_is_in_the_language_that_was_asked_for_with_a_next_step(
+    skillyard: Skillyard, hello: Path, words: str
+) -> None:
+    told = said(skillyard(*words.split(), "--lang", "zh", "--json"))
+
+    assert re.search("参数错误|未安装技能", told["summary"])
+    assert re.search("skillyard (flow|jobs|list)", told["meta"]["hint"])
+
+
 def test_a_detached_flow_waits_for_a_worker(skillyard: Skillyard, hello: Path) -> None:
     (queued,) = said(skillyard("flow", "run", "hello", "--detach", "--json"))["data"]["flows"]
     assert said(skillyard("jobs", "--json"))["data"]["jobs"][0]["state"] == "queued"

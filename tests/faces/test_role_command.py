@@ -187,9 +187,11 @@ def test_a_role_that_is_not_there_is_told_with_the_nearest(skillyard: Skillyard)
 
     missing = skillyard("role", "show", "analist", "--json")
     run = skillyard("role", "run", "analist", "daily_report", "report", "--json")
+    other = skillyard("role", "run", "analyst", "weekly", "report", "--json")
 
     assert from_json(missing.stdout).data["nearest"] == ["analyst"]
     assert from_json(run.stdout).data["type"] == "SkillNotFound"
+    assert from_json(other.stdout).data["nearest"] == ["analyst/daily_report"], "what the role has"
     assert (missing.returncode, run.returncode) == (1, 1)
 
 

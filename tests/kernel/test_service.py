@@ -1,5 +1,6 @@
 """The service's file: what is written, and that systemd and launchd read it."""
 
+import json
 import plistlib
 import shutil
 import subprocess
@@ -68,3 +69,22 @@ def test_nothing_is_written_without_a_yes_and_nothing_is_removed_that_is_not_the
     assert refused.returncode == 1
     assert skillyard("service", "remove").returncode == 1
     assert not (places.user_home / ".config").exists()
+
+
+def test_where_nothing_can_start_it_no_file_is_left_and_cron_is_advised(places: Places, skillyard: Skillyard) -> None:
+    nobody_there = {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/dev/null", "XDG_RUNTIME_DIR": "/dev/null"}
+    done = skillyard("service", "install", "--accept", "--json", **nobody_there)
+
+    assert done.returncode == 1
+    assert "@reboot" in json.loads(done.stdout)["meta"]["hint"]
+    assert not list(places.user_home.rglob("*.service"))
+
+
+def test_a_file_is_removed_also_where_nobody_can_be_asked_to_stop_it(places: Places, skillyard: Skillyard) -> None:
+    service = service_of(places, WORDS, env={})
+    service.file.parent.mkdir(parents=True)
+    service.file.write_text(service.text)
+    nobody_there = {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/dev/null", "XDG_RUNTIME_DIR": "/dev/null"}
+
+    assert skillyard("service", "remove", **nobody_there).returncode == 0
+    assert not service.file.exists()

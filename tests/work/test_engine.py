@@ -14,7 +14,7 @@ from skillyard.core.errors import DatabaseFailed
 from skillyard.core.values import Json
 from skillyard.work.engine import Engine, Line, Stage, Steps, Ticket
 from skillyard.work.engines.memory import MemoryEngine
-from tests.work.databases import postgres
+from tests.work.databases import postgres, server
 
 SECONDS = 60.0
 QUEUE = "default"
@@ -280,22 +280,41 @@ def test_thousands_of_tickets_drain_each_with_its_own_answer() -> None:
     assert [each.answer for each in answers if each] == [{"said": number} for number in range(10_000)]
 
 
-def test_several_may_be_the_first_on_a_new_database_at_once(tmp_path: Path) -> None:
-    """A worker is started, and a job queued in the same moment."""
-    opens = (
-        "import sys; from pathlib import Path; from skillyard.work.engines.durable import DurableEngine, Place; "
-        "print('ready', flush=True); sys.stdin.readline(); "
-        "DurableEngine(Place(Path(sys.argv[1]), 'skillyard-first')).close()"
-    )
+#: A worker of the project that is named: it says when it is ready, starts when it is told to, and does one ticket.
+SERVES = """
+import sys
+from pathlib import Path
+from skillyard.work.engine import Ticket
+from skillyard.work.engines.durable import DurableEngine, Place
+_, folder, database, project = sys.argv
+print("ready", flush=True)
+sys.stdin.readline()
+engine = DurableEngine(Place(Path(folder), project, database, poll_seconds=0.05))
+engine.serve(lambda ticket, steps: {"did": ticket.id}, {"default": 1}, lambda: None)
+engine.enqueue(Ticket(project, "default", {}))
+assert engine.wait(project, 60).answer == {"did": project}
+engine.close()
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "no database yet"])
+@pytest.mark.parametrize("projects", [("one", "one", "one"), ("one", "two", "three")])
+def test_several_may_be_the_first_on_a_new_database_at_once(
+    tmp_path: Path, kind: str, projects: tuple[str, ...]
+) -> None:
+    """Workers of one project, and of several that share a home or a server."""
+    database = "" if kind == "sqlite" else postgres()
+    if kind == "no database yet":
+        database = server().get_uri(database=f"new_{uuid.uuid4().hex[:12]}")
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", opens, str(tmp_path / "new")],
+            [sys.executable, "-c", SERVES, str(tmp_path / "new"), database, f"skillyard-{project}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for _ in range(4)
+        for project in projects
     ]
     for process in started:
         assert process.stdout is not None
@@ -305,4 +324,4 @@ def test_several_may_be_the_first_on_a_new_database_at_once(tmp_path: Path) -> N
         process.stdin.write("go\n")
         process.stdin.flush()
 
-    assert [process.communicate(timeout=SECONDS)[1] for process in started] == [""] * 4
+    assert [process.communicate(timeout=SECONDS)[1] for process in started] == [""] * 3

@@ -441,7 +441,65 @@ def test_a_flow_that_failed_is_retried_as_its_skills_are_now(place: Place, write
 
     assert again is not None
     assert (again.id, again.run, again.state) == (failed.id, f"{failed.id}-2", "success")
+    assert [run.id for run in place.yard.runs.list_of(again.run)] == [f"{again.run}.2"], "the first is not repeated"
+
+
+def test_a_retried_flow_keeps_what_succeeded_before_the_step_that_failed_and_nothing_after_it(
+    place: Place, write_skill: WriteSkill
+) -> None:
+    job = place.job(
+        """
+        steps:
+          - {id: a, skill: note, params: {text: a}}
+          - {id: b, skill: picky, for_each: ["1", "2", "3"], params: {text: "${item}"}, on_failure: continue}
+          - {id: c, skill: note, params: {text: "c ${b.data}"}}
+          - {id: d, skill: fail}
+        """
+    )
+    place.engine.serve(place.attempts, {"default": 1}, lambda: None)
+    failed = place.jobs.wait(place.jobs.enqueue(job), SECONDS)
+    assert failed is not None
+    write_skill("fail", FAIL, {"fail.sh": "echo mended\n"})
+    write_skill("picky", PICKY, {"picky.sh": "echo now $1\n"})
+
+    again = place.jobs.wait(place.jobs.retry(failed.id).run, SECONDS)
+
+    assert again is not None
+    assert again.state == "success", again.result
+    assert [run.id.removeprefix(again.run) for run in place.yard.runs.list_of(again.run)] == [".2.1", ".3", ".4"]
+    steps: Any = again.result["data"]
+    assert [step["state"] for step in steps["steps"]] == ["success"] * 4
+    assert steps["steps"][0]["run"] == f"{failed.id}.1"
+    assert [told.kept for told in place.told if told.flow == again.run and told.state] == [True, False, False, False]
+
+
+def test_a_retry_from_the_start_repeats_every_step(place: Place, write_skill: WriteSkill) -> None:
+    job = place.job("steps: [{skill: note, params: {text: a}}, {skill: fail}]")
+    place.engine.serve(place.attempts, {"default": 1}, lambda: None)
+    failed = place.jobs.wait(place.jobs.enqueue(job), SECONDS)
+    assert failed is not None
+    first = place.jobs.retry(failed.id).run
+    assert place.jobs.wait(first, SECONDS) is not None
+    write_skill("fail", FAIL, {"fail.sh": "echo mended\n"})
+
+    again = place.jobs.wait(place.jobs.retry(failed.id, from_start=True).run, SECONDS)
+
+    assert again is not None
+    assert [run.id for run in place.yard.runs.list_of(first)] == [f"{first}.2"]
     assert [run.id for run in place.yard.runs.list_of(again.run)] == [f"{again.run}.1", f"{again.run}.2"]
+
+
+def test_a_flow_that_tries_again_by_itself_goes_on_with_the_step_that_failed(
+    place: Place, write_skill: WriteSkill
+) -> None:
+    job = place.job("steps: [{skill: note, params: {text: a}}, {skill: fail}]")._replace(retries=1)
+    place.engine.serve(place.attempts, {"default": 1}, lambda: None)
+
+    failed = place.jobs.wait(place.jobs.enqueue(job), SECONDS)
+
+    assert failed is not None
+    assert (failed.state, failed.run) == ("error", f"{failed.id}-2")
+    assert [run.id for run in place.yard.runs.list_of(failed.run)] == [f"{failed.run}.2"]
 
 
 def test_cancelling_stops_the_run_under_way_and_starts_no_other(place: Place) -> None:

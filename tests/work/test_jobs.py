@@ -177,9 +177,12 @@ def test_a_job_that_is_cancelled_while_it_runs_is_stopped_with_everything_it_sta
     shift.watch()
     wait_until(lambda: not place.attempts.underway.list())
 
-    row = place.yard.runs.find(job_id)
-    assert row is not None
-    assert (row.state, row.result["summary"]) == ("error", "Cancelled: the job was cancelled: slow")
+    def row() -> tuple[str, object]:
+        found = place.yard.runs.find(job_id)
+        return (found.state, found.result.get("summary")) if found else ("", "")
+
+    wait_until(lambda: row() == ("error", "Cancelled: the job was cancelled: slow"))
+    assert f"{job_id}: cancelled" in place.told
     assert len(place.jobs.list(10)) == 1, "and it is not tried again"
 
 
@@ -282,6 +285,22 @@ def test_schedules_of_a_role_wait_for_trust_in_exactly_its_bytes(place: Place, p
     assert (changed(()), [each.when for each in changed.untrusted()]) == ((), ["0 10 * * *"])
 
 
+def test_a_role_that_changed_since_the_worker_looked_fires_nothing(place: Place, project: Path) -> None:
+    file = project / "agents" / "dev" / "agent.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(AGENT.format(cron="* * * * *"))
+    trust(place.yard.grants, project)
+    shift = make_shift(place)
+    shift.tick()
+    (line,) = place.engine.timetable.list()
+    place.engine.timetable.put(line._replace(until=line.until - 120))
+    (file.parent / "more.py").write_text("another program")
+    shift.tick()
+
+    assert place.jobs.list(10) == ()
+    assert place.told[-1] == "dev/echo: Not granted: the schedule dev/echo"
+
+
 def test_a_roles_file_is_read_again_when_it_changes_and_a_mistake_keeps_what_it_said(project: Path) -> None:
     file = project / "agents" / "dev" / "agent.yaml"
     file.parent.mkdir(parents=True)
@@ -291,7 +310,11 @@ def test_a_roles_file_is_read_again_when_it_changes_and_a_mistake_keeps_what_it_
     assert [each.when for each in roles.list()] == ["0 9 * * *"]
     file.write_text(AGENT.format(cron="0 0 31 2 *"))
     assert [each.when for each in roles.list()] == ["0 9 * * *"], "what it said before"
-    assert "schedule[0]" in told[0]
+    assert "schedule[0].cron" in told[0]
+    assert "skillyard role validate dev" in told[0]
+    file.write_text("skills: [\n")
+    assert [each.when for each in roles.list()] == ["0 9 * * *"], "half of a file is none"
+    assert len(told) == 2
     file.write_text(AGENT.format(cron="0 10 * * *"))
     assert [each.when for each in roles.list()] == ["0 10 * * *"]
     file.unlink()
@@ -335,6 +358,17 @@ def test_from_enqueue_to_history_by_commands_alone(quick: Places, skillyard: Ski
     assert skillyard("jobs", "retry", job["id"]).returncode == 1
 
 
+def test_the_list_takes_its_options_with_and_without_its_word(quick: Places, skillyard: Skillyard) -> None:
+    for name in ("one", "two"):
+        skillyard("jobs", "enqueue", "@fail", "--name", name)
+    skillyard("worker", "--drain")
+
+    (latest,) = said(skillyard("jobs", "--limit", "1", "--failed", "--json"))["data"]["jobs"]
+    assert latest["name"] == "two"
+    assert len(said(skillyard("jobs", "list", "--failed", "--json"))["data"]["jobs"]) == 2
+    assert "at least 0" in skillyard("jobs", "enqueue", "@fail", "--retries", "-1").stderr
+
+
 def test_add_shows_the_next_three_runs_and_run_does_it_now(quick: Places, skillyard: Skillyard) -> None:
     added = skillyard(
         "jobs", "add", "0 9 * * 1-5", "@echo", "morning", "--name", "m", "--timezone", "Europe/Berlin", "--json"
@@ -359,7 +393,7 @@ def test_a_database_of_the_projects_own_choice_waits_for_trust(
 ) -> None:
     (project / "skillyard.toml").write_text('[engine]\ndatabase = "postgresql://me:hunter2@127.0.0.1:1/x"\n')
     refused = skillyard("jobs", "--json")
-    assert "skillyard trust" in said(refused)["data"]["msg"]
+    assert said(refused)["data"]["grant"] == "skillyard trust"
     wanted = skillyard("trust", "--check", "--json").stdout
     assert "postgresql://127.0.0.1:1/x" in wanted
     assert "hunter2" not in wanted

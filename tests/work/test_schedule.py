@@ -248,6 +248,24 @@ def test_the_entries_of_an_agent_file_become_schedules() -> None:
     assert (third.task, third.enabled, third.on_failure) == ("执行 @report", False, "https://example.org/x")
 
 
+def test_a_workflow_is_scheduled_by_its_name_with_its_inputs() -> None:
+    (only,) = from_agent([{"cron": "@daily", "flow": "weekly", "params": {"days": 7}}], "dev", "UTC")
+
+    assert (only.name, only.skill, only.params) == ("dev/weekly", "flow:weekly", {"days": 7})
+
+
+def test_a_key_that_is_not_known_does_nothing_as_validate_says() -> None:
+    (only,) = from_agent([{"cron": "@daily", "skill": "a", "crom": 1}], "dev", "UTC")
+
+    assert only.skill == "dev/a"
+
+
+def test_missed_runs_that_are_all_to_be_done_follow_each_other_where_nobody_says_otherwise() -> None:
+    (only,) = from_agent([{"cron": "@daily", "skill": "a", "misfire": "run_all"}], "dev", "UTC")
+
+    assert only.overlap is Overlap.QUEUE
+
+
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
@@ -257,10 +275,11 @@ def test_the_entries_of_an_agent_file_become_schedules() -> None:
         ({"cron": "bad", "skill": "a"}, "five"),
         ({"cron": "@daily", "skill": "a", "timezone": "Mars/Base"}, "no time zone"),
         ({"cron": "@daily", "skill": "a", "misfire": "never"}, "none of"),
-        ({"cron": "@daily", "skill": "a", "misfire": "run-all"}, "overlap queue"),
+        ({"cron": "@daily", "skill": "a", "misfire": "run-all", "overlap": "skip"}, "overlap queue"),
         ({"cron": "@daily", "skill": "a", "retries": -1}, "not negative"),
         ({"cron": "@daily", "skill": "a", "on_failure": {"command": "x", "webhook": "y"}}, "on_failure"),
-        ({"cron": "@daily", "skill": "a", "crom": 1}, "unknown key 'crom'"),
+        ({"cron": "@daily", "skill": "a", "flow": "b"}, "not both"),
+        ({"cron": "@daily", "task": "run @a", "flow": "b"}, "not both"),
     ],
 )
 def test_an_entry_that_cannot_be_meant_is_told_with_its_place(entry: dict[str, object], said: str) -> None:

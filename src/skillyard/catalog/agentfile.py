@@ -17,6 +17,7 @@ from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import locate, read_block
 from skillyard.catalog.plainfile import read_plain
 from skillyard.catalog.shape import Problem
+from skillyard.core.errors import InvalidArgs
 from skillyard.core.skill import Finding, Kind, Severity, Skill
 from skillyard.core.values import NOTHING, Json
 
@@ -99,8 +100,12 @@ def parse_role(content: bytes, path: Path) -> Role:
     block = read_block(text)
     if block.failed:
         return Role(path.parent.name, path, findings=tuple(block.findings))
-    wrong = [*islice(shape.problems(block.fields, agent_schema()), _MOST_PROBLEMS), *_doubles(block.fields)]
-    findings = [*block.findings, *_told(wrong, text)]
+    wrong = [
+        *islice(shape.problems(block.fields, agent_schema()), _MOST_PROBLEMS),
+        *_doubles(block.fields),
+        *_times(block.fields),
+    ]
+    findings = [*block.findings, *_told(wrong, text), *_missing_flows(block.fields, path, text)]
     return _role(path, block.fields, wrong, findings)
 
 
@@ -207,6 +212,46 @@ def _doubles(fields: Mapping[str, Json]) -> Iterator[Problem]:
                 f"is {skill!r}, which is no skill of this role",
                 f"its skills: {known}",
             )
+
+
+def _times(fields: Mapping[str, Json]) -> Iterator[Problem]:
+    """What a schema cannot say of a schedule: whether there is such a time, such a zone, and a sense in both."""
+    from skillyard.catalog.cron import parse_when, parse_zone  # noqa: PLC0415  (most roles have no schedule)
+
+    for position, item in _items(fields, "schedule"):
+        if not isinstance(item, Mapping):
+            continue
+        for key, read in (("cron", parse_when), ("interval", parse_when), ("timezone", parse_zone)):
+            value = item.get(key)
+            if isinstance(value, bool) or not isinstance(value, str if key != "interval" else str | int | float):
+                continue
+            try:
+                read(as_interval(value) if key == "interval" else str(value))
+            except InvalidArgs as error:
+                yield Problem(("schedule", position, key), Severity.ERROR, f"cannot be read: {error.msg}", "")
+        if str(item.get("misfire")).replace("_", "-") == "run-all" and item.get("overlap") not in (None, "queue"):
+            told = f"is {item['overlap']!r} beside misfire run-all"
+            advice = "missed runs follow each other: overlap queue, or leave it out"
+            yield Problem(("schedule", position, "overlap"), Severity.ERROR, told, advice)
+
+
+def as_interval(value: object) -> str:
+    """`15m`, and the 900 that means the same, as schedules are written elsewhere."""
+    return f"every {value}s" if isinstance(value, int | float) else f"every {str(value).removeprefix('every ')}"
+
+
+def _missing_flows(fields: Mapping[str, Json], path: Path, text: str) -> Iterator[Finding]:
+    """Only a warning: the workflow may be written after the role."""
+    asked = {at: item.get("flow") for at, item in _items(fields, "schedule") if isinstance(item, Mapping)}
+    if not any(asked.values()):
+        return
+    from skillyard.catalog.flowfile import list_workflows  # noqa: PLC0415  (few roles schedule one)
+
+    known = {workflow.name for workflow in list_workflows(path.parent.parent.parent)}
+    places = locate(text)
+    for at, name in asked.items():
+        if isinstance(name, str) and name not in known:
+            yield Rule.ROLE_FLOW_MISSING.at(*places.get(("schedule", at, "flow"), (1, 1)), name=name)
 
 
 def _told(wrong: Sequence[Problem], text: str) -> Iterator[Finding]:

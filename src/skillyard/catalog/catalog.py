@@ -83,7 +83,8 @@ class Catalog:
         for entry in self.index.named(self._names(), name):
             if entry.role == role and entry.name == name:
                 return self._read(entry)
-        raise SkillNotFound(f"{role}/{name}", tuple(qualified(e) for e in self.list() if e.role and e.name == name))
+        same = tuple(qualified(entry) for entry in self.list() if entry.role and entry.name == name)
+        raise SkillNotFound(f"{role}/{name}", same or self.nearest(f"{role}/{name}"))
 
     def resolve(self, name: str) -> "Skill":
         return self._read(self.choose(name))
@@ -101,7 +102,11 @@ class Catalog:
     def nearest(self, name: str) -> tuple[str, ...]:
         from difflib import get_close_matches  # noqa: PLC0415  (only a name that nobody has needs it)
 
-        names = {fold(known): known for entry in self.list() for known in (entry.folder_name, entry.name)}
+        entries = self.list()
+        role = name.partition("/")[0] if "/" in name else ""
+        if own := [f"{role}/{entry.name}" for entry in entries if role and entry.role == role]:
+            return tuple(get_close_matches(name, own, n=3, cutoff=0.0))  # what it has, however far from what was asked
+        names = {fold(known): known for entry in entries for known in (entry.folder_name, entry.name)}
         close = get_close_matches(fold(name), names, n=3, cutoff=0.6)
         return tuple(dict.fromkeys(names[match] for match in close))
 

@@ -132,6 +132,7 @@ class Rule(Enum):
     ROLE_VALUE = (_E, "a value is not as the schema says", "see docs/reference/agent-yaml.md")
     ROLE_KEY = (_W, "a key is not known", "see docs/reference/agent-yaml.md")
     ROLE_ENTRY = (_E, "the entry of {name} must be a path inside the role's folder", "put the program there")
+    ROLE_FLOW_MISSING = (_W, "there is no workflow {name} in workflows/", "write it, or correct the name")
     ROLE_ENTRY_MISSING = (_W, "the entry of {name} is not there: {entry}", "write the program, or correct the path")
 
     # workflow.yaml

@@ -102,8 +102,10 @@ class _Shape:
         for choice in (schema, *schema.get("allOf", ())):
             yield from _exactly_one(value, choice, path)
         for name, needed in schema.get("dependencies", {}).items():
-            if name in value and not all(other in value for other in needed):
-                yield _wrong((*path, name), f"goes only with {_listed(needed)}", self._followed(known.get(name, {})))
+            # One of several, or all of a list.
+            met, names = (any, _choices(needed)) if isinstance(needed, Mapping) else (all, needed)
+            if name in value and not met(other in value for other in names):
+                yield _wrong((*path, name), f"goes only with {_listed(names)}", self._followed(known.get(name, {})))
         for name, item in value.items():
             if name in known:
                 yield from self.check(item, known[name], (*path, name))
@@ -133,11 +135,15 @@ def _number(value: float, schema: Schema, path: Path) -> Iterator[Problem]:
 
 
 def _exactly_one(value: Mapping[str, Json], schema: Schema, path: Path) -> Iterator[Problem]:
-    names = [name for option in schema.get("oneOf", ()) for name in option["required"]]
+    names = _choices(schema)
     given = [name for name in names if name in value]
     if names and len(given) != 1:
         has = f"has both {_listed(given)}" if given else f"has none of {_listed(names)}"
         yield _wrong(path, f"{has}; it needs exactly one", {})
+
+
+def _choices(schema: Schema) -> list[str]:
+    return [name for option in schema.get("oneOf", ()) for name in option["required"]]
 
 
 def _pattern(text: str) -> re.Pattern[str]:

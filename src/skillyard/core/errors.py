@@ -202,8 +202,10 @@ class InvalidArgs(SkillError):
     says = Text("参数错误: {reason}", "invalid arguments: {reason}")
     advises = Text("显示脚本Help, 按用法重试", "read the usage text and try again")
 
-    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None) -> None:
+    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None, advice: Text | None = None) -> None:
+        """`advice`: the next step, where whoever raises knows more than "read the usage"."""
         super().__init__(msg, details=details, reason=msg)
+        self.also_advises = advice
 
 
 class WorkflowInvalid(InvalidArgs):

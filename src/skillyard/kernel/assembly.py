@@ -254,16 +254,11 @@ class Yard:
         return mine.over(theirs)
 
     def list_runs(self, limit: int) -> "tuple[Run, ...]":
-        self._close_abandoned(limit)
-        return self.runs.list(limit)
+        return tuple(map(self._closed, self.runs.list(limit)))
 
     def find_run(self, run_id: str) -> "Run | None":
         run = self.runs.find(run_id)
         return self._closed(run) if run else None
-
-    def _close_abandoned(self, limit: int) -> None:
-        for run in self.runs.list(limit):
-            self._closed(run)
 
     def _closed(self, run: "Run") -> "Run":
         """A run that nobody holds any more has lost its runtime: it gets its end now."""
@@ -273,7 +268,8 @@ class Yard:
             return run
         told = {"state": "error", "summary": "ExtraMissing: the runtime ended before the run did"}
         self.runs.close_abandoned(run.id, "error", told)
-        return self.runs.find(run.id) or run
+        after = self.runs.find(run.id) or run
+        return after._replace(state="error", result=told) if after.state == RUNNING else after
 
     def _trusted_roots(self) -> "tuple[Path, ...]":
         """Folders that the project's own file adds, where a person trusted it."""

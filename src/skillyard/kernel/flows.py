@@ -10,19 +10,25 @@ from skillyard.catalog.flowfile import FOLDER, Step, Workflow, is_of_type, list_
 from skillyard.catalog.references import as_text, fill, nearest, references, walk
 from skillyard.catalog.shape import Problem, expected
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, SkillError, WorkflowInvalid
-from skillyard.core.phrases import Lang
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
 from skillyard.core.skill import Kind, Severity, Skill
 from skillyard.core.values import Json
 from skillyard.runtime.types import as_typed
 from skillyard.runtime.words import OUTPUT, bind
-from skillyard.work.flow import PREFIX, Meant
+from skillyard.work.flow import Meant
 from skillyard.work.jobs import Job
+from skillyard.work.schedule import PREFIX
 
 if TYPE_CHECKING:
     from skillyard.kernel.assembly import Yard
 
 _YAML = (".yaml", ".yml")
+_LISTED = Text("skillyard flow 列出全部工作流", "`skillyard flow` lists them")
+_WRITE_ONE = Text(
+    "写入 workflows/<name>.yaml; skillyard flow schema 给出格式",
+    "write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in",
+)
 
 
 def workflows_of(yard: "Yard") -> tuple[Workflow, ...]:
@@ -47,7 +53,7 @@ def find_workflow(yard: "Yard", text: str, cwd: Path) -> Workflow:
         files = ", ".join(_below(yard.root, workflow.path) for workflow in found)
         raise InvalidArgs(f"several workflows are called {text!r}: {files}; name the file")
     told = nearest(text, [workflow.name for workflow in known])
-    raise InvalidArgs(f"no workflow {text!r} in {FOLDER}/; {told}")
+    raise InvalidArgs(f"no workflow {text!r} in {FOLDER}/; {told}", advice=_LISTED if known else _WRITE_ONE)
 
 
 def checked(yard: "Yard", workflow: Workflow) -> Workflow:

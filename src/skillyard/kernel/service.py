@@ -13,6 +13,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.phrases import Text
 from skillyard.kernel.places import Places
 
 _UNIT = """\
@@ -53,6 +54,16 @@ _PLIST = """\
 </dict>
 </plist>
 """
+
+
+#: Who has a file here has services that start with the machine.
+_LINGERS = Path("/var/lib/systemd/linger")
+_WITHOUT = Text(
+    "没有留下任何文件; 没有 systemd 用户会话时可用 cron, 在 crontab -e 中加入: "
+    "@reboot cd <项目> && skillyard worker --reconnect",
+    "nothing was left behind; without a systemd of yours a line in `crontab -e` does it: "
+    "@reboot cd PROJECT && skillyard worker --reconnect",
+)
 
 
 class Service(NamedTuple):
@@ -123,18 +134,34 @@ def _launchd(places: Places, root: Path, argv: Sequence[str], mark: str) -> Serv
 
 
 def install(service: Service) -> None:
+    """Whole or not at all: a file that nothing starts is taken away again."""
     service.file.parent.mkdir(parents=True, exist_ok=True)
     service.file.write_text(service.text, "utf-8")
-    for command in service.start:
-        _run(command)
+    try:
+        for command in service.start:
+            _run(command)
+    except RuntimeFailed as error:
+        if not is_active(service):
+            service.file.unlink()
+        error.also_advises = _WITHOUT
+        raise
+
+
+def may_linger(env: Mapping[str, str] = os.environ, system: str = sys.platform) -> bool:
+    """Whether systemd starts it when this user logs in, and could be told to start it with the machine."""
+    return system != "darwin" and not (_LINGERS / (env.get("USER") or env.get("LOGNAME") or "-")).is_file()
 
 
 def remove(service: Service) -> bool:
     """False where there was none."""
     if not service.file.exists():
         return False
-    for command in service.stop:
-        _run(command)
+    try:
+        for command in service.stop:
+            _run(command)
+    except RuntimeFailed:
+        if is_active(service):
+            raise
     service.file.unlink()
     return True
 

@@ -23,11 +23,11 @@ from skillyard.runtime.guard import OnProgress
 from skillyard.runtime.permit import ON_FAILURE, SCHEDULE
 from skillyard.work.attempt import Attempts, Bench
 from skillyard.work.errand import Errand
-from skillyard.work.flow import PREFIX, Flows, Watch
+from skillyard.work.flow import Flows, Watch
 from skillyard.work.jobs import Job, Jobs
 from skillyard.work.notify import Notifier
 from skillyard.work.rolefiles import RoleSchedules
-from skillyard.work.schedule import Schedule, local_zone
+from skillyard.work.schedule import PREFIX, Schedule, local_zone
 from skillyard.work.shift import Shift
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def engine_settings(yard: Yard) -> EngineSettings:
     asked = project_engine(yard.root)
     mine = yard.settings.engine
     if asked.database and not mine.database and not is_trusted(yard.grants, yard.root):
-        raise InvalidArgs(
-            "skillyard.toml asks to keep jobs in a database: a person must allow it with `skillyard trust`"
-        )
+        raise NotGranted("the database of jobs that skillyard.toml names", "skillyard trust")
     return EngineSettings(
         database=mine.database or asked.database,
         project=asked.project or mine.project,
@@ -96,7 +94,10 @@ def make_job(yard: Yard, job: Job) -> Job:
 
 
 def job_of(yard: Yard, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
-    """A schedule's job now. A skill that is not there is told by the run, where it can be seen."""
+    """A schedule's job now. A skill that is not there is told by the run, where it can be seen; NotGranted where the
+    role's files are not, to the byte, what a person trusted: what was true a moment ago does not count."""
+    if schedule.source and not all(_is_granted(yard, schedule.source, each) for each in _wanted(schedule)):
+        raise NotGranted(f"the schedule {schedule.name}", "skillyard trust")
     job = Job(
         skill=schedule.skill,
         name=schedule.name,
@@ -125,6 +126,14 @@ def job_of(yard: Yard, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
         return job._replace(fingerprint=fingerprint(yard.runtime.resolve(Request(name=job.skill)).folder))
     except SkillError:
         return job
+
+
+def _wanted(schedule: Schedule) -> tuple[str, ...]:
+    return (SCHEDULE, ON_FAILURE) if schedule.on_failure else (SCHEDULE,)
+
+
+def _is_granted(yard: Yard, source: str, capability: str) -> bool:
+    return is_role_trusted(yard.grants, (yard.root / source).parent, capability)
 
 
 class Schedules:
@@ -156,17 +165,16 @@ class Schedules:
         return tuple(each for each in self._roles.list() if not self._is_allowed(each))
 
     def _is_allowed(self, schedule: Schedule) -> bool:
-        wanted = (SCHEDULE, ON_FAILURE) if schedule.on_failure else (SCHEDULE,)
-        return all(self._is_trusted(schedule.source, capability) for capability in wanted)
+        return all(self._is_trusted(schedule.source, capability) for capability in _wanted(schedule))
 
     def _is_trusted(self, source: str, capability: str) -> bool:
-        """Asked again every few seconds: a grant is for the bytes of the role's whole folder."""
+        """Asked again every few seconds, because a grant is for the bytes of the role's whole folder; and once more
+        when a tick fires."""
         if time.monotonic() - self._asked > _TRUST_SECONDS:
             self._asked, self._trusted = time.monotonic(), {}
         key = (source, capability)
         if key not in self._trusted:
-            folder = (self._yard.root / source).parent
-            self._trusted[key] = is_role_trusted(self._yard.grants, folder, capability)
+            self._trusted[key] = _is_granted(self._yard, source, capability)
         return self._trusted[key]
 
 
@@ -194,6 +202,7 @@ class Announced:
         return found
 
 
+_LISTED = Text("skillyard jobs schedules 列出全部计划", "`skillyard jobs schedules` lists them")
 _SERVING = Text("计划 {count} 个, 下一个: {name} {when}", "{count} scheduled, next: {name} at {when}")
 _NONE = Text("没有计划任务", "nothing is scheduled")
 _WAITING = Text("等待 `skillyard trust`: {names}", "wait for `skillyard trust`: {names}")
@@ -216,7 +225,7 @@ def find_schedule(yard: Yard, engine: "Engine", name: str, tell: Callable[[str],
         return found[name]
     if any(each.name == name for each in schedules.untrusted()):
         raise NotGranted(f"the schedule {name}", "skillyard trust")
-    raise InvalidArgs(f"no schedule {name!r} here; `skillyard jobs schedules` lists them")
+    raise InvalidArgs(f"no schedule {name!r} here", advice=_LISTED)
 
 
 def make_jobs(yard: Yard, engine: "Engine") -> Jobs:

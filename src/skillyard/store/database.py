@@ -1,5 +1,9 @@
-"""Opens our database: one SQLite file in the user's home, shared by every process of theirs."""
+"""Opens our database: one SQLite file in the user's home, shared by every process of theirs.
 
+A home that cannot be written can still be read: what is there is shown, and nothing but a write fails.
+"""
+
+import errno
 import os
 import sqlite3
 import stat
@@ -57,6 +61,42 @@ _VERSIONS = (
 
 def open_database(path: Path) -> sqlite3.Connection:
     """The tables of the newest version; an older file is brought up to date, step by step."""
+    try:
+        return _open(path)
+    except (OSError, sqlite3.OperationalError) as error:
+        if not _is_closed_to_us(path, error):
+            raise
+    return _open_to_read(path)
+
+
+def _is_closed_to_us(path: Path, error: OSError | sqlite3.OperationalError) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}
+    return not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK))
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    """What is there, or nothing; a write says `readonly`."""
+    if os.access(path, os.R_OK):
+        # Without its -shm file, which nobody can make here, only the second can be read: it leaves out what a writer
+        # that died has not yet moved into the file.
+        for how in ("mode=ro", "immutable=1"):
+            connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?{how}", uri=True, timeout=30, isolation_level=None
+            )
+            try:
+                if _version(connection) >= len(_VERSIONS):
+                    return connection
+            except sqlite3.OperationalError:
+                pass
+            connection.close()
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    _upgrade(connection)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _open(path: Path) -> sqlite3.Connection:
     make_private(path)
     connection = sqlite3.connect(path, timeout=30, isolation_level=None)
     try:
@@ -85,16 +125,21 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
 def make_private(path: Path) -> None:
     """What was run, and with which params, is nobody else's business; SQLite gives its files beside it the same mode.
 
+    The file itself is never opened here: closing it would take away the locks that other threads have on it.
     Where it cannot be made, whoever opens it finds out, and says so.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with suppress(OSError):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
-                os.fchmod(handle, 0o600)
-        finally:
-            os.close(handle)
+            if stat.S_IMODE(path.stat().st_mode) & 0o077:
+                path.chmod(0o600)
+        except FileNotFoundError:
+            fresh = path.with_name(f"{path.name}.{os.urandom(6).hex()}")
+            os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            try:
+                os.link(fresh, path)
+            finally:
+                fresh.unlink()
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -66,10 +66,15 @@ class Runs:
                 self.record_use(run.skill, run.started)
 
     def close_abandoned(self, run_id: str, state: str, result: Mapping[str, Json]) -> None:
-        """The end of a run whose runtime died: only where nobody else has written one."""
-        self._connection.execute(
-            "UPDATE runs SET state = ?, result = ? WHERE id = ? AND state = ?", (state, _text(result), run_id, RUNNING)
-        )
+        """The end of a run whose runtime died: only where nobody else has written one, and anything can be written."""
+        try:
+            self._connection.execute(
+                "UPDATE runs SET state = ?, result = ? WHERE id = ? AND state = ?",
+                (state, _text(result), run_id, RUNNING),
+            )
+        except sqlite3.OperationalError as error:
+            if "readonly" not in str(error):
+                raise
 
     def list(self, limit: int = 20) -> tuple[Run, ...]:
         rows = self._connection.execute(

@@ -70,11 +70,14 @@ class Underway:
         with self._lock:
             return tuple(self._stops)
 
-    def stop(self, run_id: str) -> None:
+    def stop(self, run_id: str) -> bool:
+        """Whether it was not asked before."""
         with self._lock:
             stop = self._stops.get(run_id)
-        if stop:
-            stop.ask()
+        if stop is None or stop.asked:
+            return False
+        stop.ask()
+        return True
 
 
 class Attempts:

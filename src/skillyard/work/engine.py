@@ -61,6 +61,9 @@ class Steps(Protocol):
     def follow(self, ticket: Ticket) -> None:
         """Enqueue what comes after this, once, also when this is done a second time."""
 
+    def ended_of(self, ticket_id: str) -> Mapping[str, Json]:
+        """What the steps of another ticket gave, by their names; nothing where it is forgotten."""
+
 
 def in_order(do: Callable[[int], T], count: int, at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
     """`each` for engines: with threads only where more than one may run at a time."""

@@ -1,7 +1,8 @@
 """A flow: the steps of a workflow, one after the other, each remembered by the engine once it ended.
 
 Each step, and each item of one with `for_each`, is a run of its own through the one pipeline. Promised: a step that
-ended is never repeated, whoever dies; one that was under way is run again, under the same run id.
+ended is never repeated, whoever dies; one that was under way is run again, under the same run id. A flow that failed
+and is tried again goes on with its first step that failed: what came before it, and its items that succeeded, are kept.
 """
 
 import threading
@@ -21,10 +22,8 @@ from skillyard.store.logs import Log, Logs
 from skillyard.store.runs import RUNNING, Run
 from skillyard.work.attempt import Attempts, Bench
 from skillyard.work.engine import Steps
-from skillyard.work.jobs import Job, about, as_row, cancelled_result, may_pass, pause_seconds
+from skillyard.work.jobs import AFTER, Job, about, as_row, cancelled_result, may_pass, pause_seconds
 
-#: What a job of a flow has in place of a skill's name.
-PREFIX = "flow:"
 #: A list for `for_each` may have so many items.
 MAX_ITEMS = 10_000
 _AGENT = "skills"
@@ -32,6 +31,7 @@ _NESTED = (list, tuple, Mapping)
 _OK = frozenset({"success", "partial"})
 _DONE = Text("工作流完成: {name} ({count} 步)", "workflow done: {name}, {count} steps")
 _PARTLY = Text("部分完成: {name}, {done}/{total} 成功", "partly done: {name}, {done} of {total} succeeded")
+_GOES_ON = Text("skillyard jobs retry {id} 从步骤 {step} 继续", "`skillyard jobs retry {id}` goes on with {step}")
 _FAILED = Text("{type}: 步骤 {step}: {msg}", "{type}: step {step}: {msg}")
 
 
@@ -70,12 +70,15 @@ class Told(NamedTuple):
     state: str = ""
     seconds: float = 0.0
     summary: str = ""
+    #: Nothing of it ran: an earlier attempt did it.
+    kept: bool = False
 
     @property
     def line(self) -> str:
         items = f" {self.items[0]}/{self.items[1]} items" if self.items[1] else ""
         failed = f": {self.summary}" if self.state not in {*_OK, ""} else ""
-        return f"{self.number}/{self.of} {self.step}:{items} {self.state or 'runs'} ({self.seconds:.2f}s){failed}"
+        took = "kept" if self.kept else f"{self.seconds:.2f}s"
+        return f"{self.number}/{self.of} {self.step}:{items} {self.state or 'runs'} ({took}){failed}"
 
 
 Watch = Callable[[Told], None]
@@ -112,6 +115,10 @@ class Ended(NamedTuple):
     @property
     def seconds(self) -> float:
         return self.took if self.has_items else float(self.runs[0][1]["time"])
+
+    def is_kept(self, flow_id: str) -> bool:
+        """Whether an earlier attempt did all of it."""
+        return not any(each["run"].startswith(f"{flow_id}.") for _, each in self.runs)
 
     def named(self, position: int) -> str:
         return f"{self.step.id}[{position}]" if self.has_items else self.step.id
@@ -164,7 +171,7 @@ class Flows:
             runs.start(row)
             try:
                 with stop.acting(lambda: self._halt(flow_id, halt)):
-                    return close(self._done(_Flow(flow_id, job, steps, halt, log)))
+                    return close(self._done(_Flow(flow_id, job, steps, halt, log, _kept(job, steps))))
             except BaseException as error:  # the engine's way to say that it was cancelled, or a bug
                 close(error_result(RuntimeFailed(f"ended in the middle: {error}"), _AGENT, Lang(job.lang), NOTHING))
                 raise
@@ -187,14 +194,18 @@ class Flows:
             self._tell(flow, Told(flow.id, step.id, number, len(workflow.steps)))
             ended.append(self._step(flow, step, number, len(workflow.steps), ended))
             last = ended[-1]
+            kept = bool(flow.kept) and last.is_kept(flow.id)
+            if not kept:
+                flow.kept.clear()  # what comes after a step that runs anew may see something new
             items = (len(last.runs), last.items or 0) if last.has_items else (0, 0)
             summary = str(last.as_data()["summary"])
             self._tell(
-                flow, Told(flow.id, step.id, number, len(workflow.steps), items, last.state, last.seconds, summary)
+                flow,
+                Told(flow.id, step.id, number, len(workflow.steps), items, last.state, last.seconds, summary, kept),
             )
             if last.failed and not step.goes_on:
                 break
-        return _result(workflow, ended, Lang(flow.job.lang))
+        return _result(workflow, ended, Lang(flow.job.lang), flow.id)
 
     def _meant(self, job: Job) -> Workflow:
         """The very file that was started, or why not."""
@@ -240,6 +251,8 @@ class Flows:
 
     def _act(self, flow: "_Flow", step: Step, run_id: str, named: str, offered: Mapping[str, Json]) -> Outcome:
         """One run with its retries. The attempts share what is remembered: half of a step is none."""
+        if kept := flow.kept.get(named):
+            return kept
         try:
             job = self._job(flow, step, named, offered)
         except SkillError as error:
@@ -291,6 +304,19 @@ class _Flow(NamedTuple):
     steps: Steps
     halt: threading.Event
     log: Log
+    #: What an earlier attempt gave, by the names of steps and items.
+    kept: dict[str, Outcome]
+
+
+def _kept(job: Job, steps: Steps) -> dict[str, Outcome]:
+    """What succeeded in the attempt that this one goes on with."""
+    before = str(job.flow.get(AFTER) or "")
+    given: Mapping[str, Any] = steps.ended_of(before) if before else {}
+    return {
+        name: outcome
+        for name, outcome in given.items()
+        if isinstance(outcome, dict) and outcome.get("state") in _OK and "run" in outcome
+    }
 
 
 def _look(offered: Mapping[str, Json]) -> Callable[[Reference], Json]:
@@ -319,7 +345,7 @@ def _outcome(result: Mapping[str, Any], run_id: str) -> Outcome:
     return {**kept, "run": run_id, "time": meta.get("time", 0.0), "hint": meta.get("hint", "")}
 
 
-def _result(workflow: Workflow, ended: Sequence[Ended], lang: Lang) -> Result:
+def _result(workflow: Workflow, ended: Sequence[Ended], lang: Lang, flow_id: str) -> Result:
     """One envelope for all of them."""
     succeeded: list[str] = []
     failed: list[dict[str, Json]] = []
@@ -335,12 +361,13 @@ def _result(workflow: Workflow, ended: Sequence[Ended], lang: Lang) -> Result:
     if succeeded and not stopped:
         total = len(succeeded) + len(failed)
         summary = _PARTLY.fill(lang, name=workflow.name, done=len(succeeded), total=total)
-        return Result(_AGENT, State.PARTIAL, summary, {"succeeded": succeeded, "failed": failed, **data})
+        meta: dict[str, Json] = {"hint": _GOES_ON.fill(lang, id=flow_id, step=failed[0]["step"])}
+        return Result(_AGENT, State.PARTIAL, summary, {"succeeded": succeeded, "failed": failed, **data}, meta)
     worst = failed[-1] if stopped else failed[0]
     summary = _FAILED.fill(lang, type=worst["type"], step=worst["step"], msg=worst["msg"])
     hint = next((run["hint"] for each in ended for _, run in each.failed if run["run"] == worst["run"]), "")
     told = {key: worst[key] for key in ("type", "msg", "recoverable", "step", "run")}
-    meta: dict[str, Json] = {"hint": hint} if hint else {}
+    meta = {"hint": "; ".join(filter(None, (hint, _GOES_ON.fill(lang, id=flow_id, step=failed[0]["step"]))))}
     return Result(_AGENT, State.ERROR, summary, {**told, **data, "succeeded": succeeded, "failed": failed}, meta)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from skillyard.core.errors import Cancelled, InvalidArgs, RuntimeFailed, SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.result import error_result
 from skillyard.core.values import NOTHING, Json
 from skillyard.store.runs import Run
@@ -24,6 +24,18 @@ _FIRST_PAUSE_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 3600.0
 #: Failures that may pass by themselves. The others are the same the next time.
 RETRIED = frozenset({"RuntimeFailed", "RuntimeError", "Timeout", "BackendFailed"})
+
+
+_LISTED = Text("skillyard jobs 列出全部任务及其 ID", "`skillyard jobs` lists them with their ids")
+_HOW_IT_ENDED = Text(
+    "skillyard jobs show <id> 查看结果; 失败的任务用 skillyard jobs retry <id> 重试",
+    "`skillyard jobs show <id>` tells how it ended; `skillyard jobs retry <id>` tries what failed again",
+)
+_AGAIN = Text("要再执行一次: skillyard jobs enqueue", "to have it done once more, `skillyard jobs enqueue` it again")
+_WAIT_FOR_IT = Text(
+    "skillyard jobs show <id> 查看进度; skillyard jobs cancel <id> 取消",
+    "`skillyard jobs show <id>` tells how far it is, `skillyard jobs cancel <id>` takes it back",
+)
 
 
 class Job(NamedTuple):
@@ -83,6 +95,10 @@ class Job(NamedTuple):
         """What a newer version of us added is left out."""
         known = {name: value for name, value in body.items() if name in cls._fields}
         return cls(**{**known, "args": tuple(known.get("args", ()))})
+
+
+#: In `Job.flow`: the attempt whose results are kept up to the first step that failed.
+AFTER = "after"
 
 
 class Known(NamedTuple):
@@ -150,14 +166,15 @@ class Jobs:
             known = _from_run(run)
             if known.id not in found and not known.job.step:
                 found[known.id] = known
-        return tuple(sorted(found.values(), key=lambda known: (-known.created, known.id)))[:limit]
+        # Ids are in the order of time too: SQLite's clock has seconds only.
+        return tuple(sorted(found.values(), key=lambda known: (known.created, known.id), reverse=True))[:limit]
 
     def find(self, job_id: str, limit: int = 1000) -> Known:
         """By id, or by the beginning of one where only one job starts so."""
         found = [known for known in self.list(limit) if known.id.startswith(job_id) or known.run == job_id]
         exact = [known for known in found if job_id in {known.id, known.run}]
         if not job_id or len(exact or found) != 1:
-            raise InvalidArgs(f"no job {job_id!r} here, or more than one starts so; `skillyard jobs` lists them")
+            raise InvalidArgs(f"no job {job_id!r} here, or more than one starts so", advice=_LISTED)
         return (exact or found)[0]
 
     def is_live(self, job_id: str) -> bool:
@@ -178,22 +195,25 @@ class Jobs:
         known = self.find(job_id)
         was_queued = known.state == "queued"
         if not self._engine.cancel(known.run):
-            raise InvalidArgs(f"{known.id} is over: {known.state}")
+            raise InvalidArgs(f"{known.id} is over: {known.state}", advice=_HOW_IT_ENDED)
         cancelled = known._replace(state="error", result=cancelled_result(known.job))
         if was_queued:
             self._history.keep(as_row(cancelled.run, cancelled.job, known.created, cancelled.result))
         return cancelled
 
-    def retry(self, job_id: str) -> Known:
-        """Another attempt of what failed, with as many retries as it had; as the skill is now."""
+    def retry(self, job_id: str, *, from_start: bool = False) -> Known:
+        """One more attempt of what failed, as the skill is now. A flow goes on with its first step that failed, or
+        starts over."""
         known = self.find(job_id)
         if known.state in {"queued", "running", "success"}:
-            raise InvalidArgs(f"{known.id} did not fail: {known.state}")
-        flow = {**known.job.flow, "skills": {}} if known.job.flow else NOTHING
-        job = known.job._replace(attempt=known.job.attempt + 1, first=known.id, fingerprint="", flow=flow)
+            advice = _AGAIN if known.state == "success" else _WAIT_FOR_IT
+            raise InvalidArgs(f"{known.id} did not fail: {known.state}", advice=advice)
+        job = known.job._replace(attempt=known.job.attempt + 1, first=known.id, fingerprint="")
+        if job.flow:
+            job = job._replace(flow={**job.flow, "skills": {}, AFTER: "" if from_start else known.run})
         ticket = Ticket(_attempt_id(known.id, job.attempt), job.queue, job.as_body())
         if not self._engine.enqueue(ticket):
-            raise InvalidArgs(f"{known.id} is being retried already")
+            raise InvalidArgs(f"{known.id} is being retried already", advice=_WAIT_FOR_IT)
         return known._replace(run=ticket.id, job=job, state="queued", result=NOTHING)
 
     def _ticket(self, job: Job, job_id: str, delay_seconds: float) -> Ticket:
@@ -229,6 +249,8 @@ def next_attempt(run_id: str, job: Job, result: Mapping[str, Json]) -> Ticket | 
         return None
     first = job.first or run_id
     again = job._replace(attempt=job.attempt + 1, first=first)
+    if job.flow:
+        again = again._replace(flow={**job.flow, AFTER: run_id})
     return Ticket(_attempt_id(first, again.attempt), job.queue, again.as_body(), pause_seconds(first, job.attempt))
 
 

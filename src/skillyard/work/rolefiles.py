@@ -5,13 +5,15 @@ from pathlib import Path
 
 from skillyard.catalog.agentfile import AGENT_FILE, read_role
 from skillyard.core.errors import SkillError
+from skillyard.core.skill import Severity
 from skillyard.work.schedule import Schedule, from_agent
 
 Stamp = tuple[int, int, int]
 
 
 class RoleSchedules:
-    """The schedules of all roles. A file that cannot be read keeps what it said before, and somebody is told."""
+    """The schedules of all roles. An entry with a mistake is left out, a file without any entry that can be read keeps
+    what it said before; either way somebody is told."""
 
     def __init__(self, root: Path, zone: str, tell: Callable[[str], None]) -> None:
         self._root, self._zone, self._tell = root, zone, tell
@@ -30,11 +32,19 @@ class RoleSchedules:
         known, before = self._read.get(file, ((0, 0, 0), ()))
         if stamp == known:
             return
+        role = read_role(file)
         try:
-            found = from_agent(read_role(file).schedule, file.parent.name, self._zone)
+            found = from_agent(role.schedule, role.name, self._zone)
         except SkillError as error:
             self._tell(error.msg)
             found = before
+        if wrong := [finding for finding in role.findings if finding.severity is Severity.ERROR]:
+            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            self._tell(
+                f"agents/{role.name}/{AGENT_FILE}:{wrong[0].line}: {wrong[0].message}{more}; "
+                f"`skillyard role validate {role.name}` tells what to do"
+            )
+            found = found or before
         self._read[file] = (stamp, found)
 
 

@@ -10,9 +10,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from skillyard.catalog.agentfile import as_interval
+from skillyard.catalog.cron import When, parse_when, parse_zone
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.values import NOTHING, Json
-from skillyard.work.cron import When, parse_when, parse_zone
 
 #: A tick that is later than this was missed.
 GRACE_SECONDS = 60.0
@@ -20,6 +21,8 @@ GRACE_SECONDS = 60.0
 _MOST_AHEAD_SECONDS = 3600.0
 _MOST_TICKS = 1000
 
+#: What a job or a schedule of a workflow has before its name, in place of a skill's.
+PREFIX = "flow:"
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
@@ -161,12 +164,6 @@ def _chosen(schedule: Schedule, due: Sequence[float], now: float) -> Sequence[fl
     return on_time
 
 
-_AGENT_KEYS = {
-    "name", "cron", "interval", "task", "skill", "action", "params", "timezone", "enabled", "retries", "misfire",
-    "overlap", "jitter", "on_failure", "timeout", "queue", "description", "to", "session",
-}  # fmt: skip
-
-
 def from_agent(entries: Sequence[Mapping[str, Any]], role: str, zone: str) -> tuple[Schedule, ...]:
     """The `schedule` entries of agents/<role>/agent.yaml. InvalidArgs, with the place, where one cannot be meant."""
     found: dict[str, Schedule] = {}
@@ -186,23 +183,24 @@ def from_agent(entries: Sequence[Mapping[str, Any]], role: str, zone: str) -> tu
 def _from_entry(entry: Mapping[str, Any], role: str, zone: str) -> Schedule:
     if not isinstance(entry, Mapping):
         raise InvalidArgs("an entry is a mapping with cron or interval, and skill or task")
-    if unknown := sorted(set(entry) - _AGENT_KEYS):
-        raise InvalidArgs(f"unknown key {unknown[0]!r}")
     cron, interval = entry.get("cron"), entry.get("interval")
     if (cron is None) == (interval is None):
         raise InvalidArgs("either cron or interval")
-    skill, task = str(entry.get("skill") or ""), str(entry.get("task") or "")
-    said = str(entry.get("name") or skill or "task")
+    skill, flow, task = (str(entry.get(key) or "") for key in ("skill", "flow", "task"))
+    if skill and flow:
+        raise InvalidArgs("a skill or a flow, and not both")
+    said = str(entry.get("name") or skill or flow or "task")
+    misfire = as_choice(Misfire, entry.get("misfire"), Misfire.RUN_ONCE)
     params = entry.get("params") or {}
     if not isinstance(params, Mapping):
         raise InvalidArgs("params must be a mapping")
     return checked(
         Schedule(
             name=f"{role}/{said}",
-            when=str(cron) if cron is not None else _as_interval(interval),
+            when=str(cron) if cron is not None else as_interval(interval),
             timezone=str(entry.get("timezone") or zone),
             enabled=entry.get("enabled", True) is True,
-            skill=skill if not skill or "/" in skill else f"{role}/{skill}",
+            skill=f"{PREFIX}{flow}" if flow else skill if not skill or "/" in skill else f"{role}/{skill}",
             action=str(entry.get("action") or ""),
             params=dict(params),
             task=task,
@@ -210,18 +208,14 @@ def _from_entry(entry: Mapping[str, Any], role: str, zone: str) -> Schedule:
             session=str(entry.get("session") or ""),
             retries=int(_as_number(entry, "retries")),
             timeout_seconds=_as_number(entry, "timeout") or None,
-            misfire=as_choice(Misfire, entry.get("misfire"), Misfire.RUN_ONCE),
-            overlap=as_choice(Overlap, entry.get("overlap"), Overlap.SKIP),
+            misfire=misfire,
+            overlap=as_choice(Overlap, entry.get("overlap"), usual_overlap(misfire)),
             jitter_seconds=_as_number(entry, "jitter"),
             on_failure=_as_address(entry.get("on_failure")),
             queue=str(entry.get("queue") or "default"),
             source=f"agents/{role}/agent.yaml",
         )
     )
-
-
-def _as_interval(value: object) -> str:
-    return f"every {value}s" if isinstance(value, int | float) else f"every {str(value).removeprefix('every ')}"
 
 
 def _as_number(entry: Mapping[str, Any], key: str) -> float:
@@ -239,6 +233,11 @@ def _as_address(value: object) -> str:
             raise InvalidArgs("on_failure has a command or a webhook")
         return said[0]
     return str(value or "")
+
+
+def usual_overlap(misfire: Misfire) -> Overlap:
+    """Where nobody says: missed runs that are all to be done follow each other."""
+    return Overlap.QUEUE if misfire is Misfire.RUN_ALL else Overlap.SKIP
 
 
 def as_choice(kind: type[Choice], value: object, default: Choice) -> Choice:

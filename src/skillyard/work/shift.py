@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 from typing import NamedTuple, Protocol
 
-from skillyard.core.errors import InvalidArgs, MultiStep, SkillError
+from skillyard.core.errors import InvalidArgs, MultiStep, NotGranted, SkillError
 from skillyard.work.attempt import Attempts
 from skillyard.work.engine import Engine, Line, Stage
 from skillyard.work.jobs import Job, Jobs, jitter_of, tick_id
@@ -72,8 +72,8 @@ class Shift(NamedTuple):
         """Stop what was cancelled elsewhere."""
         for run_id in self.attempts.underway.list():
             standing = self.engine.find(run_id)
-            if standing and standing.stage is Stage.CANCELLED:
-                self.attempts.underway.stop(run_id)
+            if standing and standing.stage is Stage.CANCELLED and self.attempts.underway.stop(run_id):
+                self.tell(f"{run_id}: cancelled")
 
     def take_over(self) -> None:
         for dead in self.engine.take_over():
@@ -92,7 +92,7 @@ class Shift(NamedTuple):
             elif schedule.enabled and not line.paused:
                 try:
                     self._fire(schedule, line)
-                except (InvalidArgs, MultiStep) as error:  # what it says cannot be meant: the others go on
+                except (InvalidArgs, MultiStep, NotGranted) as error:  # cannot be meant, or must not: the others go on
                     self.tell(f"{schedule.name}: {error.msg}")
                     self.engine.timetable.swap(line, line._replace(until=self.engine.now()))
 
@@ -111,10 +111,11 @@ class Shift(NamedTuple):
         found = beat(schedule, line.until, now, busy=self.jobs.is_live(line.latest))
         latest = line.latest
         if found.tick is not None:
+            job = self.job_of(schedule)
             if found.replaces:
                 self._make_way(line.latest)
             latest = tick_id(self.project, schedule, found.tick)
-            self.jobs.enqueue(self.job_of(schedule), latest, jitter_of(latest, schedule.jitter_seconds))
+            self.jobs.enqueue(job, latest, jitter_of(latest, schedule.jitter_seconds))
         if (found.until, latest) != (line.until, line.latest):
             self.engine.timetable.swap(line, line._replace(until=found.until, latest=latest))
 

@@ -146,6 +146,14 @@ def positive(text: str) -> int:
     return number
 
 
+def not_negative(text: str) -> int:
+    """An argument type: a whole number from zero on."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("at least 0")
+    return number
+
+
 def seconds(text: str) -> float:
     """An argument type: a number of seconds above zero."""
     number = float(text)

@@ -45,10 +45,16 @@ from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.flows import find_workflow, make_flow, workflows_of
 from skillyard.store.runs import Run
 from skillyard.work.engine import Engine
-from skillyard.work.flow import PREFIX, Told
+from skillyard.work.flow import Told
+from skillyard.work.schedule import PREFIX
 
 _LOOK_SECONDS = 0.2
 _INTERRUPTED = 130
+_LISTED = Text("skillyard flow 和 skillyard jobs 列出 ID", "`skillyard flow` shows the latest, `skillyard jobs` more")
+_OVER = Text(
+    "skillyard flow show <id> 查看结果; 失败的用 skillyard jobs retry <id> 从失败的步骤继续",
+    "`skillyard flow show <id>` tells how it ended; `skillyard jobs retry <id>` goes on with the step that failed",
+)
 #: Marks a flow that no worker was asked to do: whoever takes it over does it at once, not from a queue.
 _HERE = "here"
 
@@ -294,7 +300,7 @@ def _resume(options: Options) -> NoReturn:
         with _engine(yard) as engine:
             standing = engine.find(run.id)
             if standing is None or standing.stage.is_over:
-                raise InvalidArgs(f"{run.id} is over; `skillyard flow show {run.id}` tells how it ended")
+                raise InvalidArgs(f"{run.id} is over: {run.state}", advice=_OVER)
 
             def take(_: object, attempts: Any) -> str:
                 engine.serve(attempts, {}, partial(end_lost, options))
@@ -388,9 +394,7 @@ def _found(yard: Yard, flow_id: str) -> Run:
         begun = [each for each in yard.list_runs(1000) if each.kind == "flow" and each.id.startswith(flow_id)]
         run = begun[0] if len(begun) == 1 and flow_id else None
     if run is None or run.kind != "flow":
-        raise InvalidArgs(
-            f"no flow {flow_id!r} here, or more than one starts so; `skillyard flow list` shows the latest"
-        )
+        raise InvalidArgs(f"no flow {flow_id!r} here, or more than one starts so", advice=_LISTED)
     return run
 
 

@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NoReturn
 
+from skillyard.catalog.cron import parse_when, parse_zone, preview
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
@@ -37,6 +38,7 @@ from skillyard.faces.cli.command import (
     Parser,
     add_output_options,
     answer_with,
+    not_negative,
     positive,
     seconds,
     show_and_exit,
@@ -44,19 +46,17 @@ from skillyard.faces.cli.command import (
 )
 from skillyard.faces.cli.looking import Looking, end_lost
 from skillyard.faces.cli.mixed import take_ours
-from skillyard.faces.cli.runs import as_run_data
+from skillyard.faces.cli.runs import as_lines, as_run_data
 from skillyard.faces.present import Lines, Table, one_line
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import refuse_inside_agents
 from skillyard.kernel.errands import refuse_loops, with_task
 from skillyard.kernel.prompt import split_name
 from skillyard.kernel.working import Schedules, find_schedule, make_job, make_jobs, make_shift, open_engine
-from skillyard.work.cron import parse_when, parse_zone, preview
 from skillyard.work.engine import Engine, Line
 from skillyard.work.errand import Errand
-from skillyard.work.flow import PREFIX
 from skillyard.work.jobs import QUEUE, Job, Jobs, Known
-from skillyard.work.schedule import Misfire, Overlap, Schedule, as_choice, checked, local_zone
+from skillyard.work.schedule import PREFIX, Misfire, Overlap, Schedule, as_choice, checked, local_zone, usual_overlap
 
 _FAILED = frozenset({"error", "timeout"})
 _COLUMNS = (
@@ -77,11 +77,19 @@ _NO_SCHEDULES = Text(
 )
 _WAITS = Text("等待 `skillyard trust`", "waits for `skillyard trust`")
 _PAUSED = Text("已暂停", "paused")
+_ANOTHER_NAME = Text(
+    "用 --name 换一个名称, 或先 skillyard jobs remove <name>",
+    "give another --name, or `skillyard jobs remove` that one first",
+)
+_IN_A_FILE = Text(
+    "从该文件中删去, 或 skillyard jobs pause <name>", "take it out of that file, or `skillyard jobs pause` it"
+)
 _LOOK_SECONDS = 0.2
 
 
 def arguments(parser: Parser) -> None:
-    parser.set_defaults(answer=partial(answer_with, _list), limit=20, failed=False)
+    parser.set_defaults(answer=partial(answer_with, _list))
+    _add_list_options(parser)
     add_output_options(parser)
     commands = parser.add_subparsers(metavar="list | show | add | run | enqueue | cancel | retry | …")
 
@@ -91,15 +99,16 @@ def arguments(parser: Parser) -> None:
         add_output_options(made)
         return made
 
-    listing = add("list", "the latest jobs, finished ones too", _list)
-    listing.add_argument("--limit", type=positive, default=20, help="how many, the latest first (20)")
-    listing.add_argument("--failed", action="store_true", help="only those that failed for good")
+    _add_list_options(add("list", "the latest jobs, finished ones too", _list))
     for name, says, ask in (
         ("show", "everything that is known of a job, with its log", _show),
         ("cancel", "take it from the queue, or stop it", _cancel),
-        ("retry", "another attempt of a job that failed, as its skill is now", _retry),
+        ("retry", "one more attempt of a job that failed, as its skill is now", _retry),
     ):
-        add(name, says, ask).add_argument("job_id", metavar="ID", help="the id, or how it starts")
+        made = add(name, says, ask)
+        made.add_argument("job_id", metavar="ID", help="the id, or how it starts")
+        if name == "retry":
+            made.add_argument("--from-start", action="store_true", help="a workflow: not from the step that failed")
     _add_enqueue(commands)
     _add_schedule(commands)
     add("schedules", "what recurs here, and when it comes next", _schedules)
@@ -115,6 +124,11 @@ def arguments(parser: Parser) -> None:
     past = add("history", "the attempts of jobs, the latest first", _history)
     past.add_argument("name", metavar="NAME", nargs="?", default="", help="only those of this name")
     past.add_argument("--limit", type=positive, default=20, help="how many (20)")
+
+
+def _add_list_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", type=positive, default=20, help="how many, the latest first (20)")
+    parser.add_argument("--failed", action="store_true", help="only those that failed for good")
 
 
 def _add_enqueue(commands: "argparse._SubParsersAction[Parser]") -> None:
@@ -153,7 +167,9 @@ def _add_what(parser: Parser) -> None:
 
 def _add_job_options(parser: Parser) -> None:
     parser.add_argument("--name", default="", help="what to call it (the skill's name, or `task`)")
-    parser.add_argument("--retries", type=int, default=0, metavar="N", help="more attempts after a failure (0)")
+    parser.add_argument(
+        "--retries", type=not_negative, default=0, metavar="N", help="more attempts after it failed (0)"
+    )
     parser.add_argument("--timeout", type=seconds, metavar="S", help="seconds that a run may take")
     parser.add_argument("--queue", default=QUEUE, help=f"which queue ({QUEUE})")
     parser.add_argument(
@@ -208,7 +224,7 @@ def _show(options: Options) -> Answer:
         summary=Text("任务: {id}", "job {id}"),
         words={"id": known.id},
         data={"jobs": [data], "runs": [as_run_data(run)] if run else []},
-        page=Lines([f"{key}: {value}" for key, value in data.items() if value not in ("", None, [], {})]),
+        page=Lines(list(as_lines({key: value for key, value in data.items() if value not in ("", None, [], {})}))),
     )
 
 
@@ -221,7 +237,7 @@ def _cancel(options: Options) -> Answer:
 def _retry(options: Options) -> Answer:
     with _opened() as (_, _, jobs):
         refuse_loops(jobs.find(options.job_id).job)
-        known = jobs.retry(options.job_id)
+        known = jobs.retry(options.job_id, from_start=options.from_start)
     return _about(known, Text("已重新排队: {name} ({id})", "queued again: {name} ({id})"))
 
 
@@ -316,7 +332,6 @@ def _add(options: Options, parser: Parser) -> NoReturn:
 
 def _added(options: Options) -> Answer:
     misfire = as_choice(Misfire, options.misfire, Misfire.RUN_ONCE)
-    default = Overlap.QUEUE if misfire is Misfire.RUN_ALL else Overlap.SKIP
     with _opened() as (yard, engine, _):
         job = _job(yard, options)
         schedule = checked(
@@ -334,7 +349,7 @@ def _added(options: Options) -> Answer:
                 retries=options.retries,
                 timeout_seconds=options.timeout,
                 misfire=misfire,
-                overlap=as_choice(Overlap, options.overlap, default),
+                overlap=as_choice(Overlap, options.overlap, usual_overlap(misfire)),
                 jitter_seconds=options.jitter,
                 on_failure=options.on_failure,
                 queue=options.queue,
@@ -342,7 +357,7 @@ def _added(options: Options) -> Answer:
         )
         lines = engine.timetable.list()
         if any(found.name == schedule.name for found in _recurring(yard, lines)):
-            raise InvalidArgs(f"there is a schedule {schedule.name!r} already; give another --name, or remove it")
+            raise InvalidArgs(f"there is a schedule {schedule.name!r} already", advice=_ANOTHER_NAME)
         line = Line(schedule.name, schedule.as_mapping(), until=engine.now(), when=schedule.mark)
         engine.timetable.put(line)
     told = _as_schedule(schedule, line)
@@ -421,7 +436,7 @@ def _remove(options: Options) -> Answer:
     with _opened() as (yard, engine, _):
         schedule = find_schedule(yard, engine, options.name, _tell)
         if schedule.source:
-            raise InvalidArgs(f"{schedule.name} stands in {schedule.source}: take it out there, or pause it")
+            raise InvalidArgs(f"{schedule.name} stands in {schedule.source}", advice=_IN_A_FILE)
         engine.timetable.drop(schedule.name)
     return Answer(Text("已删除: {name}", "removed: {name}"), {"name": schedule.name}, {"schedules": []})
 

@@ -6,12 +6,12 @@ import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from skillyard import __version__
 from skillyard.core.errors import SkillError
 from skillyard.core.phrases import Lang
-from skillyard.faces.cli.command import USAGE, Parser, as_skill_error, make_parser, show_failure
+from skillyard.faces.cli.command import USAGE, Options, Parser, as_skill_error, make_parser, show_failure, style_of
 from skillyard.faces.present import Style
 
 _ROOM = "skillyard.faces.cli."
@@ -142,10 +142,26 @@ def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> N
     except KeyboardInterrupt:
         sys.stderr.write("\nstopped\n")
         raise SystemExit(130) from None
-    except (SkillError, OSError, sqlite3.Error) as error:
-        expected = error if isinstance(error, SkillError) else as_skill_error(error)
-        show_failure(expected, Style(json="--json" in sys.argv, lang=Lang.choose(None, os.environ)))
-        raise SystemExit(1) from None
+    except _EXPECTED as error:
+        _tell_and_exit(error, _style(None))
+
+
+#: BrokenPipeError is one of them and none to tell of: nobody is there to read it.
+_EXPECTED = (SkillError, OSError, sqlite3.Error)
+
+
+def _tell_and_exit(error: SkillError | OSError | sqlite3.Error, style: Style) -> NoReturn:
+    if isinstance(error, BrokenPipeError):
+        raise error
+    show_failure(error if isinstance(error, SkillError) else as_skill_error(error), style)
+    raise SystemExit(1) from None
+
+
+def _style(options: Options | None) -> Style:
+    """As the person asked for it, where their words could be read."""
+    if options and hasattr(options, "lang"):
+        return style_of(options)
+    return Style(json="--json" in sys.argv, lang=Lang.choose(None, os.environ))
 
 
 def _main(words: Sequence[str]) -> None:
@@ -157,7 +173,10 @@ def _main(words: Sequence[str]) -> None:
         sys.stdout.write(f"skillyard {__version__}\n")
     elif name in COMMANDS:
         options = parser_of(name).parse_args([*ours, *rest])
-        options.answer(options)
+        try:
+            options.answer(options)
+        except _EXPECTED as error:
+            _tell_and_exit(error, _style(options))
     else:
         from difflib import get_close_matches
 

@@ -6,9 +6,10 @@ examples:
   skillyard runs tail 1a1e10
 """
 
+import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
@@ -20,14 +21,16 @@ from skillyard.faces.present import Lines, Table, printable
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.store.runs import RUNNING, Run
 
+_LISTED = Text("skillyard runs 列出全部运行", "`skillyard runs` lists them")
 _LOOK_SECONDS = 0.2
 
 
 def arguments(parser: Parser) -> None:
-    parser.set_defaults(answer=partial(answer_with, _list), limit=20)
+    parser.set_defaults(answer=partial(answer_with, _list))
     commands = parser.add_subparsers(metavar="list | show | tail")
     listing = commands.add_parser("list", help="the latest runs")
-    listing.add_argument("--limit", type=positive, default=20, help="how many, the latest first (20)")
+    for each in (parser, listing):
+        each.add_argument("--limit", type=positive, default=20, help="how many, the latest first (20)")
     listing.set_defaults(answer=partial(answer_with, _list))
     showing = commands.add_parser("show", help="everything that is known of a run, with its log")
     showing.set_defaults(answer=partial(answer_with, _show))
@@ -65,7 +68,7 @@ def _show(options: Options) -> Answer:
         summary=Text("运行记录: {id}", "run {id}"),
         words={"id": run.id},
         data={"runs": [data]},
-        page=Lines(list(_lines(data))),
+        page=Lines(list(as_lines(data))),
     )
 
 
@@ -97,7 +100,7 @@ def _tail(options: Options) -> Answer:
 def _found(yard: Yard, run_id: str) -> Run:
     run = yard.find_run(run_id)
     if run is None:
-        raise InvalidArgs(f"no run {run_id!r} here, or more than one starts so; `skillyard runs` lists them")
+        raise InvalidArgs(f"no run {run_id!r} here, or more than one starts so", advice=_LISTED)
     return run
 
 
@@ -116,16 +119,20 @@ def as_run_data(run: Run) -> dict[str, Json]:
     }
 
 
-def _lines(data: dict[str, Json]) -> Iterator[str]:
+def as_lines(data: Mapping[str, Json]) -> Iterator[str]:
     for key, value in data.items():
         if key in {"request", "launch", "result"} and isinstance(value, dict):
             yield f"{key}:"
-            yield from (f"  {name}: {item}" for name, item in value.items() if item not in (None, "", [], {}))
+            yield from (f"  {name}: {_shown(item)}" for name, item in value.items() if item not in (None, "", [], {}))
         elif key == "log":
             yield "log:" if value else "log: empty"
             yield from (f"  {line}" for line in str(value).splitlines())
         else:
-            yield f"{key}: {value}"
+            yield f"{key}: {_shown(value)}"
+
+
+def _shown(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=dict)
 
 
 def _short(run_id: str) -> str:

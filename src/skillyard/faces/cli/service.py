@@ -16,12 +16,22 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive, style_of
 from skillyard.faces.present import Lines
 from skillyard.kernel.consent import refuse_inside_agents
 from skillyard.kernel.places import find_places
-from skillyard.kernel.service import Service, install, is_active, remove, service_of
+from skillyard.kernel.service import Service, install, is_active, may_linger, remove, service_of
 from skillyard.work.jobs import QUEUE
+
+_INSTALLED = Text("已安装: {name}", "installed: {name}")
+_WAITS = Text(
+    "已安装: {name}; 登录后启动, 开机即启动需要: loginctl enable-linger",
+    "installed: {name}; it starts when you log in, and with the machine after `loginctl enable-linger`",
+)
+_ACTIVE = Text("运行中", "active")
+_RESTS = Text("已安装, 但未运行: skillyard service install 重新启动", "installed, but not running: install it again")
+_ABSENT = Text("未安装", "not installed")
+_INSTALL_IT = Text("skillyard service install 安装", "`skillyard service install` makes one")
 
 
 def arguments(parser: Parser) -> None:
@@ -56,16 +66,17 @@ def _install(options: Options) -> Answer:
     if not options.accept and not (on_terminal() and confirm(question)):
         raise InvalidArgs("nothing was written: say yes on a terminal, or give --accept", details=data)
     install(service)
-    return Answer(Text("已安装: {name}", "installed: {name}"), {"name": service.name}, data)
+    says = _WAITS if may_linger() else _INSTALLED
+    return Answer(says, {"name": service.name}, data)
 
 
 def _status(options: Options) -> Answer:
     service = _service(options)
     there, active = service.file.is_file(), is_active(service)
-    state = "active" if active else "installed, but not running" if there else "not installed"
+    state = _ACTIVE if active else _RESTS if there else _ABSENT
     return Answer(
         Text("服务: {state}", "service: {state}"),
-        {"state": state},
+        {"state": state.fill(style_of(options).lang)},
         {"service": service.name, "file": str(service.file), "installed": there, "active": active},
         state=State.SUCCESS,
     )
@@ -74,5 +85,5 @@ def _status(options: Options) -> Answer:
 def _remove(options: Options) -> Answer:
     service = _service(options)
     if not remove(service):
-        raise InvalidArgs(f"no service is installed for this project ({service.file})")
+        raise InvalidArgs(f"no service is installed for this project ({service.file})", advice=_INSTALL_IT)
     return Answer(Text("已移除: {name}", "removed: {name}"), {"name": service.name}, {"service": service.name})

@@ -38,7 +38,8 @@ from dbos import error as dbos_error  # noqa: E402
 from dbos._sys_db import SystemDatabase  # noqa: E402
 from sqlalchemy import event  # noqa: E402
 
-from skillyard.core.errors import DatabaseFailed, StoreFailed  # noqa: E402
+from skillyard.core.errors import DatabaseFailed, RuntimeFailed, StoreFailed  # noqa: E402
+from skillyard.core.values import Json  # noqa: E402
 from skillyard.work.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order  # noqa: E402
 from skillyard.work.engines.liveness import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
 
@@ -236,7 +237,7 @@ class DurableEngine:
                     "name": self._place.project,
                     "system_database_engine": self._engine,
                     "serializer": self._serializer,
-                    "application_version": VERSION,
+                    "application_version": self._version,
                     "executor_id": self._executor,
                     "enable_otlp": False,
                     "log_level": "WARNING",
@@ -260,13 +261,18 @@ class DurableEngine:
         """DBOS knows queues by one name for all applications."""
         return f"{self._place.project}.{name}"
 
+    @property
+    def _version(self) -> str:
+        """Versions too: one name belongs to one application alone."""
+        return f"{self._place.project}.{VERSION}"
+
     def _options(self, ticket: Ticket) -> Any:
         options: dict[str, Any] = {
             "workflow_name": WORKFLOW,
             "queue_name": self._queue(ticket.queue),
             "workflow_id": ticket.id,
             "workflow_id_reuse_policy": "reject",
-            "app_version": VERSION,
+            "app_version": self._version,
         }
         return {**options, "delay_seconds": ticket.delay_seconds} if ticket.delay_seconds > 0 else options
 
@@ -381,6 +387,12 @@ class _Steps(Steps):
         options["workflow_id_reuse_policy"] = "return-existing"
         DBOS.enqueue_workflow_with_options(options, ticket.queue, dict(ticket.body))
 
+    def ended_of(self, ticket_id: str) -> Mapping[str, Json]:
+        engine = _working.engine
+        with _told(engine._place):  # noqa: SLF001
+            found = engine._client.list_workflow_steps(ticket_id)  # noqa: SLF001
+        return {step["function_name"]: step["output"] for step in reversed(found) if step["error"] is None}
+
 
 @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=_MOST_DEATHS)
 def _ticket(queue: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -440,7 +452,7 @@ def _as_line(text: str) -> Line:
 
 @contextmanager
 def _tables_alone(place: Place) -> Iterator[None]:
-    """Of several that start on a new SQLite file at once, one makes the tables."""
+    """Of several that start on a new SQLite file at once, one makes the tables; on PostgreSQL DBOS sees to that."""
     if place.database:
         yield
         return
@@ -490,6 +502,8 @@ def _told(place: Place) -> Iterator[None]:
         if place.database:
             raise DatabaseFailed(f"{sa.make_url(place.database).render_as_string()}: {reason}") from None
         raise StoreFailed(f"{place.folder}: {reason}") from None
+    except dbos_error.DBOSException as error:
+        raise RuntimeFailed(f"the engine cannot be used: {error}") from None
 
 
 class _DatabaseClock:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from skillyard.core.values import Json
 from skillyard.work.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order
 
 
@@ -17,6 +18,8 @@ class MemoryEngine:
         self._now = now
         self._changed = threading.Condition()
         self._known: dict[str, Standing] = {}
+        #: What the steps of each ticket gave.
+        self.ended: dict[str, dict[str, Json]] = {}
         self._waiting: dict[str, list[tuple[float, int, str]]] = {}
         self._threads: list[threading.Thread] = []
         self._closed = False
@@ -111,7 +114,7 @@ class MemoryEngine:
     def _do(self, ticket: Ticket, work: Work) -> None:
         stage, answer, trouble = Stage.DONE, None, ""
         try:
-            answer = work(ticket, _Steps(self))
+            answer = work(ticket, _Steps(self, ticket.id))
         except Exception as error:  # noqa: BLE001  (a bug in the work must not take the engine down)
             stage, trouble = Stage.BROKEN, f"{type(error).__name__}: {error}"
         with self._changed:
@@ -125,14 +128,20 @@ class MemoryEngine:
 
 
 class _Steps(Steps):
-    def __init__(self, engine: MemoryEngine) -> None:
+    def __init__(self, engine: MemoryEngine, ticket_id: str) -> None:
         self._engine = engine
+        self._ended = engine.ended.setdefault(ticket_id, {})
 
-    def once(self, name: str, act: Callable[[], T]) -> T:  # noqa: ARG002
-        return act()
+    def once(self, name: str, act: Callable[[], T]) -> T:
+        result = act()
+        self._ended.setdefault(name, result)
+        return result
 
-    def each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:  # noqa: ARG002
-        return in_order(lambda position: acts[position](), len(acts), at_once, go_on)
+    def each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
+        return in_order(lambda position: self.once(f"{name}[{position}]", acts[position]), len(acts), at_once, go_on)
+
+    def ended_of(self, ticket_id: str) -> Mapping[str, Json]:
+        return dict(self._engine.ended.get(ticket_id, {}))
 
     def follow(self, ticket: Ticket) -> None:
         self._engine.enqueue(ticket)

@@ -8,8 +8,8 @@ from croniter import croniter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillyard.catalog.cron import parse_when, parse_zone, preview
 from skillyard.core.errors import InvalidArgs
-from skillyard.work.cron import parse_when, parse_zone, preview
 
 
 def ticks(when: str, zone: str, start: str, count: int = 3) -> list[str]:
