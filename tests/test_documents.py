@@ -17,7 +17,7 @@ ROOMS = sorted(
 )
 PAGES = [
     page
-    for page in [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md"))]
+    for page in [REPO / "README.md", REPO / "README.zh.md", *sorted((REPO / "docs").rglob("*.md"))]
     if "```console" in page.read_text("utf-8")
 ]
 
@@ -96,7 +96,9 @@ def test_every_file_has_its_line_in_its_rooms_readme(room: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [REPO / "README.md", REPO / "AGENTS.md", *sorted((REPO / "docs").rglob("*.md"))], ids=str
+    "page",
+    [REPO / "README.md", REPO / "README.zh.md", REPO / "AGENTS.md", *sorted((REPO / "docs").rglob("*.md"))],
+    ids=str,
 )
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     broken = [link for link in _LINK.findall(page.read_text("utf-8")) if not (page.parent / link).exists()]
