@@ -54,6 +54,7 @@ CASES = [
     Case(errors.SecretMissing("TOKEN", "export it", details={}), "RuntimeFailed", None, "缺少密钥: TOKEN"),
     Case(errors.WorkflowInvalid("line 3"), "InvalidArgs", True, "工作流无效: line 3"),
     Case(errors.WorkflowChanged("a.yaml"), "RuntimeFailed", None, "工作流已变化: a.yaml"),
+    Case(errors.DatabaseFailed("no server"), "RuntimeFailed", None, "执行失败: no server"),
     Case(errors.MultiStep("two skills"), "MultiStep", True, "多步任务: 请逐个调用或写成工作流"),
     Case(
         errors.AgentNotInstalled("x", agent="codex", command="npm i codex"),

@@ -401,6 +401,7 @@ def test_a_database_of_the_projects_own_choice_waits_for_trust(
     assert skillyard("trust", "--accept").returncode == 0
     tried = skillyard("jobs", "--json")
     assert "cannot be used" in said(tried)["data"]["msg"]
+    assert "is PostgreSQL up" in said(tried)["meta"]["hint"]
     assert "hunter2" not in tried.stdout + tried.stderr
 
 

@@ -24,6 +24,7 @@ SkillError
   SecretMissing       a declared secret is not there (RuntimeFailed on the wire)
   Stopped             whoever asked for the run took it back (RuntimeFailed on the wire)
   SkillChanged        the bytes that a job meant are not here (RuntimeFailed on the wire)
+  DatabaseFailed      where jobs are kept cannot be used (RuntimeFailed on the wire)
   WorkflowChanged     the file that a flow was started from is another now (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
@@ -353,6 +354,16 @@ class SkillChanged(RuntimeFailed):
     advises = Text(
         "视具体错误判断: skillyard jobs retry <id> 使用现在的技能",
         "`skillyard jobs retry <id>` runs it as the skill is now",
+    )
+
+
+class DatabaseFailed(RuntimeFailed):
+    """Where jobs and shared keys are kept cannot be reached, or not be written."""
+
+    type = "RuntimeFailed"
+    advises = Text(
+        "视具体错误判断: PostgreSQL 是否在运行, [engine] database 是否正确; 用 SQLite 时 SKILLYARD_HOME 是否可写",
+        "is PostgreSQL up, and [engine] database right? With SQLite: can SKILLYARD_HOME be written?",
     )
 
 

@@ -36,7 +36,7 @@ from dbos import error as dbos_error  # noqa: E402
 from dbos._sys_db import SystemDatabase  # noqa: E402
 from sqlalchemy import event  # noqa: E402
 
-from skillyard.core.errors import RuntimeFailed  # noqa: E402
+from skillyard.core.errors import DatabaseFailed, RuntimeFailed  # noqa: E402
 from skillyard.core.values import Json  # noqa: E402
 from skillyard.work.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order  # noqa: E402
 from skillyard.work.engines.liveness import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
@@ -484,7 +484,7 @@ def _told(place: Place) -> Iterator[None]:
     except sa.exc.SQLAlchemyError as error:
         shown = sa.make_url(place.database).render_as_string() if place.database else str(place.folder)
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()
-        raise RuntimeFailed(f"the engine's database {shown} cannot be used: {reason[0] if reason else ''}") from None
+        raise DatabaseFailed(f"the engine's database {shown} cannot be used: {reason[0] if reason else ''}") from None
     except dbos_error.DBOSException as error:
         raise RuntimeFailed(f"the engine cannot be used: {error}") from None
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from skillyard.core.errors import RuntimeFailed
+from skillyard.core.errors import DatabaseFailed
 
 if TYPE_CHECKING:
     import psycopg
@@ -126,7 +126,7 @@ class DatabaseLiveness:
         try:
             connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_ANSWER_SECONDS, **_KEEPALIVE)
         except psycopg.Error as error:
-            raise RuntimeFailed(f"the engine's database cannot be used: {error}") from None
+            raise DatabaseFailed(f"the engine's database cannot be used: {error}") from None
         for setting, value in (("idle", 5), ("interval", 2), ("count", 3)):
             connection.execute(f"SET tcp_keepalives_{setting} = {value}")
         connection.execute(f"SET statement_timeout = {_ANSWER_SECONDS * 1000}")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import psycopg
 
 from skillyard.core.envelope import as_json, from_json
-from skillyard.core.errors import RuntimeFailed
+from skillyard.core.errors import DatabaseFailed
 from skillyard.core.result import Result
 from skillyard.work.once import WINDOW_SECONDS, Answer, Key, another_prompt
 
@@ -70,7 +70,7 @@ class SharedOnce:
                     self._made = True
                 yield connection
         except psycopg.Error as error:
-            raise RuntimeFailed(f"the database of keys cannot be used: {error}") from None
+            raise DatabaseFailed(f"the database of keys cannot be used: {error}") from None
 
     def _find(self, connection: "psycopg.Connection", key: Key) -> _Kept | None:
         row = connection.execute(
