@@ -52,11 +52,13 @@ for number in range(int(sys.argv[2])):
 print(json.dumps({name: statistics.median(seconds) for name, seconds in taken.items()}))
 engine.close()
 """
-#: A durable run of a JSON skill, started directly, beside the same program bare.
+#: A durable run of a JSON skill, started directly, beside the same program bare and with the same interpreter: the
+#: first python3 of the PATH may be a script that looks for one, and ours has looked once.
 _DIRECT = """
 import json, statistics, subprocess, sys, time
 from skillyard.kernel.assembly import open_yard
 from skillyard.kernel.working import make_attempts, make_job, make_jobs, open_engine
+from skillyard.runners.interpreters import find_program
 from skillyard.work.jobs import Job
 
 taken = {"bare": [], "ours": []}
@@ -65,7 +67,7 @@ with open_yard() as yard:
     jobs, work = make_jobs(yard, engine), make_attempts(yard)
     job = make_job(yard, Job("bench/empty", action="go", params={"n": 1}))
     asked = json.dumps({"action": "go", "params": {"n": 1}}).encode()
-    bare = ["python3", "agents/bench/.claude/skills/empty.py"]
+    bare = [find_program("python3"), "agents/bench/.claude/skills/empty.py"]
     for number in range(int(sys.argv[1]) + 2):
         started = time.perf_counter()
         subprocess.run(bare, input=asked, capture_output=True, check=True)

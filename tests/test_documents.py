@@ -17,7 +17,7 @@ ROOMS = sorted(
 )
 PAGES = [
     page
-    for page in [REPO / "README.md", REPO / "README.zh.md", *sorted((REPO / "docs").rglob("*.md"))]
+    for page in [*sorted(REPO.glob("README*.md")), *sorted((REPO / "docs").rglob("*.md"))]
     if "```console" in page.read_text("utf-8")
 ]
 
@@ -70,7 +70,7 @@ def test_what_a_page_shows_is_what_happens(page: Path, places: Places, project: 
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
         "HOME": str(places.user_home),
         "SKILLYARD_HOME": str(places.own_home),
-        "LANG": "C.UTF-8",
+        "LANG": "zh_CN.UTF-8" if page.name.endswith(".zh.md") else "C.UTF-8",
     }
     shown = 0
     for kind, block in _BLOCK.findall(page.read_text("utf-8")):
@@ -95,11 +95,7 @@ def test_every_file_has_its_line_in_its_rooms_readme(room: Path) -> None:
     assert {name for name in named if not (room / name).exists() and not (room / "cli" / name).exists()} == set()
 
 
-@pytest.mark.parametrize(
-    "page",
-    [REPO / "README.md", REPO / "README.zh.md", REPO / "AGENTS.md", *sorted((REPO / "docs").rglob("*.md"))],
-    ids=str,
-)
+@pytest.mark.parametrize("page", [*sorted(REPO.glob("*.md")), *sorted((REPO / "docs").rglob("*.md"))], ids=str)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     broken = [link for link in _LINK.findall(page.read_text("utf-8")) if not (page.parent / link).exists()]
 

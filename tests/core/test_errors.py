@@ -51,10 +51,12 @@ CASES = [
     Case(errors.AmbiguousText("'x'", 2, [1, 5]), "AmbiguousText", True, "文本不唯一: 'x' 出现 2 次"),
     Case(errors.SourceRefused("../x"), "SourceRefused", False, "来源被拒绝: ../x"),
     Case(errors.SourceFailed("no answer"), "RuntimeFailed", None, "无法获取来源: no answer"),
+    Case(errors.StoreFailed("disk full"), "RuntimeFailed", None, "无法读写自己的数据: disk full"),
+    Case(errors.DatabaseFailed("no answer"), "RuntimeFailed", None, "无法使用共享数据库: no answer"),
+    Case(errors.ExtraMissing("dbos", "jobs"), "RuntimeFailed", None, "缺少组件: dbos is missing"),
     Case(errors.SecretMissing("TOKEN", "export it", details={}), "RuntimeFailed", None, "缺少密钥: TOKEN"),
     Case(errors.WorkflowInvalid("line 3"), "InvalidArgs", True, "工作流无效: line 3"),
     Case(errors.WorkflowChanged("a.yaml"), "RuntimeFailed", None, "工作流已变化: a.yaml"),
-    Case(errors.DatabaseFailed("no server"), "RuntimeFailed", None, "执行失败: no server"),
     Case(errors.MultiStep("two skills"), "MultiStep", True, "多步任务: 请逐个调用或写成工作流"),
     Case(
         errors.AgentNotInstalled("x", agent="codex", command="npm i codex"),

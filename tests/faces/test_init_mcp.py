@@ -1,6 +1,8 @@
 """`skillyard init --mcp`: what it prints can be pasted, and what it writes loses nothing that was there."""
 
 import json
+import os
+import stat
 import subprocess
 import sys
 import tomllib
@@ -157,6 +159,26 @@ def test_a_link_is_not_written_through(project: Path, tmp_path: Path) -> None:
         write(project, config)
 
     assert (tmp_path / "outside.json").read_text() == "{}"
+
+
+def test_nothing_is_written_through_a_name_that_a_clone_could_guess(project: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (project / f".mcp.json.{os.getpid()}.new").symlink_to(victim)
+
+    write(project, make_config(project, "claude-code", ("skillyard",), {}))
+
+    assert victim.read_text() == "mine"
+    assert json.loads((project / ".mcp.json").read_text())["mcpServers"]
+
+
+def test_a_file_that_others_could_not_read_stays_so(project: Path) -> None:
+    (project / ".mcp.json").write_text("{}")
+    (project / ".mcp.json").chmod(0o600)
+
+    write(project, make_config(project, "claude-code", ("skillyard",), {}))
+
+    assert stat.S_IMODE((project / ".mcp.json").stat().st_mode) == 0o600
 
 
 def test_an_unknown_agent_is_told_which_there_are_and_an_agent_writes_nothing(

@@ -49,6 +49,21 @@ def test_a_run_is_kept_with_what_was_asked_started_and_answered(yard: Yard, writ
     assert run.seconds is not None
 
 
+def test_of_too_much_output_the_start_and_the_end_are_kept_without_secrets(yard: Yard, write_skill: WriteSkill) -> None:
+    program = "import sys; sys.stdout.write('first sk-' + 'a' * 30 + '\\n' + 'y' * 12_000_000 + '\\nlast')"
+    write_skill("big", "---\nname: big\ndescription: x\ncommand: python3 big.py\n---\n", {"big.py": program})
+
+    result = yard.runtime.run(Request(name="big"))
+
+    run = str(result.meta["run"])
+    log = yard.logs.read(run)
+    assert result.data["type"] == "OutputTooLarge"
+    assert f"kept in skillyard runs show {run}" in str(result.meta["hint"])
+    assert f"\nfirst {MASK}\ny" in log
+    assert "bytes left out ...]\ny" in log
+    assert len(log) < 10_000
+
+
 def test_a_failed_run_is_kept_too(yard: Yard, write_skill: WriteSkill) -> None:
     write_skill("say", SAY, {"say.sh": "echo broken >&2; exit 3\n"})
 

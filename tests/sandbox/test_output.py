@@ -125,17 +125,6 @@ def test_a_writer_without_end_is_stopped_at_the_limit_of_its_output(sandbox: San
     assert done.stdout_tail
 
 
-def test_an_overflow_leaves_head_and_tail_in_a_file(sandbox: Sandbox, tmp_path: Path) -> None:
-    code = "import os; os.write(1, b'first'); os.write(1, b'.' * 500_000); os.write(1, b'last')"
-
-    done = sandbox(python(code, tmp_path, output_bytes=1000, spill=tmp_path / "log"))
-
-    kept = (tmp_path / "log").read_bytes()
-    assert done.overflowed
-    assert kept.startswith(b"first")
-    assert b"bytes left out" in kept
-
-
 def test_a_program_that_is_not_there_is_an_oserror(sandbox: Sandbox, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         sandbox(Launch(argv=("/no/such/program",), cwd=tmp_path))

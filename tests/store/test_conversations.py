@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -223,12 +225,12 @@ def test_what_nobody_used_for_long_is_forgotten_but_not_under_somebodys_hands(
 
 @given(st.text(st.characters()))
 def test_whatever_an_agent_says_can_be_kept(text: str) -> None:
-    connection = open_database(Path(":memory:"))
-    conversations = Conversations(connection, Holds(Path("/dev/null/nowhere")))
-    talk = conversations.open("codex", "/p", "x", 1.0)
-    conversations.record(talk, Telling("r", 1.0, "text", text, {text: text}))
+    with TemporaryDirectory() as folder, closing(open_database(Path(folder, "state.db"))) as connection:
+        conversations = Conversations(connection, Holds(Path("/dev/null/nowhere")))
+        talk = conversations.open("codex", "/p", "x", 1.0)
+        conversations.record(talk, Telling("r", 1.0, "text", text, {text: text}))
 
-    ((_, kept),) = conversations.history(talk)
+        ((_, kept),) = conversations.history(talk)
+
     assert kept.text == text.encode("utf-8", "replace").decode()
     assert kept.data == {text: text}
-    connection.close()

@@ -274,17 +274,6 @@ def test_ten_thousand_lines_in_chinese_with_emoji(edit: EditFile, mybox: Path) -
     assert (mybox / "x").read_bytes() == "".join(lines).encode()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("only root may mount a small disk")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
-
-
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(small_disk: Path, tmp_path: Path) -> None:
     (small_disk / "x").write_text("a" * 20_000)
     (small_disk / "y").write_text("b")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.core.errors import RuntimeFailed
+from skillyard.core.errors import DatabaseFailed
 from skillyard.core.values import Json
 from skillyard.work.engine import Engine, Line, Stage, Steps, Ticket
 from skillyard.work.engines.memory import MemoryEngine
@@ -251,7 +251,7 @@ def test_two_projects_in_one_database_do_not_see_each_other(kind: str, tmp_path:
 def test_a_database_that_is_not_there_is_told_without_its_password(tmp_path: Path) -> None:
     from skillyard.work.engines.durable import DurableEngine, Place
 
-    with pytest.raises(RuntimeFailed, match="cannot be used") as caught:
+    with pytest.raises(DatabaseFailed) as caught:
         DurableEngine(Place(tmp_path, "skillyard-x", "postgresql://me:hunter2@127.0.0.1:1/none"))
 
     assert "hunter2" not in str(caught.value)

@@ -395,13 +395,13 @@ def test_a_database_of_the_projects_own_choice_waits_for_trust(
     refused = skillyard("jobs", "--json")
     assert said(refused)["data"]["grant"] == "skillyard trust"
     wanted = skillyard("trust", "--check", "--json").stdout
-    assert "postgresql://127.0.0.1:1/x" in wanted
+    assert "postgresql://me:•••@127.0.0.1:1/x" in wanted
     assert "hunter2" not in wanted
 
     assert skillyard("trust", "--accept").returncode == 0
     tried = skillyard("jobs", "--json")
-    assert "cannot be used" in said(tried)["data"]["msg"]
-    assert "is PostgreSQL up" in said(tried)["meta"]["hint"]
+    assert "postgresql://me:***@127.0.0.1:1/x" in said(tried)["data"]["msg"]
+    assert "skillyard.toml" in said(tried)["meta"]["hint"]
     assert "hunter2" not in tried.stdout + tried.stderr
 
 
@@ -440,7 +440,7 @@ def test_where_the_extra_is_missing_the_command_says_how_to_get_it(quick: Places
     command = [sys.executable, "-m", "skillyard", "jobs", "--json"]
     done = subprocess.run(command, env=env, cwd=quick.project, capture_output=True, text=True)
 
-    assert "pip install 'skillyard[jobs]'" in json.loads(done.stdout)["data"]["msg"]
+    assert "pip install 'skillyard[jobs]'" in json.loads(done.stdout)["meta"]["hint"]
 
 
 LOOK = """

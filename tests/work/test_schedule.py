@@ -107,7 +107,7 @@ class Clock:
         return self.now
 
 
-def make_shift(engine: Engine, schedules: list[Schedule], told: list[str]) -> Shift:
+def make_shift(folder: Path, engine: Engine, schedules: list[Schedule], told: list[str]) -> Shift:
     from skillyard.work.attempt import Attempts
 
     def no_bench() -> None:
@@ -115,7 +115,7 @@ def make_shift(engine: Engine, schedules: list[Schedule], told: list[str]) -> Sh
 
     return Shift(
         engine=engine,
-        jobs=Jobs(engine, Runs(open_database(Path(":memory:")), "p"), lambda: "unused"),
+        jobs=Jobs(engine, Runs(open_database(folder / "state.db"), "p"), lambda: "unused"),
         attempts=Attempts(no_bench, "here", lambda *_: {}),  # type: ignore[arg-type]
         schedules=lambda _: tuple(schedules),
         job_of=lambda schedule: Job(schedule.skill, schedule.name, schedule=schedule.name),
@@ -137,11 +137,12 @@ class Skewed:
         return getattr(self._engine, name)
 
 
-def test_workers_with_different_clocks_fire_each_tick_once() -> None:
+def test_workers_with_different_clocks_fire_each_tick_once(tmp_path: Path) -> None:
     clock = Clock()
     engine = MemoryEngine(clock)
     schedules = [EVERY_MINUTE._replace(overlap=Overlap.REPLACE)]
-    workers = [make_shift(each, schedules, []) for each in (engine, Skewed(engine, 30.0), Skewed(engine, -30.0))]  # type: ignore[arg-type]
+    engines: list[Any] = [engine, Skewed(engine, 30.0), Skewed(engine, -30.0)]
+    workers = [make_shift(tmp_path, each, schedules, []) for each in engines]
     for _ in range(600):
         for worker in workers:
             worker.tick()
@@ -155,11 +156,11 @@ def test_workers_with_different_clocks_fire_each_tick_once() -> None:
     assert 9 <= len(ids) <= 11
 
 
-def test_a_new_time_counts_from_now_on_and_a_paused_one_rests() -> None:
+def test_a_new_time_counts_from_now_on_and_a_paused_one_rests(tmp_path: Path) -> None:
     clock = Clock()
     engine = MemoryEngine(clock)
     schedules = [EVERY_MINUTE._replace(when="0 0 1 1 *")]
-    shift = make_shift(engine, schedules, [])
+    shift = make_shift(tmp_path, engine, schedules, [])
     shift.tick()
     clock.now += 86_400.0
     schedules[0] = EVERY_MINUTE
@@ -179,10 +180,10 @@ def test_a_new_time_counts_from_now_on_and_a_paused_one_rests() -> None:
     assert line.latest == engine.list(1)[0].ticket.id
 
 
-def test_a_crash_between_firing_and_writing_it_down_fires_nothing_twice() -> None:
+def test_a_crash_between_firing_and_writing_it_down_fires_nothing_twice(tmp_path: Path) -> None:
     clock = Clock()
     engine = MemoryEngine(clock)
-    shift = make_shift(engine, [EVERY_MINUTE], [])
+    shift = make_shift(tmp_path, engine, [EVERY_MINUTE], [])
     shift.tick()
     (before,) = engine.timetable.list()
     clock.now += 61
@@ -193,11 +194,11 @@ def test_a_crash_between_firing_and_writing_it_down_fires_nothing_twice() -> Non
     assert len(engine.list(10)) == 1
 
 
-def test_a_run_of_replace_takes_the_place_of_the_one_before() -> None:
+def test_a_run_of_replace_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     clock = Clock()
     engine = MemoryEngine(clock)
     told: list[str] = []
-    shift = make_shift(engine, [EVERY_MINUTE._replace(overlap=Overlap.REPLACE)], told)
+    shift = make_shift(tmp_path, engine, [EVERY_MINUTE._replace(overlap=Overlap.REPLACE)], told)
     for _ in range(3):
         shift.tick()
         clock.now += 60

@@ -7,11 +7,10 @@ gets a newline before it.
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from skillyard.backends.driver import Event, Permission, Running, Start, Told
 from skillyard.backends.forms import items, mapping, number, text
-from skillyard.backends.programs import PROGRAMS, Installed, check_version, find, locate, version_in
+from skillyard.backends.programs import PROGRAMS, Located, check_version, version_in
 from skillyard.backends.running import Agent, Played, launch, shortened, shown
 from skillyard.core.values import Json
 
@@ -23,20 +22,13 @@ _ARGUMENTS = (
 _LOGIN = "claude, then /login; or set ANTHROPIC_API_KEY"
 
 
-class ClaudeCode:
-    """A `Driver`. `env` is the user's: their configuration and their credentials are the agent's own matter."""
+class ClaudeCode(Located):
+    """A `Driver`."""
 
-    name = _PROGRAM.backend
     bounds_turns = True
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
-        self._env = env
-
-    def locate(self) -> Path:
-        return locate(_PROGRAM, self._env)
-
-    def find(self) -> Installed:
-        return find(_PROGRAM, self._env)
+        super().__init__(_PROGRAM, env)
 
     def start(self, start: Start) -> Running:
         argv = [str(self.locate()), *_ARGUMENTS]

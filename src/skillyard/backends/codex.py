@@ -6,13 +6,12 @@ the user's own configuration; what it asks for comes to us.
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from skillyard.backends.driver import Event, Permission, Running, Start, Told
 from skillyard.backends.forms import items, mapping, number, text
 from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError
 from skillyard.backends.process import Process
-from skillyard.backends.programs import PROGRAMS, Installed, check_version, find, locate, version_in
+from skillyard.backends.programs import PROGRAMS, Located, check_version, version_in
 from skillyard.backends.running import Agent, Played, launch, shortened, shown
 from skillyard.core.values import Json
 
@@ -24,20 +23,13 @@ _NO_TOOLS = {"userMessage", "agentMessage", "reasoning", "plan", "hookPrompt", "
 _STATUSES = {"unauthorized": 401, "rateLimitExceeded": 429, "usageLimitExceeded": 429, "internalServerError": 500}
 
 
-class Codex:
-    """A `Driver`. `env` is the user's: their configuration and their credentials are the agent's own matter."""
+class Codex(Located):
+    """A `Driver`."""
 
-    name = _PROGRAM.backend
     bounds_turns = False
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
-        self._env = env
-
-    def locate(self) -> Path:
-        return locate(_PROGRAM, self._env)
-
-    def find(self) -> Installed:
-        return find(_PROGRAM, self._env)
+        super().__init__(_PROGRAM, env)
 
     def start(self, start: Start) -> Running:
         argv = (str(self.locate()), "app-server", "-c", "check_for_update_on_startup=false")

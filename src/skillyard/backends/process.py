@@ -82,7 +82,7 @@ class Process:
             raise Ended
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             self._note(line + b"\n")
             return None
         return message if isinstance(message, dict) else None

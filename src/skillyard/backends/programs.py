@@ -129,6 +129,23 @@ def find(program: Program, env: Mapping[str, str] = os.environ) -> Installed:
     return Installed(path, version)
 
 
+class Located:
+    """The half of a `Driver` that only needs to know its program.
+
+    `env` is the user's: their configuration and their credentials are the agent's own matter.
+    """
+
+    def __init__(self, program: Program, env: Mapping[str, str]) -> None:
+        self.name = program.backend
+        self._program, self._env = program, env
+
+    def locate(self) -> Path:
+        return locate(self._program, self._env)
+
+    def find(self) -> Installed:
+        return find(self._program, self._env)
+
+
 def version_in(text: str) -> str:
     """The first thing that looks like a version, or nothing."""
     found = _VERSION.search(text)

@@ -15,6 +15,7 @@ from skillyard.catalog.bounds import BOUNDS, SECTIONS
 from skillyard.catalog.encoding import decode
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import locate, read_block
+from skillyard.catalog.plainfile import read_plain
 from skillyard.catalog.shape import Problem
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.skill import Finding, Kind, Severity, Skill
@@ -84,8 +85,7 @@ def read_role(path: Path) -> Role:
     """A role from its folder or its file. Never raises: the findings say what is wrong."""
     file = path / AGENT_FILE if path.is_dir() else path
     try:
-        with file.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
+        content = read_plain(file, MAX_BYTES)
     except OSError as error:
         return _unusable(file, str(error.strerror))
     return parse_role(content, file)

@@ -45,6 +45,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 #: A leap day on a given weekday comes at the latest after 40 years (1900 and 2100 are none).
 _MOST_DAYS = 366 * 40 + 10
 _LONGEST_SECONDS = 366 * 86_400
+#: More than any schedule has; a file that nobody trusts yet is read too.
+_MOST_CHARACTERS = 500
 
 
 class Cron(NamedTuple):
@@ -110,6 +112,8 @@ When: TypeAlias = Cron | Interval
 
 def parse_when(text: str) -> When:
     """`0 9 * * 1-5`, `@daily`, `every 15m`, `1h30m`. InvalidArgs says which part is wrong."""
+    if len(text) > _MOST_CHARACTERS:
+        raise InvalidArgs(f"a schedule has at most {_MOST_CHARACTERS} characters, not {len(text)}")
     words = text.split()
     if words[:1] == ["every"] or (len(words) == 1 and words[0][:1].isdigit()):
         return _parse_interval(text)

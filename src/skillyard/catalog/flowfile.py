@@ -16,6 +16,7 @@ from skillyard.catalog import shape
 from skillyard.catalog.encoding import decode
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import Place, locate, read_block
+from skillyard.catalog.plainfile import read_plain
 from skillyard.catalog.references import Reference, is_word, nearest, references
 from skillyard.catalog.shape import Problem
 from skillyard.core.skill import Finding, Severity
@@ -102,8 +103,7 @@ def read_workflow(path: Path) -> Workflow:
     """From its file, or from the folder that has it. Never raises: the findings say what is wrong."""
     file = path / WORKFLOW_FILE if path.is_dir() else path
     try:
-        with file.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
+        content = read_plain(file, MAX_BYTES)
     except OSError as error:
         return _unreadable(file, str(error.strerror))
     return parse_workflow(content, file)

@@ -4,7 +4,6 @@ Strict first, repairs only where that fails. Whatever the bytes are, there is an
 What only `validate` wants to know stands in `lint`, so that a scan of ten thousand files does not pay for it.
 """
 
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import Block, Place, read_block
 from skillyard.catalog.naming import read_description, read_name
 from skillyard.catalog.params import PARAM_FIELDS, Params, read_params
+from skillyard.catalog.plainfile import read_plain
 from skillyard.catalog.program import Program, read_program
 from skillyard.catalog.reading import Reading
 from skillyard.catalog.repair import repair
@@ -30,10 +30,7 @@ _NO_PARAMS = Params((), ())
 def read_skill(path: Path) -> Reading:
     """Read one SKILL.md from the disk; a file that cannot be read is a finding too."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return Reading(path=path, skill=None, findings=(Rule.FILE_UNREADABLE.at(reason="it is no file"),))
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = read_plain(path, MAX_FILE_BYTES)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         return Reading(path=path, skill=None, findings=(Rule.FILE_UNREADABLE.at(reason=reason),))

@@ -18,7 +18,7 @@ MAX_DESCRIPTION = 1024
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _NOT_NAME = re.compile(r"[^a-z0-9]+")
-_HEADING = re.compile(r"#{1,6}[ \t]+(.+?)[ \t#]*$")
+_HEADING = re.compile(r"#{1,6}[ \t]+(.+)")
 
 
 def read_name(fields: Mapping[str, Json], places: Mapping[str, Place], path: Path, findings: list[Finding]) -> str:
@@ -69,7 +69,7 @@ def _first_paragraph(body: str) -> str:
     for line in body.split("\n"):
         words = line.strip()
         if found := _HEADING.match(words):
-            heading = heading or found[1]
+            heading = heading or found[1].rstrip(" \t#")
         elif words and words.strip("-=*_`"):
             lines.append(words)
             continue

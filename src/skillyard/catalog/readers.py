@@ -11,6 +11,7 @@ from skillyard.catalog.agentfile import parse_role
 from skillyard.catalog.discover import MAX_FILE_BYTES, Stamp
 from skillyard.catalog.index import Row, Source, make_row
 from skillyard.catalog.manifest import parse_skill
+from skillyard.catalog.plainfile import read_plain
 from skillyard.core.skill import Kind, Skill
 
 #: Below this, starting another process costs more than it saves.
@@ -61,7 +62,6 @@ def read(job: Job) -> Read:
 def _content(path: Path) -> bytes:
     """The file, or enough of it to see that it is too large; nothing where it cannot be read."""
     try:
-        with path.open("rb") as stream:
-            return stream.read(MAX_FILE_BYTES + 1)
+        return read_plain(path, MAX_FILE_BYTES)
     except OSError:
         return b""

@@ -77,7 +77,7 @@ def parse(text: str) -> Result:
     state = reader.skip(re.compile(r"\s*state:[ \t]*(\w+)[ \t]*"))
     if not state:
         raise ValueError("line 2: state: <code> expected")
-    part_of_it = re.compile(r"\s*\|?\s*(data|meta):[ \t]*")
+    part_of_it = re.compile(r"\s*+(?:\|\s*+)?(data|meta):[ \t]*")
     parts: dict[str, dict[str, Json]] = {}
     while part := reader.skip(part_of_it):
         if part[1] in parts:

@@ -22,9 +22,11 @@ SkillError
   EnvironmentFailed   its packages could not be installed (RuntimeFailed on the wire)
   SourceFailed        a source could not be fetched (RuntimeFailed on the wire)
   SecretMissing       a declared secret is not there (RuntimeFailed on the wire)
+  StoreFailed         our own files cannot be kept: a full disk, most often (RuntimeFailed on the wire)
+  DatabaseFailed      the shared database does not answer (RuntimeFailed on the wire)
+  ExtraMissing        a part of us that is installed on its own (RuntimeFailed on the wire)
   Stopped             whoever asked for the run took it back (RuntimeFailed on the wire)
   SkillChanged        the bytes that a job meant are not here (RuntimeFailed on the wire)
-  DatabaseFailed      where jobs are kept cannot be used (RuntimeFailed on the wire)
   WorkflowChanged     the file that a flow was started from is another now (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
@@ -328,6 +330,42 @@ class SecretMissing(RuntimeFailed):
         self.words = {**self.words, "remedy": remedy}
 
 
+class StoreFailed(RuntimeFailed):
+    """What we keep cannot be written or read: a full disk, most often."""
+
+    type = "RuntimeFailed"
+    says = Text("无法读写自己的数据: {reason}", "what is kept cannot be read or written: {reason}")
+    advises = Text(
+        "视具体错误判断: 检查磁盘空间 (`df -h`) 或把 SKILLYARD_HOME 设到有空间的位置, 然后重试; 已保存的内容不会丢失",
+        "look at the space on that disk (`df -h`) or set SKILLYARD_HOME to a place with room, and try again; "
+        "what was kept is not lost",
+    )
+
+
+class DatabaseFailed(RuntimeFailed):
+    """The database that several machines share does not answer, or not to us."""
+
+    type = "RuntimeFailed"
+    says = Text("无法使用共享数据库: {reason}", "the shared database cannot be used: {reason}")
+    advises = Text(
+        "视具体错误判断: 确认数据库在运行, 并检查 skillyard.toml 里 [engine] database 的地址和密码, 然后重试",
+        "see that it runs, and that the address and the password at [engine] database in skillyard.toml are right, "
+        "then try again",
+    )
+
+
+class ExtraMissing(RuntimeFailed):
+    """A library that only some of us need."""
+
+    type = "RuntimeFailed"
+    says = Text("缺少组件: {reason}", "not installed: {reason}")
+    advises = Text("视具体错误判断: 先安装: {install}", "install it first: {install}")
+
+    def __init__(self, library: str | None, extra: str) -> None:
+        super().__init__(f"{library or extra} is missing")
+        self.words = {**self.words, "install": f"pip install 'skillyard[{extra}]'"}
+
+
 class PythonMissing(EnvironmentFailed):
     """No Python of this machine is one that the skill takes."""
 
@@ -354,16 +392,6 @@ class SkillChanged(RuntimeFailed):
     advises = Text(
         "视具体错误判断: skillyard jobs retry <id> 使用现在的技能",
         "`skillyard jobs retry <id>` runs it as the skill is now",
-    )
-
-
-class DatabaseFailed(RuntimeFailed):
-    """Where jobs and shared keys are kept cannot be reached, or not be written."""
-
-    type = "RuntimeFailed"
-    advises = Text(
-        "视具体错误判断: PostgreSQL 是否在运行, [engine] database 是否正确; 用 SQLite 时 SKILLYARD_HOME 是否可写",
-        "is PostgreSQL up, and [engine] database right? With SQLite: can SKILLYARD_HOME be written?",
     )
 
 

@@ -3,6 +3,8 @@
 import os
 import sys
 
+from skillyard.faces.present import printable
+
 
 def on_terminal() -> bool:
     """Whether somebody is there to answer."""
@@ -10,8 +12,8 @@ def on_terminal() -> bool:
 
 
 def ask(question: str) -> str | None:
-    """The answer, or None where the person has left."""
-    sys.stderr.write(question)
+    """The answer, or None where the person has left. Whatever the question quotes, it looks like what it is."""
+    sys.stderr.write(printable(question))
     sys.stderr.flush()
     line = sys.stdin.readline()
     return line.rstrip("\n") if line else None

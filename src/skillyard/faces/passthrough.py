@@ -1,7 +1,13 @@
-"""S0 §2.3: what a face that prints text shows in full, and what goes to a file below mybox/workspace/."""
+"""S0 §2.3: what a face that prints text shows in full, and what goes to a file below mybox/workspace/.
 
+We write there with all that the person may do, and a run may have left anything in that folder: so no link is followed,
+and whatever stands where the file goes is replaced, not written to.
+"""
+
+import os
 from pathlib import Path
 
+from skillyard.core.errors import PermissionDenied
 from skillyard.core.result import Result, as_size
 from skillyard.core.values import Json
 
@@ -10,6 +16,7 @@ _CODES = frozenset({"code", "script"})
 _INLINE_CHARACTERS = 2000
 _INLINE_LINES = 100
 _FIRST_LINES = 5
+_PLACE = ("mybox", "workspace")
 
 
 def pass_through(result: Result, root: Path) -> Result:
@@ -28,11 +35,28 @@ def _inline_or_file(key: str, value: Json, result: Result, root: Path) -> Json:
     if not (is_text or is_code):
         return value
     run = str(result.meta.get("run") or result.meta.get("ts", "")).replace(":", "")
-    path = root / "mybox" / "workspace" / f"{key}-{run}.txt"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(value, "utf-8")
+    content = value.encode()
+    try:
+        _put(root, name := f"{key}-{run}.txt", content)
+    except (PermissionDenied, OSError):
+        return value  # what cannot be put aside is shown whole
     return {
-        "path": path.relative_to(root).as_posix(),
-        "size": as_size(len(value.encode())),
+        "path": "/".join((*_PLACE, name)),
+        "size": as_size(len(content)),
         "first_lines": "\n".join(value[:_INLINE_CHARACTERS].splitlines()[:_FIRST_LINES]),
     }
+
+
+def _put(root: Path, name: str, content: bytes) -> None:
+    from skillyard.work.confine import Spot, open_folder  # noqa: PLC0415  (most results are short)
+    from skillyard.work.folder import Folder  # noqa: PLC0415
+
+    spot = Spot(root, _PLACE, name)
+    staged = f".{name}.{os.urandom(4).hex()}"
+    with Folder(open_folder(spot, create=True), spot.path.parent) as folder:
+        folder.stage(staged, content, None)
+        try:
+            folder.swap(staged, name)
+        except OSError:
+            folder.remove(staged)
+            raise

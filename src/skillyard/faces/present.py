@@ -61,9 +61,7 @@ def show(result: Result, style: Style, out: TextIO, page: Page | None = None) ->
 
 
 def _show_exactly(text: str, out: TextIO) -> None:
-    if out.isatty():
-        text = "".join(c if c.isprintable() or c in "\n\t" else " " for c in text) + "\n"
-    _write(out, text)
+    _write(out, printable(text) + "\n" if out.isatty() else text)
 
 
 def _envelope(result: Result, style: Style, out: TextIO) -> str:
@@ -79,12 +77,12 @@ def show_hint(result: Result, style: Style, err: TextIO) -> None:
     """The advice, on its own line, where a person looks."""
     hint = result.meta.get("hint")
     if isinstance(hint, str) and not style.json and not result.ok:
-        _write(err, f"→ {hint}\n")
+        _write(err, f"→ {one_line(hint)}\n")
 
 
 def show_table(table: Table, out: TextIO) -> None:
     if not table.rows:
-        _write(out, f"{table.empty}\n")
+        _write(out, f"{one_line(table.empty)}\n")
         return
     on_terminal = out.isatty()
     lines = list(_lines(table, _columns(out) if on_terminal else 0))
@@ -136,6 +134,11 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
+def printable(text: str) -> str:
+    """The same for a text of several lines, which stay lines."""
+    return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)
+
+
 def _write(stream: TextIO, text: str) -> None:
     """What the stream cannot encode is escaped rather than a crash."""
     encoding = stream.encoding or "utf-8"
@@ -146,7 +149,7 @@ class Progress:
     """A line on stderr that tells a person how far long work has come; silent where nobody looks."""
 
     def __init__(self, doing: str, err: TextIO | None = None) -> None:
-        self._doing = doing
+        self._doing = one_line(doing)
         self._err = err or sys.stderr
         self._told = time.monotonic()
         self._width = 0

@@ -12,11 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs
 from skillyard.install.place import Place, write_whole
 from skillyard.install.tree import Marks
 
 VERSION = 1
+_MOST_BYTES = 64 * 1024 * 1024
 _STAGED = re.compile(r"\.skillyard-[0-9a-f]{32}")
 
 
@@ -77,7 +79,7 @@ class Record(NamedTuple):
 def read_record(ledger: Ledger) -> Record:
     """InvalidArgs where it is not what we write."""
     try:
-        fields = json.loads(ledger.file.read_text("utf-8"))
+        fields = json.loads(read_whole(ledger.file, _MOST_BYTES))
     except FileNotFoundError:
         return Record()
     except (ValueError, RecursionError):

@@ -9,12 +9,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.install.names import as_safe_path
 from skillyard.install.slug import as_slug
 from skillyard.install.tree import Marks, hash_of
 
 VERSION = 1
+#: Every file of every skill has a line.
+_MOST_BYTES = 64 * 1024 * 1024
 _HEAD = """\
 # Written by skillyard; commit it. `skillyard restore` installs exactly this, `skillyard verify` compares.
 version = 1
@@ -56,7 +59,7 @@ class Lock(NamedTuple):
 
 def read_lock(file: Path) -> Lock:
     try:
-        text = file.read_text("utf-8")
+        text = read_whole(file, _MOST_BYTES)
     except FileNotFoundError:
         return Lock({})
     except UnicodeDecodeError as error:
@@ -68,7 +71,7 @@ def parse_lock(text: str, shown: str = "skillyard.lock") -> Lock:
     """InvalidArgs, with the place, where it is not what we write."""
     try:
         fields = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidArgs(f"{shown}: {error}") from None
     if fields.get("version") != VERSION:
         raise InvalidArgs(f"{shown}: version {fields.get('version')!r} is not {VERSION}: another skillyard wrote it")

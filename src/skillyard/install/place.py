@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.install.slug import as_slug
 from skillyard.install.swap import Exchange, exchange, swap_in
 
 _JOURNAL = "journal.json"
+_MOST_BYTES = 64 * 1024 * 1024
 _HEX = re.compile(r"[0-9a-f]{32}")
 
 
@@ -150,10 +152,10 @@ def _finish(place: Place, swap: Exchange) -> None:
 def _read_journal(file: Path) -> tuple[str, list[Move], str]:
     """A project can come with one that we never wrote: no name in it may be more than a name."""
     try:
-        fields = json.loads(file.read_text("utf-8"))
+        fields = json.loads(read_whole(file, _MOST_BYTES))
         moves = [Move(str(name), str(staged), int(inode)) for name, staged, inode in fields["moves"]]
         change, lock_text = str(fields["id"]), str(fields["lock"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise InvalidArgs(f"{file} is broken, and not by us: delete it") from None
     known = all(as_slug(move.name) == move.name and _HEX.fullmatch(move.staged or change) for move in moves)
     if not known or not _HEX.fullmatch(change):
@@ -172,12 +174,14 @@ def _do(place: Place, move: Move, change: str, swap: Exchange) -> None:
         swap_in(staged, target, trash, swap)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, mode: int | None = None) -> None:
     """There is the old file or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp-{uuid4().hex}")
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -11,11 +11,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs
+from skillyard.install.place import write_whole
 
 SERVER = "skillyard"
 #: Codex gives a server ten seconds by default, and a cold disk can take as long to import the SDK.
 _START_SECONDS = 30
+_MOST_BYTES = 10_000_000
 
 
 class Entry(StrEnum):
@@ -69,15 +72,7 @@ def write(root: Path, config: Config) -> Config:
     """All of it or nothing, beside whatever else stands in the file."""
     path = root / config.path
     _refuse_links(root, path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        fresh.write_text(config.merged, "utf-8")
-        if path.exists():
-            fresh.chmod(path.stat().st_mode & 0o777)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    write_whole(path, config.merged, path.stat().st_mode & 0o777 if path.exists() else None)
     return config._replace(entry=Entry.WRITTEN)
 
 
@@ -89,11 +84,11 @@ def _refuse_links(root: Path, path: Path) -> None:
 def _json(root: Path, agent: str, name: str, table: str, mine: Mapping[str, Any], more: Mapping[str, Any]) -> Config:
     text = _as_json({**more, table: {SERVER: mine}})
     try:
-        content = (root / name).read_text("utf-8")
+        content = read_whole(root / name, _MOST_BYTES)
         known = json.loads(content, object_pairs_hook=_without_twins) if content.strip() else {}
     except FileNotFoundError:
         return Config(agent, name, text, Entry.MISSING, text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Config(agent, name, text, Entry.UNREADABLE)
     servers = known.get(table, {}) if isinstance(known, dict) else None
     if not isinstance(servers, dict):
@@ -133,11 +128,11 @@ def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> Config:
         lines.append(f"env = {{ {', '.join(f'{key} = {_toml(value)}' for key, value in env.items())} }}")
     text = "".join(f"{line}\n" for line in lines)
     try:
-        content = (root / name).read_text("utf-8")
+        content = read_whole(root / name, _MOST_BYTES)
         known = tomllib.loads(content)
     except FileNotFoundError:
         return Config("codex", name, text, Entry.MISSING, text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Config("codex", name, text, Entry.UNREADABLE)
     servers, mine = known.get("mcp_servers", {}), tomllib.loads(text)["mcp_servers"][SERVER]
     if isinstance(servers, dict) and SERVER in servers:

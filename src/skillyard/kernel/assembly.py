@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Self
 
-from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.errors import ExtraMissing, InvalidArgs
 from skillyard.kernel.places import Places, find_places
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from skillyard.dispatch.warmth import Warmth
     from skillyard.kernel.settings import Dispatching, Settings
     from skillyard.runtime.pipeline import Runtime
+    from skillyard.runtime.record import Recorder
     from skillyard.sandbox.launch import Sandbox
     from skillyard.store.activations import Activations
     from skillyard.store.bells import Bells
@@ -109,6 +110,12 @@ class Yard:
         return Logs(self.places.own_home / "logs")
 
     @cached_property
+    def recorder(self) -> "Recorder":
+        from skillyard.runtime.record import Recorder
+
+        return Recorder(self.runs, self.logs, self.settings.keep_runs, self.settings.keep_days)
+
+    @cached_property
     def grants(self) -> "Grants":
         from skillyard.store.grants import Grants
 
@@ -124,12 +131,11 @@ class Yard:
     @cached_property
     def runtime(self) -> "Runtime":
         from skillyard.runtime.pipeline import Runtime
-        from skillyard.runtime.record import Recorder
 
         return Runtime(
             catalog=self.catalog,
             sandbox=self.sandbox,
-            recorder=Recorder(self.runs, self.logs, self.settings.keep_runs, self.settings.keep_days),
+            recorder=self.recorder,
             grants=self.grants,
             root=self.root,
             own_home=self.places.own_home,
@@ -176,13 +182,12 @@ class Yard:
     @cached_property
     def dispatcher(self) -> "Dispatcher":
         from skillyard.dispatch.conversations import Conversing, Terms
-        from skillyard.runtime.record import Recorder
 
         asked = self.dispatching
         return Conversing(
             drivers=self.drivers,
             conversations=self.conversations,
-            recorder=Recorder(self.runs, self.logs, self.settings.keep_runs, self.settings.keep_days),
+            recorder=self.recorder,
             slots=self.slots,
             bells=self.bells,
             warmth=self.warmth,
@@ -261,7 +266,7 @@ class Yard:
 
         if run.state != RUNNING or self.logs.is_held(run.id):
             return run
-        told = {"state": "error", "summary": "RuntimeFailed: the runtime ended before the run did"}
+        told = {"state": "error", "summary": "ExtraMissing: the runtime ended before the run did"}
         self.runs.close_abandoned(run.id, "error", told)
         after = self.runs.find(run.id) or run
         return after._replace(state="error", result=told) if after.state == RUNNING else after
@@ -295,7 +300,7 @@ class Yard:
             try:
                 from skillyard.work.engines.shared_once import SharedOnce
             except ModuleNotFoundError as error:
-                raise RuntimeFailed(f"{error.name} is missing; install it: pip install 'skillyard[jobs]'") from None
+                raise ExtraMissing(error.name, "jobs") from None
 
             return SharedOnce(database, self.settings.key_seconds)
         from skillyard.store.database import open_database
@@ -306,14 +311,15 @@ class Yard:
         return LocalOnce(lambda: Keys(open_database(self.places.database)), folder, self.settings.key_seconds)
 
     def _shared_database(self) -> str:
-        """PostgreSQL, where the jobs of this project are kept there; nothing for most."""
-        project = self.places.project
-        file = project / "skillyard.toml" if project else None
-        if not self.settings.engine.database and not (file and file.is_file() and "engine" in file.read_text("utf-8")):
-            return ""
-        from skillyard.kernel.working import shared_database
+        """PostgreSQL, where the jobs of this project are kept there; what a project only wishes for does not count."""
+        mine, project = self.settings.engine.database, self.places.project
+        if mine or project is None or not (project / "skillyard.toml").is_file():
+            return mine
+        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.settings import project_engine
 
-        return shared_database(self)
+        asked = project_engine(project).database
+        return asked if asked and is_trusted(self.grants, project) else ""
 
     def worker(self, lang: "Lang", decide: "Decider | None" = None) -> "Worker":
         import sys
@@ -321,13 +327,12 @@ class Yard:
         from skillyard.kernel.consent import is_trusted
         from skillyard.kernel.layout import is_ours
         from skillyard.runners.interpreters import find_program
-        from skillyard.runtime.record import Recorder
         from skillyard.work.scripts import Standing, Worker
 
         root = self.root
         return Worker(
             sandbox=self.sandbox,
-            recorder=Recorder(self.runs, self.logs, self.settings.keep_runs, self.settings.keep_days),
+            recorder=self.recorder,
             root=root,
             own_home=self.places.own_home,
             new_id=new_run_id,

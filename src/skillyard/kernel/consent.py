@@ -5,6 +5,7 @@ counter is set) nothing is granted at all.
 """
 
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
+from skillyard.core.secrets import MASK
 from skillyard.core.skill import Skill
 from skillyard.runtime.permit import ALLOWED_TOOLS, ON_FAILURE, PLAIN, SCHEDULE, WITH_ARGUMENT, is_capability
 from skillyard.store.grants import Grant, Grants
@@ -213,7 +215,10 @@ def _agents(fields: Mapping[str, object]) -> Iterator[Want]:
         yield Want(f"let {worker['decider']} decide on skills up to MEDIUM", "skillyard.toml [worker] decider")
 
 
+#: What libpq and SQLAlchemy both take for a password, and nothing else: whatever could name another host is shown.
+_PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^@/?#]*(?=@)|(?<=[?&]password=)[^&#]*")
+
+
 def _without_password(url: str) -> str:
-    """Told to a person; what is trusted is the whole file's wish, so another host is another want."""
-    scheme, slashes, rest = url.partition("://")
-    return scheme + slashes + rest.rpartition("@")[2]
+    """As a person sees it, and as it is trusted."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}:{MASK}" if found[1] is not None else MASK, url)

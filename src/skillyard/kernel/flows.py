@@ -196,7 +196,7 @@ def _typed(value: Json, kind: str) -> Json:
         return value
     try:
         read: Json = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
     return read
 

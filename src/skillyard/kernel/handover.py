@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,30 +111,16 @@ def dispatch_task(
 
     `tell` gets every event as it comes. What the agent asks leave for goes to `ask`; without one it is refused.
     """
-    if yard is None:
-        with open_yard() as opened:
-            return dispatch_task(
-                task,
-                to=to,
-                session=session,
-                model=model,
-                cwd=cwd,
-                limit_seconds=limit_seconds,
-                lang=lang,
-                tell=tell,
-                ask=ask,
-                stop=stop,
-                yard=opened,
-            )
     chosen = lang or Lang.choose(None, os.environ)
     started, moment = time.monotonic(), datetime.now(UTC)
-    try:
-        order = make_order(
-            yard, task, to=to, session=session, model=model, cwd=cwd, limit_seconds=limit_seconds, lang=chosen
-        )
-    except SkillError as error:
-        return error_result(error, "skillyard", chosen, make_meta("skillyard", time.monotonic() - started, moment))
-    return hand_over(yard, order, tell, ask, stop)
+    with nullcontext(yard) if yard else open_yard() as opened:
+        try:
+            order = make_order(
+                opened, task, to=to, session=session, model=model, cwd=cwd, limit_seconds=limit_seconds, lang=chosen
+            )
+        except SkillError as error:
+            return error_result(error, "skillyard", chosen, make_meta("skillyard", time.monotonic() - started, moment))
+        return hand_over(opened, order, tell, ask, stop)
 
 
 def hand_over(yard: Yard, order: "Order", tell: "Tell | None", ask: "Ask | None", stop: "Stop | None") -> Result:

@@ -12,10 +12,13 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from skillyard.catalog.plainfile import read_plain
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 
 TEMPLATES = Path(__file__).parent.parent / "project"
 WRITTEN = TEMPLATES / "written.json"
+#: Of a file that could be ours.
+_MOST_BYTES = 1_000_000
 
 
 class Piece(NamedTuple):
@@ -91,7 +94,7 @@ def is_ours(path: Path, written: Path = WRITTEN) -> bool:
     """
     if path.is_symlink() or not path.is_file():
         return False
-    return hashlib.sha256(path.read_bytes()).hexdigest() in set(_hashes_of(path, written))
+    return hashlib.sha256(read_plain(path, _MOST_BYTES)).hexdigest() in set(_hashes_of(path, written))
 
 
 def _hashes_of(path: Path, written: Path) -> Iterator[str]:
@@ -111,7 +114,7 @@ def _standing(root: Path, piece: Piece, written: Path = WRITTEN) -> Standing:
         return Standing.KEPT
     if target.is_symlink() or not target.is_file():
         return Standing.DIFFERS
-    if target.read_bytes() == piece.content:
+    if read_plain(target, _MOST_BYTES) == piece.content:
         return Standing.KEPT
     return Standing.OUTDATED if is_ours(target, written) else Standing.DIFFERS
 

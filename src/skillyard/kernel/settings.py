@@ -1,5 +1,6 @@
 """Settings: the user's, and what a project's file may add once it is trusted."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ from skillyard.core.errors import InvalidArgs
 
 USER_FILE = "config.toml"
 PROJECT_FILE = "skillyard.toml"
-
+_MOST_BYTES = 1_000_000
 
 NO_LIMITS: Mapping[str, int] = {}
 
@@ -71,24 +72,26 @@ class Settings(NamedTuple):
 
 def read_toml(file: Path) -> dict[str, Any]:
     """An empty table where there is no file; InvalidArgs says where it is not TOML."""
-    try:
-        content = file.read_text("utf-8")
-    except FileNotFoundError:
+    if not os.path.lexists(file):
         return {}
-    except UnicodeDecodeError as error:
-        raise InvalidArgs(f"{file}: {error}") from None
     import tomllib  # most people have no such file
 
+    from skillyard.catalog.plainfile import read_whole
+
     try:
-        return tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(read_whole(file, _MOST_BYTES))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgs(f"{file}: {error}") from None
 
 
 def read_settings(own_home: Path, user_home: Path) -> Settings:
     """The user's own file: everything in it counts."""
     file = own_home / USER_FILE
-    fields = read_toml(file)
+    return parse_settings(read_toml(file), file, own_home, user_home)
+
+
+def parse_settings(fields: Mapping[str, Any], file: Path, own_home: Path, user_home: Path) -> Settings:
+    """What the fields of the user's file say; docs/reference/settings.md says the same for people."""
     runs, catalog, worker, install = (_table(fields, name, file) for name in ("runs", "catalog", "worker", "install"))
     default = Settings()
     return Settings(

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -117,16 +118,6 @@ def execute_skill(
     yard: Yard | None = None,
 ) -> dict[str, Json]:
     """S3: run a JSON skill of agents/<role>/agent.yaml; the response is S3's own."""
-    if yard is None:
-        with open_yard() as opened:
-            return execute_skill(
-                agent_role=agent_role,
-                skill_name=skill_name,
-                action=action,
-                params=params,
-                context=context,
-                yard=opened,
-            )
     request = Request(
         name=f"{agent_role}/{skill_name}",
         role=agent_role,
@@ -135,7 +126,8 @@ def execute_skill(
         context=context or {},
         interactive=False,
     )
-    return yard.runtime.respond(request)
+    with nullcontext(yard) if yard else open_yard() as opened:
+        return opened.runtime.respond(request)
 
 
 class JobExecutor:

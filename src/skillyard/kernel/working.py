@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.flowfile import read_workflow
-from skillyard.core.errors import InvalidArgs, NotGranted, RuntimeFailed, SkillError
+from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
 from skillyard.kernel.assembly import Yard, new_run_id
@@ -52,13 +52,6 @@ def engine_settings(yard: Yard) -> EngineSettings:
     )
 
 
-def shared_database(yard: Yard) -> str:
-    """PostgreSQL where jobs are kept there; what a project only wishes for does not count."""
-    mine = yard.settings.engine.database
-    asked = project_engine(yard.root).database
-    return mine or (asked if asked and is_trusted(yard.grants, yard.root) else "")
-
-
 def project_key(yard: Yard, settings: EngineSettings) -> str:
     """On one machine the path names the project; on many its name does, because paths differ."""
     named = (settings.project or yard.root.name) if settings.database else str(yard.root.resolve())
@@ -70,7 +63,7 @@ def open_engine(yard: Yard) -> "Engine":
     try:
         from skillyard.work.engines.durable import DurableEngine, Place
     except ModuleNotFoundError as error:
-        raise RuntimeFailed(f"{error.name} is missing; install it: pip install 'skillyard[jobs]'") from None
+        raise ExtraMissing(error.name, "jobs") from None
     return DurableEngine(
         Place(
             folder=yard.places.own_home / "engine",

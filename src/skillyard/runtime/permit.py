@@ -12,7 +12,7 @@ from skillyard.core.errors import NotGranted
 from skillyard.core.request import Call
 from skillyard.core.skill import Kind
 from skillyard.runners.program import PACKAGE
-from skillyard.sandbox.policy import Policy, interpreter_paths, system_paths
+from skillyard.sandbox.policy import Policy, interpreter_paths, is_inside, system_paths
 
 READ_PROJECT = "read-project"
 NETWORK = "network"
@@ -84,8 +84,8 @@ def _around_home(
     Hiding wins over everything, so a skill in there can be opened only where nothing else would open the rest.
     """
     is_ours = any(skill.is_relative_to(home / name) for name in OWN_SKILLS)
-    others = tuple(path for path in read if path == skill or not path.is_relative_to(home))
-    is_within = any(home.is_relative_to(path) for path in (*others, *write, *map(Path, system_paths())))
+    others = tuple(path for path in read if path == skill or not is_inside(str(path), str(home)))
+    is_within = any(is_inside(str(home), place) for place in (*map(str, (*others, *write)), *system_paths()))
     return (others, ()) if is_ours and not is_within else (read, (home,))
 
 

@@ -17,6 +17,8 @@ from skillyard.store.runs import RUNNING, Run, Runs
 
 _DAY = 86_400
 _LONGEST_LINE = 65_536
+#: Of each end of an output that is too large.
+_KEPT_BYTES = 4096
 
 
 class Recorder:
@@ -107,9 +109,20 @@ class Record:
             missing=list(ended.missing),
             hit=ended.hit,
         )
+        if ended.overflowed:
+            self._keep_ends(ended)
 
     def _tell(self, **facts: Json) -> None:
         self._run = self._run._replace(launch={**self._run.launch, **self._redactor.mapping(facts)})
+
+    def _keep_ends(self, ended: Exit) -> None:
+        """Of an output that was too much, what tells whose it is."""
+        head, tail = ended.stdout[:_KEPT_BYTES], ended.stdout_tail[-_KEPT_BYTES:]
+        left_out = ended.stdout_bytes - len(head) - len(tail)
+        self._log.write(self._redacted(self._line) + b"\n")
+        self._line = b""
+        for part in (b"stdout starts:", head, b"[... %d bytes left out ...]" % left_out, tail):
+            self._log.write(self._redacted(part) + b"\n")
 
     def _redacted(self, line: bytes) -> bytes:
         return self._redactor.text(line.decode("utf-8", "replace")).encode()

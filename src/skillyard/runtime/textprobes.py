@@ -12,7 +12,7 @@ from skillyard.runtime.bench import Probe, failed, passed
 #: S4: what is handed to a backend agent, over all skills; a longer one is never handed over.
 MAX_CHARACTERS = 30_000
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\]\(\s*<?([^)<>#:\s]+)[^)]*\)")
+_LINK = re.compile(r"\]\(\s{0,9}+<?([^)<>#:\s]{1,500}+)[^)]{0,500}+\)")
 _MENTION = re.compile(r"(?<![\w/.-])(?:scripts|references|assets)/[\w./-]*\w\.\w+")
 
 

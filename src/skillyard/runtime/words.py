@@ -90,7 +90,7 @@ def as_scalar(text: str) -> Json:
     """A value that no schema types: a JSON scalar where it is one, else the text."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     is_scalar = value is None or isinstance(value, bool | int | float)
     return value if is_scalar and value == value else text

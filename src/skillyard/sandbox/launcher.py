@@ -79,7 +79,6 @@ class Launcher:
             report = receive(control) or _SILENCE
             streams.drain()
         _raise_failure(report["failed"], chosen)
-        streams.out.spill(launch.spill)
         return Exit(
             code=report["code"],
             stdout=streams.out.head,

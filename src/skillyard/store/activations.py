@@ -11,6 +11,8 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from skillyard.store.database import writing
+
 #: The conversation of what is active in all of them.
 GLOBAL = ""
 #: The project of what counts in all of them.
@@ -32,14 +34,8 @@ class Activations:
 
     def add(self, user: str, activations: Iterable[Activation], moment: float) -> tuple[Activation, ...]:
         """All of them, in this order, or none; those that were not active before."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            added = tuple(each for each in activations if self._insert(user, each, moment))
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
-        return added
+        with writing(self._connection):
+            return tuple(each for each in activations if self._insert(user, each, moment))
 
     def list(self, user: str, conversation: str, project: str) -> tuple[Activation, ...]:
         """Global and of this conversation, as far as it counts in this project, in the order of activation."""

@@ -7,12 +7,12 @@ oldest goes first when a conversation grows too large. Secrets are taken out bef
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from skillyard.core.values import NOTHING, Json
+from skillyard.store.database import writing
 from skillyard.store.holds import Hold, Holds
 
 #: What a conversation's history may grow to, in characters; then the oldest tenth goes.
@@ -131,7 +131,7 @@ class Conversations:
         """Kept at once, so that a crash loses nothing of what was told before it."""
         text, data = _cut(telling.text), _as_data(telling.data)
         size = len(text) + len(data) + _OVERHEAD
-        with self._writing():
+        with writing(self._connection):
             self._connection.execute(
                 "INSERT INTO events (conversation, run, at, told, text, data, size) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (conversation.id, telling.run, telling.at, telling.told, text, data, size),
@@ -160,7 +160,7 @@ class Conversations:
         hold = None if self._holds.warm().is_held(number) else self._holds.take(number)
         if hold is None:
             return False
-        with hold, self._writing():
+        with hold, writing(self._connection):
             gone = self._connection.execute(
                 "DELETE FROM conversations WHERE id = ? AND last < ?", (number, moment)
             ).rowcount
@@ -199,16 +199,6 @@ class Conversations:
             "WHERE id = ?1",
             (number,),
         )
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
 
 
 def _conversation(row: tuple[Any, ...]) -> Conversation:

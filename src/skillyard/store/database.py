@@ -6,6 +6,9 @@ A home that cannot be written can still be read: what is there is shown, and not
 import errno
 import os
 import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _VERSIONS = (
@@ -94,7 +97,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path)
     connection = sqlite3.connect(path, timeout=30, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -107,15 +110,46 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction: all of it is kept, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def make_private(path: Path) -> None:
+    """What was run, and with which params, is nobody else's business; SQLite gives its files beside it the same mode.
+
+    The file itself is never opened here: closing it would take away the locks that other threads have on it.
+    Where it cannot be made, whoever opens it finds out, and says so.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with suppress(OSError):
+        try:
+            if stat.S_IMODE(path.stat().st_mode) & 0o077:
+                path.chmod(0o600)
+        except FileNotFoundError:
+            fresh = path.with_name(f"{path.name}.{os.urandom(6).hex()}")
+            os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            try:
+                os.link(fresh, path)
+            finally:
+                fresh.unlink()
+
+
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
     """Once, even when two processes start together: the second finds it done."""
-    connection.execute("BEGIN IMMEDIATE")
-    for step in _VERSIONS[_version(connection) :]:
-        for statement in step.split(";"):
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {len(_VERSIONS)}")
-    connection.execute("COMMIT")
+    with writing(connection):
+        for step in _VERSIONS[_version(connection) :]:
+            for statement in step.split(";"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(_VERSIONS)}")

@@ -3,11 +3,12 @@
 No heartbeat: a conversation that is `running` in the table and that nobody holds has lost its runtime.
 """
 
-import fcntl
 import os
 import time
 from pathlib import Path
 from typing import Self
+
+from skillyard.store import locks
 
 #: Whoever only looks holds the lock for an instant: to be waited for, not taken for an owner.
 _GLANCE_SECONDS = 1.0
@@ -55,7 +56,7 @@ class Holds:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = os.open(self._path(conversation_id), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         ceiling = time.monotonic() + _GLANCE_SECONDS
-        while not _lock(file):
+        while not locks.take(file):
             if time.monotonic() > ceiling:
                 os.close(file)
                 return None
@@ -63,14 +64,7 @@ class Holds:
         return Hold(file)
 
     def is_held(self, conversation_id: int) -> bool:
-        try:
-            file = os.open(self._path(conversation_id), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            return not _lock(file)
-        finally:
-            os.close(file)
+        return locks.is_held(self._path(conversation_id))
 
     def remove(self, conversation_id: int) -> None:
         """With whatever a killed runtime left."""
@@ -93,15 +87,7 @@ class Slots:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for number in range(self.count):
             file = os.open(self._folder / f"slot-{number}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            if _lock(file):
+            if locks.take(file):
                 return Hold(file)
             os.close(file)
         return None
-
-
-def _lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import Self
 
+from skillyard.store import locks
+
 #: What a log may grow to; what comes after is counted, not kept.
 LOG_BYTES = 4_194_304
 
@@ -64,17 +66,7 @@ class Logs:
 
     def is_held(self, run_id: str) -> bool:
         """Whether the run's runtime still lives."""
-        try:
-            file = os.open(self.path(run_id), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(file)
-        return False
+        return locks.is_held(self.path(run_id))
 
     def remove(self, run_id: str) -> None:
         self.path(run_id).unlink(missing_ok=True)

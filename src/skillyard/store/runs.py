@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from skillyard.core.values import NOTHING, Json
+from skillyard.store.database import writing
 
 RUNNING = "running"
 
@@ -56,18 +57,13 @@ class Runs:
 
     def finish(self, run: Run) -> None:
         """The result and the use are kept together, or not at all."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        with writing(self._connection):
             self._connection.execute(
                 "UPDATE runs SET state = ?, seconds = ?, launch = ?, result = ? WHERE id = ?",
                 (run.state, run.seconds, _text(run.launch), _text(run.result), run.id),
             )
             if run.skill:  # a task for an agent uses none by itself
                 self.record_use(run.skill, run.started)
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
 
     def close_abandoned(self, run_id: str, state: str, result: Mapping[str, Json]) -> None:
         """The end of a run whose runtime died: only where nobody else has written one, and anything can be written."""

@@ -7,7 +7,6 @@ Kept: mode, and owner and group where we may set them. Not kept: hard links and 
 """
 
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from skillyard.core.errors import PermissionDenied, RuntimeFailed
+from skillyard.store import locks
 from skillyard.work.confine import Spot, open_folder
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -55,15 +55,10 @@ class Folder:
     def lock(self, seconds: float = _LOCK_SECONDS) -> None:
         """Until the folder is closed; whoever dies lets go. A lock on the folder itself leaves no file behind."""
         deadline = time.monotonic() + seconds
-        while True:
-            try:
-                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise RuntimeFailed(f"{self.path} is locked by another edit for {seconds:g} s") from None
-                time.sleep(_LOOK_SECONDS)
-            else:
-                return
+        while not locks.take(self._handle):
+            if time.monotonic() > deadline:
+                raise RuntimeFailed(f"{self.path} is locked by another edit for {seconds:g} s")
+            time.sleep(_LOOK_SECONDS)
 
     def find(self, name: str) -> Found | None:
         """The file's bytes; None where there is none. Links, pipes and the like are refused."""

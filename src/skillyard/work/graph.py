@@ -23,6 +23,7 @@ from langsmith import tracing_context
 
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.values import Json
+from skillyard.store.database import make_private
 from skillyard.work.decide import Decision
 
 
@@ -139,7 +140,7 @@ def _id(questions: Sequence[Interrupt]) -> str:
 
 @contextmanager
 def open_workflow(steps: Steps, database: Path, project: Path) -> Iterator[Workflow]:
-    database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(database)
     connection = sqlite3.connect(database, timeout=30, check_same_thread=False)
     try:
         yield Workflow(steps, SqliteSaver(connection), str(project))

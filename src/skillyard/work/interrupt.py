@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.catalog.plainfile import read_plain
 from skillyard.core.values import Json, check_value
 
 MARK = "[INTERRUPT]"
@@ -43,10 +44,10 @@ def stamp_of(root: Path) -> Stamp:
 
 def read_interrupt(root: Path, before: Stamp, stdout: str) -> Interrupt | None:
     """None unless the script said so, wrote the file during this run, and wrote it well."""
-    if MARK not in stdout or stamp_of(root) in {None, before}:
+    if MARK not in stdout or stamp_of(root) in {None, before} or (root / FILE).is_symlink():
         return None
     try:
-        content = (root / FILE).read_bytes()[: _MAX_BYTES + 1]
+        content = read_plain(root / FILE, _MAX_BYTES)
         fields = json.loads(content)
         check_value(fields)
     except (OSError, ValueError, RecursionError):

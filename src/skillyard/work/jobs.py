@@ -76,6 +76,15 @@ class Job(NamedTuple):
             return "skills"
         return "worker_agent" if Errand.from_mapping(self.errand).scripts else "skillyard"
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether anything may follow the run, which then must not be made again when that is cut off."""
+        return bool(self.on_failure) or self.retries_left > 0
+
+    @property
+    def retries_left(self) -> int:
+        return self.retries - (self.attempt - 1)
+
     def as_body(self) -> dict[str, Json]:
         fields: dict[str, Any] = self._asdict()
         mappings = {name: dict(fields[name]) for name in ("params", "flow", "errand")}
@@ -236,8 +245,7 @@ class Jobs:
 
 def next_attempt(run_id: str, job: Job, result: Mapping[str, Json]) -> Ticket | None:
     """What follows a failure that may pass."""
-    left = job.retries - (job.attempt - 1)
-    if left <= 0 or not may_pass(result):
+    if job.retries_left <= 0 or not may_pass(result):
         return None
     first = job.first or run_id
     again = job._replace(attempt=job.attempt + 1, first=first)

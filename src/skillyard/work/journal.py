@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from skillyard.core.errors import RuntimeFailed
+from skillyard.store import locks
 from skillyard.work.confine import Spot
 from skillyard.work.folder import Folder, Found, open_folders
 
@@ -182,11 +183,7 @@ class Journal:
 
 def _takes(file: TextIO, path: Path) -> bool:
     """Whether the lock was free, and the file is still the one of that name."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return path.stat().st_ino == os.fstat(file.fileno()).st_ino
+    return locks.take(file.fileno()) and path.stat().st_ino == os.fstat(file.fileno()).st_ino
 
 
 def _stage(change: Change, entry: Entry) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.result import Result
+from skillyard.store import locks
 from skillyard.store.keys import Kept, Keys
 
 WINDOW_SECONDS = 5.0
@@ -98,9 +99,7 @@ class LocalOnce:
         waited = False
         while True:
             file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not locks.take(file):
                 waited = True
                 self._refuse_another_prompt(key, file)
                 fcntl.flock(file, fcntl.LOCK_EX)

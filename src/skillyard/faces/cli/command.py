@@ -1,16 +1,17 @@
 """What every command has in common: its options, how it is shown, and how it ends."""
 
 import argparse
+import errno
 import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError
+from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StoreFailed
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
@@ -121,6 +122,9 @@ def show_failure(error: SkillError, style: present.Style) -> None:
     present.show_hint(result, style, sys.stderr)
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
 def as_skill_error(error: OSError | sqlite3.Error) -> SkillError:
     """A disk that is full, a folder that is not ours: said plainly, with where."""
     if isinstance(error, PermissionError):
@@ -129,9 +133,9 @@ def as_skill_error(error: OSError | sqlite3.Error) -> SkillError:
         return PermissionDenied(
             "the database in SKILLYARD_HOME cannot be written; set SKILLYARD_HOME to a folder of yours"
         )
-    if isinstance(error, OSError) and error.filename:
-        return RuntimeFailed(f"{error.filename}: {error.strerror}")
-    return RuntimeFailed(str(error))
+    if isinstance(error, sqlite3.Error) or error.errno in _NO_ROOM:
+        return StoreFailed(f"{getattr(error, 'filename', None) or 'SKILLYARD_HOME'}: {error}")
+    return RuntimeFailed(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 def positive(text: str) -> int:
@@ -158,12 +162,7 @@ def seconds(text: str) -> float:
     return number
 
 
-def words_of(values: Sequence[str]) -> str:
-    return " ".join(values)
-
-
 def show_progress(piece: bytes) -> None:
     """What the program says while it runs; nothing of it can move the cursor."""
-    text = piece.decode("utf-8", "replace")
-    sys.stderr.write("".join(c if c.isprintable() or c in "\n\t" else "" for c in text))
+    sys.stderr.write(present.printable(piece.decode("utf-8", "replace")))
     sys.stderr.flush()

@@ -340,16 +340,7 @@ def _show(options: Options) -> Answer:
             columns=("step", "state", "seconds", "run", "summary"),
             rows=[
                 (f"flow {flow.job}", flow.state, _seconds(flow.seconds), flow.id, str(flow.result.get("summary", ""))),
-                *(
-                    (
-                        str(step["step"]),
-                        str(step["state"]),
-                        _seconds(step["seconds"]),
-                        str(step["run"]),
-                        str(step["summary"]),
-                    )
-                    for step in steps
-                ),
+                *map(_cells, steps),
             ],
         ),
     )

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import NamedTuple, NoReturn
 
 from skillyard import __version__
@@ -126,6 +127,8 @@ def help_text() -> str:
 
 
 def main() -> None:
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: what the stream lacks is no traceback
     guarded(_main, sys.argv[1:])
 
 

@@ -16,9 +16,10 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import NoReturn
 
-from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
 from skillyard.core.phrases import Lang
 from skillyard.faces.cli.command import Options, Parser
+from skillyard.faces.present import one_line
 from skillyard.kernel.assembly import Yard
 from skillyard.kernel.places import find_places
 
@@ -62,7 +63,7 @@ def _answer(options: Options) -> NoReturn:
     try:
         _serve(options, lang)
     except SkillError as error:
-        sys.stderr.write(f"skillyard mcp: {error.summary(lang)}\n→ {error.hint(lang)}\n")
+        sys.stderr.write(f"skillyard mcp: {one_line(error.summary(lang))}\n→ {one_line(error.hint(lang))}\n")
         raise SystemExit(1) from None
     raise SystemExit(0)
 
@@ -72,7 +73,7 @@ def _serve(options: Options, lang: Lang) -> None:
     if not folder.is_dir():
         raise InvalidArgs(f"{options.project} is no folder")
     if importlib.util.find_spec("mcp") is None:
-        raise InvalidArgs("MCP needs the extra `mcp`: pip install 'skillyard[mcp]'")
+        raise ExtraMissing("mcp", "mcp")
     from skillyard.faces.mcp.options import Options as Served
     from skillyard.faces.mcp.stdio import serve
 

@@ -266,7 +266,10 @@ def _run(options: Options) -> NoReturn:
 def _print_response(response: Mapping[str, Json]) -> NoReturn:
     import json
 
-    sys.stdout.write(json.dumps(response, ensure_ascii=False, indent=2, default=dict) + "\n")
+    from skillyard.core.notation import escape_unsafe
+
+    lines = json.dumps(response, ensure_ascii=False, indent=2, default=dict).split("\n")
+    sys.stdout.write("".join(f"{escape_unsafe(line)}\n" for line in lines))
     sys.stdout.flush()
     raise SystemExit(0 if response["success"] else 1)
 

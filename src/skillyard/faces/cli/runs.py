@@ -17,7 +17,7 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive, style_of
-from skillyard.faces.present import Lines, Table
+from skillyard.faces.present import Lines, Table, printable
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.store.runs import RUNNING, Run
 
@@ -82,7 +82,7 @@ def _tail(options: Options) -> Answer:
             held = run.state == RUNNING and yard.logs.is_held(run.id)
             log = yard.logs.read(run.id)
             if not options.json:
-                sys.stdout.write(log[shown:])
+                sys.stdout.write(printable(log[shown:]))
                 sys.stdout.flush()
             shown = len(log)
             if not held:
@@ -139,11 +139,6 @@ def _shown(value: Json) -> str:
 def _short(run_id: str) -> str:
     """The runs of one flow start alike."""
     return run_id if "." in run_id else run_id[:14]
-
-
-def _what(run: Run) -> str:
-    """A dispatched task has no skill of its own: whom it went to."""
-    return run.skill or f"→ {run.agent}"
 
 
 def _when(run: Run) -> str:

@@ -11,6 +11,7 @@ from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.present import one_line
 from skillyard.kernel.assembly import open_yard
 from skillyard.kernel.consent import is_trusted, refuse_inside_agents, trust, untrusted_roles, wants
 
@@ -28,7 +29,9 @@ def _answer(options: Options) -> Answer:
         asked: list[Json] = [{"what": want.what, "where": want.where} for want in found]
         if not options.check:
             refuse_inside_agents()
-            listed = "\n".join(f"  - {want.what} ({want.where})" for want in found) or "  nothing beyond the rules"
+            listed = (
+                "\n".join(one_line(f"  - {want.what} ({want.where})") for want in found) or "  nothing beyond the rules"
+            )
             question = f"{yard.root} asks for:\n{listed}\nTrust it?"
             if not options.accept and not (on_terminal() and confirm(question)):
                 raise InvalidArgs(

@@ -36,7 +36,7 @@ def said_before(params: types.CallToolRequestParams) -> Mapping[str, Json]:
     """The answers of earlier rounds, which the client brings back."""
     try:
         before = json.loads(params.request_state or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return before if isinstance(before, dict) else {}
 

@@ -3,7 +3,7 @@
 One database holds the tickets of many projects: each is an application of its own to DBOS, so that nobody works off
 what belongs to another. Every process has an executor id of its own, and a lock that says whether it lives.
 
-Covered: kill -9 of any worker at any point, several workers at once, a database that restarts.
+Covered: kill -9 of any worker at any point, several workers at once, a database that restarts, a disk that fills up.
 Not covered: power loss right after a commit on SQLite, unless `synchronous = "full"` is set.
 """
 
@@ -14,14 +14,16 @@ import logging
 import math
 import os
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 # Before DBOS looks for a handler: it would make one of its own, for the terminal.
 _LOG = logging.getLogger("dbos")
@@ -36,7 +38,7 @@ from dbos import error as dbos_error  # noqa: E402
 from dbos._sys_db import SystemDatabase  # noqa: E402
 from sqlalchemy import event  # noqa: E402
 
-from skillyard.core.errors import DatabaseFailed, RuntimeFailed  # noqa: E402
+from skillyard.core.errors import DatabaseFailed, RuntimeFailed, StoreFailed  # noqa: E402
 from skillyard.core.values import Json  # noqa: E402
 from skillyard.work.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order  # noqa: E402
 from skillyard.work.engines.liveness import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
@@ -47,7 +49,6 @@ WORKFLOW = "skillyard.ticket"
 #: A ticket that took so many workers down with it is not given to another.
 _MOST_DEATHS = 5
 _LOOK_SECONDS = (0.02, 0.5)
-_RECORD_SECONDS = 0.001
 _LIVE = ["ENQUEUED", "DELAYED", "PENDING"]
 _OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 _STAGES = {
@@ -58,6 +59,7 @@ _STAGES = {
     "CANCELLED": Stage.CANCELLED,
 }
 _BATCH = 500
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _METADATA = sa.MetaData()
 _LINES = sa.Table(
     "skillyard_timetable",
@@ -87,6 +89,14 @@ class Place(NamedTuple):
     limits: Mapping[str, int] = NO_LIMITS
 
 
+class _Started(NamedTuple):
+    """A ticket whose work was begun here directly."""
+
+    ticket: Ticket
+    created: float
+    ending: futures.Future[dict[str, Any]]
+
+
 class DurableEngine:
     def __init__(self, place: Place, clock: Callable[[], float] | None = None) -> None:
         """Without a clock of the caller's: the database's, or on SQLite this machine's."""
@@ -97,6 +107,7 @@ class DurableEngine:
             DatabaseLiveness(place.database) if place.database else FileLiveness(place.folder / "alive")
         )
         self._launched = False
+        self._started: dict[str, _Started] = {}
         self._clock = clock or (_DatabaseClock(self._engine) if place.database else time.time)
         with _told(place):
             with _tables_alone(place):
@@ -121,32 +132,28 @@ class DurableEngine:
 
     def start(self, ticket: Ticket, work: Work, on_lost: Callable[[], None] = lambda: None) -> None:
         self._launch(work, {}, on_lost)
-        _working.ended[ticket.id] = threading.Event()
         with SetWorkflowID(ticket.id):
-            DBOS.start_workflow(_ticket, ticket.queue, dict(ticket.body))
+            handle = DBOS.start_workflow(_ticket, ticket.queue, dict(ticket.body))
+        self._started[ticket.id] = _Started(ticket, self.now(), cast("Any", handle).future)
 
     def wait(self, ticket_id: str, seconds: float | None = None) -> Standing | None:
-        deadline = None if seconds is None else time.monotonic() + seconds
-        pause, longest = _LOOK_SECONDS
+        began = time.monotonic()
+        left = math.inf if seconds is None else seconds
+        started = self._started.get(ticket_id)
+        if started:
+            if not futures.wait([started.ending], None if seconds is None else left).done:
+                return None
+            del self._started[ticket_id]
+            if started.ending.exception() is None:  # its record was written before this was said
+                return Standing(started.ticket, Stage.DONE, started.created, started.ending.result())
         while standing := self.find(ticket_id):
             if standing.stage.is_over:
-                _working.ended.pop(ticket_id, None)
                 return standing
-            left = longest if deadline is None else deadline - time.monotonic()
-            if left <= 0:
+            waited = time.monotonic() - began
+            if waited >= left:
                 return None
-            pause = self._pause(ticket_id, pause, min(left, longest))
+            time.sleep(min(_next_look(waited), left - waited))
         return None
-
-    def _pause(self, ticket_id: str, pause: float, longest: float) -> float:
-        """Before the next look; how long the next pause is. What was started here says itself when its work is done."""
-        ended = _working.ended.get(ticket_id)
-        if ended is None:
-            time.sleep(min(pause, longest))
-            return min(pause * 1.5, longest)
-        if ended.wait(longest):
-            time.sleep(_RECORD_SECONDS)  # only its record is left
-        return pause
 
     def cancel(self, ticket_id: str) -> bool:
         standing = self.find(ticket_id)
@@ -284,6 +291,12 @@ class DurableEngine:
         )
 
 
+def _next_look(waited: float) -> float:
+    """The longer it took so far, the less a little more matters."""
+    shortest, longest = _LOOK_SECONDS
+    return min(max(waited / 10, shortest), longest)
+
+
 class _Working:
     """What this process does with a ticket; DBOS knows functions by their names alone."""
 
@@ -291,8 +304,6 @@ class _Working:
     engine: DurableEngine
     #: The tickets that are under way in this process.
     active: ClassVar[set[str]] = set()
-    #: Whether the work of those that were started here directly is done.
-    ended: ClassVar[dict[str, threading.Event]] = {}
 
 
 _working = _Working()
@@ -392,8 +403,6 @@ def _ticket(queue: str, body: dict[str, Any]) -> dict[str, Any]:
         return dict(_working.work(Ticket(workflow_id, queue, body), _Steps()))
     finally:
         _working.active.discard(workflow_id)
-        if ended := _working.ended.get(workflow_id):
-            ended.set()
 
 
 class _Timetable:
@@ -465,6 +474,13 @@ def _open_sqlite(place: Place) -> sa.Engine:
             connection.execute(f"PRAGMA {pragma}")
         connection.execute(f"PRAGMA synchronous = {'FULL' if place.full_sync else 'NORMAL'}")
 
+    @event.listens_for(engine, "handle_error")
+    def note_full_disk(context: sa.engine.ExceptionContext) -> None:
+        """A disk without room is a database that is away for a while: what is under way waits for it to come back."""
+        code = getattr(context.original_exception, "sqlite_errorcode", 0)
+        if code & 0xFF in _NO_ROOM:  # above are the kinds of each
+            context.is_disconnect = True
+
     with _told(place), engine.connect():
         file.chmod(0o600)
     return engine
@@ -482,9 +498,10 @@ def _told(place: Place) -> Iterator[None]:
     try:
         yield
     except sa.exc.SQLAlchemyError as error:
-        shown = sa.make_url(place.database).render_as_string() if place.database else str(place.folder)
-        reason = str(getattr(error, "orig", None) or error).strip().splitlines()
-        raise DatabaseFailed(f"the engine's database {shown} cannot be used: {reason[0] if reason else ''}") from None
+        reason = (str(getattr(error, "orig", None) or error).strip().splitlines() or [""])[0]
+        if place.database:
+            raise DatabaseFailed(f"{sa.make_url(place.database).render_as_string()}: {reason}") from None
+        raise StoreFailed(f"{place.folder}: {reason}") from None
     except dbos_error.DBOSException as error:
         raise RuntimeFailed(f"the engine cannot be used: {error}") from None
 
@@ -509,11 +526,16 @@ class _DatabaseClock:
             return told + time.monotonic() - at
 
 
+class _Log(RotatingFileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """What cannot be written, on a full disk, is let go: the terminal is not the place for it."""
+
+
 def _log_to(file: Path) -> None:
     """What DBOS has to say goes to a file, never to the terminal."""
     for handler in tuple(_LOG.handlers):
         _LOG.removeHandler(handler)
         handler.close()
-    kept = RotatingFileHandler(file, maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True)
+    kept = _Log(file, maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True)
     kept.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
     _LOG.addHandler(kept)

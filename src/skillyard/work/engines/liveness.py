@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from skillyard.core.errors import DatabaseFailed
+from skillyard.store import locks
 
 if TYPE_CHECKING:
     import psycopg
@@ -64,17 +65,7 @@ class FileLiveness:
             self._held = None
 
     def is_dead(self, name: str) -> bool:
-        try:
-            file = os.open(self._folder / name, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(file)
-        return True
+        return not locks.is_held(self._folder / name)
 
     def bury(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
@@ -126,7 +117,7 @@ class DatabaseLiveness:
         try:
             connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_ANSWER_SECONDS, **_KEEPALIVE)
         except psycopg.Error as error:
-            raise DatabaseFailed(f"the engine's database cannot be used: {error}") from None
+            raise DatabaseFailed(str(error)) from None
         for setting, value in (("idle", 5), ("interval", 2), ("count", 3)):
             connection.execute(f"SET tcp_keepalives_{setting} = {value}")
         connection.execute(f"SET statement_timeout = {_ANSWER_SECONDS * 1000}")

@@ -70,7 +70,7 @@ class SharedOnce:
                     self._made = True
                 yield connection
         except psycopg.Error as error:
-            raise DatabaseFailed(f"the database of keys cannot be used: {error}") from None
+            raise DatabaseFailed(f"keys: {error}") from None
 
     def _find(self, connection: "psycopg.Connection", key: Key) -> _Kept | None:
         row = connection.execute(
