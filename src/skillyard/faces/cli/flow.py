@@ -51,6 +51,10 @@ from skillyard.work.schedule import PREFIX
 _LOOK_SECONDS = 0.2
 _INTERRUPTED = 130
 _LISTED = Text("skillyard flow 和 skillyard jobs 列出 ID", "`skillyard flow` shows the latest, `skillyard jobs` more")
+_EMPTY = Text(
+    "还没有工作流。写入 workflows/NAME.yaml; `skillyard flow schema` 给出格式",
+    "No workflows here. Write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in.",
+)
 _OVER = Text(
     "skillyard flow show <id> 查看结果; 失败的用 skillyard jobs retry <id> 从失败的步骤继续",
     "`skillyard flow show <id>` tells how it ended; `skillyard jobs retry <id>` goes on with the step that failed",
@@ -89,7 +93,6 @@ def arguments(parser: Parser) -> None:
 
 
 def _list(options: Options) -> Answer:
-    del options
     with open_yard(ends_with_process=True) as yard:
         found = workflows_of(yard)
         latest = {run.skill: run for run in reversed(yard.list_runs(1000)) if run.kind == "flow"}
@@ -111,7 +114,7 @@ def _list(options: Options) -> Answer:
                 )
                 for each, run in rows
             ],
-            empty="No workflows here. Write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in.",
+            empty=_EMPTY.fill(style_of(options).lang),
         ),
     )
 

@@ -75,6 +75,7 @@ _NO_SCHEDULES = Text(
     '没有计划任务。用 `skillyard jobs add "@daily" @name` 添加',
     'Nothing recurs here. `skillyard jobs add "@daily" @name` makes it so.',
 )
+_NO_HISTORY = Text("还没有任务运行过", "No job has run here yet.")
 _WAITS = Text("等待 `skillyard trust`", "waits for `skillyard trust`")
 _PAUSED = Text("已暂停", "paused")
 _ANOTHER_NAME = Text(
@@ -452,7 +453,7 @@ def _history(options: Options) -> Answer:
         page=Table(
             columns=("id", "started", "state", "job"),
             rows=[(run.id, _stamp(run.started), run.state, run.job) for run in runs],
-            empty="No job has run here yet.",
+            empty=_NO_HISTORY.fill(style_of(options).lang),
         ),
     )
 

@@ -44,6 +44,8 @@ from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import untrusted_roles
 from skillyard.kernel.roles import find_role, make_role, roles_of
 
+_EMPTY = Text("还没有角色。用 `skillyard role new NAME` 创建", "No roles here. `skillyard role new NAME` makes one.")
+
 
 def arguments(parser: Parser) -> None:
     parser.set_defaults(answer=partial(answer_with, _list))
@@ -79,7 +81,6 @@ def arguments(parser: Parser) -> None:
 
 
 def _list(options: Options) -> Answer:
-    del options
     with open_yard(ends_with_process=True) as yard:
         roles = roles_of(yard.root)
         waiting = untrusted_roles(yard.grants, yard.root)
@@ -93,7 +94,7 @@ def _list(options: Options) -> Answer:
                 (role.name, str(len(role.skills)), str(len(role.schedule)), _standing(role, waiting), _about(role))
                 for role in roles
             ],
-            empty="No roles here. `skillyard role new NAME` makes one.",
+            empty=_EMPTY.fill(style_of(options).lang),
         ),
     )
 

@@ -16,11 +16,12 @@ from functools import partial
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive, style_of
 from skillyard.faces.present import Lines, Table, printable
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.store.runs import RUNNING, Run
 
+_EMPTY = Text("还没有运行过", "Nothing has run here yet.")
 _LISTED = Text("skillyard runs 列出全部运行", "`skillyard runs` lists them")
 _LOOK_SECONDS = 0.2
 
@@ -54,7 +55,7 @@ def _list(options: Options) -> Answer:
             rows=[
                 (_short(run.id), _when(run), run.state, _seconds(run), run.skill or f"→ {run.agent}") for run in runs
             ],
-            empty="Nothing has run here yet.",
+            empty=_EMPTY.fill(style_of(options).lang),
         ),
     )
 
