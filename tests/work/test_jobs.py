@@ -361,7 +361,7 @@ def test_a_database_of_the_projects_own_choice_waits_for_trust(
     refused = skillyard("jobs", "--json")
     assert "skillyard trust" in said(refused)["data"]["msg"]
     wanted = skillyard("trust", "--check", "--json").stdout
-    assert "postgresql://127.0.0.1:1/x" in wanted
+    assert "postgresql://me:•••@127.0.0.1:1/x" in wanted
     assert "hunter2" not in wanted
 
     assert skillyard("trust", "--accept").returncode == 0
