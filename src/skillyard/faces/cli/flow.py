@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from skillyard.faces.cli.command import (
     show_and_exit,
     style_of,
 )
+from skillyard.faces.cli.found import finding_lines
 from skillyard.faces.cli.looking import end_lost
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Progress, Table, one_line
@@ -155,20 +156,17 @@ def _validate(options: Options) -> Answer:
             ],
         },
         page=Lines(
-            [*_findings(found, passed), f"{len(found)} checked, {f'{bad} with problems' if bad else 'all fine'}"]
+            [
+                *(
+                    line
+                    for each, ok in zip(found, passed, strict=True)
+                    for line in finding_lines(os.path.relpath(each.path), each.findings, ok=ok)
+                ),
+                f"{len(found)} checked, {f'{bad} with problems' if bad else 'all fine'}",
+            ]
         ),
         state=State.ERROR if failed else State.SUCCESS,
     )
-
-
-def _findings(workflows: Iterable[Workflow], passed: Iterable[bool]) -> Iterator[str]:
-    for workflow, ok in zip(workflows, passed, strict=True):
-        yield f"{'ok  ' if ok else 'FAIL'} {os.path.relpath(workflow.path)}"
-        for finding in workflow.findings:
-            place = f"{finding.line}:{finding.column}"
-            yield f"     {place:<8}{finding.severity:<8} {finding.code}: {finding.message}"
-            if finding.advice:
-                yield f"             → {finding.advice}"
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from skillyard.faces.cli.command import (
     show_progress,
     style_of,
 )
+from skillyard.faces.cli.found import finding_lines
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Table
 from skillyard.kernel.assembly import Yard, open_yard
@@ -228,19 +229,18 @@ def _validate(options: Options) -> Answer:
                 for role in roles
             ],
         },
-        page=Lines([*_findings(roles, passed), verdict]),
+        page=Lines(
+            [
+                *(
+                    line
+                    for role, ok in zip(roles, passed, strict=True)
+                    for line in finding_lines(os.path.relpath(role.path), role.findings, ok=ok)
+                ),
+                verdict,
+            ]
+        ),
         state=State.ERROR if failed else State.SUCCESS,
     )
-
-
-def _findings(roles: Iterable[Role], passed: Iterable[bool]) -> Iterator[str]:
-    for role, ok in zip(roles, passed, strict=True):
-        yield f"{'ok  ' if ok else 'FAIL'} {os.path.relpath(role.path)}"
-        for finding in role.findings:
-            place = f"{finding.line}:{finding.column}"
-            yield f"     {place:<8}{finding.severity:<8} {finding.code}: {finding.message}"
-            if finding.advice:
-                yield f"             → {finding.advice}"
 
 
 def _run(options: Options) -> NoReturn:

@@ -22,6 +22,7 @@ from skillyard.core.skill import Severity
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.found import finding_lines
 from skillyard.faces.present import Lines, Progress
 
 
@@ -94,12 +95,7 @@ def _lines(readings: list[tuple[str, Reading]], passed: list[bool], *, notes: bo
         shown = [f for f in reading.findings if notes or not ok or f.severity is not Severity.NOTE]
         if not shown and ok and len(readings) > 1:
             continue
-        yield f"{'ok  ' if ok else 'FAIL'} {path}"
-        for finding in shown:
-            place = f"{finding.line}:{finding.column}"
-            yield f"     {place:<8}{finding.severity:<8} {finding.code}: {finding.message}"
-            if finding.advice:
-                yield f"             → {finding.advice}"
+        yield from finding_lines(path, shown, ok=ok)
 
 
 def _verdict(passed: list[bool]) -> str:
