@@ -25,6 +25,7 @@ from skillyard.install.threats.severity import HELD, Severity
 DOCS = Path(__file__).parent.parent / "docs"
 # argparse folds lines to the terminal's width; the reference is the same everywhere.
 os.environ["COLUMNS"] = "100"
+os.environ["SKILLYARD_LANG"] = "en"
 
 
 def envelope() -> str:

@@ -28,7 +28,7 @@ CASES = [
     Case(errors.ParamMissing(("input_file",)), "ParamMissing", True, "参数不足: 需要 input_file"),
     Case(errors.RuntimeFailed("boom"), "RuntimeFailed", None, "执行失败: boom"),
     Case(errors.Timeout("big", 90.2, 90), "Timeout", True, "执行超时 (>90秒)"),
-    Case(errors.AgentSilent("codex", 61.0, 60), "Timeout", True, "代理无响应 (>60秒)"),
+    Case(errors.AgentSilent("codex", 61.0, 60), "Timeout", True, "智能体无响应 (>60秒)"),
     # S1 §3
     Case(errors.ScriptNotFound("bin/a.py"), "ScriptNotFound", False, "脚本不存在: bin/a.py"),
     Case(errors.InvalidArgs("no such option"), "InvalidArgs", True, "参数错误: no such option"),
@@ -40,7 +40,7 @@ CASES = [
     Case(errors.InvalidCommand("needs a shell"), "InvalidCommand", False, "命令模板无效: needs a shell"),
     Case(errors.InvalidRequirements("line 2: -e ."), "InvalidCommand", False, "依赖声明无效: line 2: -e ."),
     Case(errors.EnvironmentFailed("no wheel"), "RuntimeFailed", None, "环境构建失败: no wheel"),
-    Case(errors.Stopped("it was stopped"), "RuntimeFailed", None, "已停止: it was stopped"),
+    Case(errors.Stopped("it was stopped"), "RuntimeFailed", None, "已停止: 它已被停止"),
     Case(errors.SkillChanged("other bytes"), "RuntimeFailed", None, "技能已变化: other bytes"),
     Case(errors.Cancelled("report"), "Cancelled", True, "任务已取消: report"),
     Case(errors.PythonMissing("needs 3.99"), "RuntimeFailed", None, "环境构建失败: needs 3.99"),
@@ -53,7 +53,7 @@ CASES = [
     Case(errors.SourceFailed("no answer"), "RuntimeFailed", None, "无法获取来源: no answer"),
     Case(errors.StoreFailed("disk full"), "RuntimeFailed", None, "无法读写自己的数据: disk full"),
     Case(errors.DatabaseFailed("no answer"), "RuntimeFailed", None, "无法使用共享数据库: no answer"),
-    Case(errors.ExtraMissing("dbos", "jobs"), "RuntimeFailed", None, "缺少组件: dbos is missing"),
+    Case(errors.ExtraMissing("dbos", "jobs"), "RuntimeFailed", None, "缺少组件: dbos 未安装"),
     Case(errors.SecretMissing("TOKEN", "export it", details={}), "RuntimeFailed", None, "缺少密钥: TOKEN"),
     Case(errors.WorkflowInvalid("line 3"), "InvalidArgs", True, "工作流无效: line 3"),
     Case(errors.WorkflowChanged("a.yaml"), "RuntimeFailed", None, "工作流已变化: a.yaml"),
@@ -62,16 +62,16 @@ CASES = [
         errors.AgentNotInstalled("x", agent="codex", command="npm i codex"),
         "AgentNotInstalled",
         True,
-        "未安装代理: codex",
+        "未安装智能体: codex",
     ),
     Case(
         errors.AgentTooOld("codex", "0.1", "0.100", "npm i codex"),
         "AgentNotInstalled",
         True,
-        "代理版本过旧: codex 0.1, 需要 0.100 以上",
+        "智能体版本过旧: codex 0.1, 需要 0.100 以上",
     ),
-    Case(errors.BackendFailed("codex", "401"), "BackendFailed", None, "代理执行失败: codex: 401"),
-    Case(errors.TooDeep(2, 2), "TooDeep", False, "代理嵌套过深: 2 层 (最多 2)"),
+    Case(errors.BackendFailed("codex", "401"), "BackendFailed", None, "智能体执行失败: codex: 401"),
+    Case(errors.TooDeep(2, 2), "TooDeep", False, "智能体嵌套过深: 2 层 (最多 2)"),
 ]
 #: The seeds' advice column stands in the Chinese hint.
 ADVICE = {

@@ -248,7 +248,7 @@ def test_an_agent_that_says_nothing_for_too_long_hangs(places: Places, project: 
     with Yard(places) as yard:
         result = dispatch_task("hang", to="small", yard=yard, cwd=project, session="talk", lang=Lang.ZH)
 
-    assert (result.state, result.summary) == (State.TIMEOUT, "Timeout: 代理无响应 (>2秒)")
+    assert (result.state, result.summary) == (State.TIMEOUT, "Timeout: 智能体无响应 (>2秒)")
 
 
 @pytest.mark.parametrize(("allowed", "said"), [(True, "yes"), (False, "no")])

@@ -441,7 +441,7 @@ def test_an_agent_that_does_not_start_is_told_and_nothing_is_left(
 
     assert gone["data"]["type"] == "AgentNotInstalled"
     assert fails["data"]["type"] == "BackendFailed"
-    assert "代理执行失败: fails" in fails["summary"]
+    assert "智能体执行失败: fails" in fails["summary"]
     assert "exit code 3" in fails["data"]["msg"]
     assert "no backend 'nobody'" in unknown["data"]["msg"]
     assert not is_warm(yard)

@@ -99,7 +99,7 @@ def test_a_usage_error_shows_the_usage_under_the_name_it_was_called_by(file_edit
     shown = file_editor("replace")
 
     assert (shown.returncode, shown.stdout) == (64, "")
-    assert "usage: python bin/file_editor.py replace" in shown.stderr
+    assert "用法: python bin/file_editor.py replace" in shown.stderr
 
 
 @pytest.mark.parametrize("content", ["---", "-x", "--not-an-option", "- item", "--all", "", "$(id)", "中文 🧰"])

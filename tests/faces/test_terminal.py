@@ -20,7 +20,7 @@ from tests.conftest import WriteSkill
 class Terminal:
     """A command on a terminal of its own; its stdout is a pipe, as for somebody who keeps the result."""
 
-    def __init__(self, places: Places, *command: str, stdout_too: bool = False) -> None:
+    def __init__(self, places: Places, *command: str, stdout_too: bool = False, columns: int = 100) -> None:
         self._ours, theirs = pty.openpty()
         env = {
             "PATH": os.environ["PATH"],
@@ -28,7 +28,7 @@ class Terminal:
             "SKILLYARD_HOME": str(places.own_home),
             "LANG": "C.UTF-8",
             "TERM": "xterm",
-            "COLUMNS": "100",
+            "COLUMNS": str(columns),
         }
         self._child = subprocess.Popen(
             [sys.executable, "-m", "skillyard", *command],
@@ -62,6 +62,14 @@ class Terminal:
                 self.seen += os.read(self._ours, 65536).decode("utf-8", "replace")
             except OSError:
                 pytest.fail(f"it ended without {text!r}: {self.seen!r}")
+
+    def read_all(self) -> str:
+        """Everything, until it ends and lets go of the terminal."""
+        while True:
+            try:
+                self.seen += os.read(self._ours, 65536).decode("utf-8", "replace")
+            except OSError:
+                return self.seen
 
     def say(self, text: str) -> None:
         os.write(self._ours, f"{text}\n".encode())

@@ -46,9 +46,12 @@ Type, whether a caller can recover, summary and hint are class data: whoever rai
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
 from skillyard.core.values import Json
+
+#: The words that are messages themselves.
+_MESSAGES = frozenset({"reason", "what", "remedy", "missing"})
 
 
 class SkillError(Exception):
@@ -73,11 +76,20 @@ class SkillError(Exception):
             cls.type = cls.__name__
 
     def summary(self, lang: Lang) -> str:
-        return f"{self.type}: {self.says.fill(lang, **self.words)}"
+        return f"{self.type}: {self.says.fill(lang, **self._words(lang))}"
 
     def hint(self, lang: Lang) -> str:
         advice = (self.advises, self.also_advises) if self.also_advises else (self.advises,)
-        return "; ".join(text.fill(lang, **self.words) for text in advice)
+        return "; ".join(text.fill(lang, **self._words(lang)) for text in advice)
+
+    def _words(self, lang: Lang) -> Mapping[str, object]:
+        """As a person reads them; what a program said of itself stays as it said it."""
+        if lang is Lang.EN or not self.details.keys().isdisjoint({"exit_code", "code"}):
+            return self.words
+        return {
+            name: as_read(word, lang) if name in _MESSAGES and isinstance(word, str) and " " in word else word
+            for name, word in self.words.items()
+        }
 
     def data(self) -> dict[str, Json]:
         return {"type": self.type, "msg": self.msg, "recoverable": self.recoverable, **self.details}
@@ -441,7 +453,7 @@ class AgentSilent(Timeout):
     """It runs, but nothing comes any more; `words` is the last that it said on the side."""
 
     type = "Timeout"
-    says = Text("代理无响应 (>{limit:g}秒)", "the agent says nothing (>{limit:g}s)")
+    says = Text("智能体无响应 (>{limit:g}秒)", "the agent says nothing (>{limit:g}s)")
     advises = Text(
         "建议拆分任务, 或检查模型服务是否可用: {heard}",
         "look whether its model answers; the last heard of it: {heard}",
@@ -473,7 +485,7 @@ class SandboxUnavailable(SkillError):
 
 class AgentNotInstalled(SkillError):
     recoverable = True
-    says = Text("未安装代理: {agent}", "agent not installed: {agent}")
+    says = Text("未安装智能体: {agent}", "agent not installed: {agent}")
     advises = Text("安装: {command}", "install it: {command}")
 
 
@@ -482,7 +494,7 @@ class AgentTooOld(AgentNotInstalled):
 
     type = "AgentNotInstalled"
     says = Text(
-        "代理版本过旧: {agent} {version}, 需要 {minimum} 以上", "{agent} {version} is too old: {minimum} is needed"
+        "智能体版本过旧: {agent} {version}, 需要 {minimum} 以上", "{agent} {version} is too old: {minimum} is needed"
     )
     advises = Text("更新: {command}", "update it: {command}")
 
@@ -500,9 +512,9 @@ class AgentTooOld(AgentNotInstalled):
 class BackendFailed(SkillError):
     """`reason` is in the agent's own words."""
 
-    says = Text("代理执行失败: {agent}: {reason}", "{agent} failed: {reason}")
+    says = Text("智能体执行失败: {agent}: {reason}", "{agent} failed: {reason}")
     advises = Text(
-        "视具体错误判断: 直接运行该代理可看到同样的错误",
+        "视具体错误判断: 直接运行该智能体可看到同样的错误",
         "it depends on the error: the agent, started by hand, says the same",
     )
 
@@ -516,8 +528,8 @@ class TooDeep(SkillError):
     """The loop agent → skillyard → agent ends here."""
 
     recoverable = False
-    says = Text("代理嵌套过深: {depth} 层 (最多 {deepest})", "agents inside agents: {depth} deep (at most {deepest})")
-    advises = Text("由当前代理自己完成任务", "the agent that is running must do the task itself")
+    says = Text("智能体嵌套过深: {depth} 层 (最多 {deepest})", "agents inside agents: {depth} deep (at most {deepest})")
+    advises = Text("由当前智能体自己完成任务", "the agent that is running must do the task itself")
 
     def __init__(self, depth: int, deepest: int) -> None:
         super().__init__(

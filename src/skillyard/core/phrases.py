@@ -30,6 +30,15 @@ class Text(NamedTuple):
         return (self.zh if lang is Lang.ZH else self.en).format_map(words)
 
 
+def as_read(text: str, lang: Lang) -> str:
+    """A message that is English for programs, as the person reads it; somebody else's words stay as they are."""
+    if lang is Lang.EN:
+        return text
+    from skillyard.core.chinese import in_chinese  # noqa: PLC0415  (only a Chinese message needs them)
+
+    return in_chinese(text)
+
+
 RAN = Text("执行成功: {label}", "ran: {label}")
 RAN_TO = Text("执行成功: {label} → {path}", "ran: {label} → {path}")
 PLANNED = Text("将要执行: {label} (未执行)", "would run: {label} (nothing was started)")

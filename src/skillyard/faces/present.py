@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self, TextIO, TypeAlias
 
-from skillyard.core.phrases import Lang
+from skillyard.core.phrases import Lang, as_read
 from skillyard.core.result import Result
 
 _TELL_SECONDS = 0.2
@@ -27,6 +27,7 @@ class Style(NamedTuple):
 class Table(NamedTuple):
     """Rows for people. The same things stand in the result's data for programs."""
 
+    #: Their English names; `labels` has the Chinese ones.
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     #: What to say where there is nothing to show.
@@ -51,7 +52,7 @@ Page: TypeAlias = Table | Lines | Exact
 def show(result: Result, style: Style, out: TextIO, page: Page | None = None) -> None:
     """Print a result the way it was asked for; a page stands in for the envelope where people read."""
     if isinstance(page, Table) and not style.json:
-        show_table(page, out)
+        show_table(page, out, style.lang)
     elif isinstance(page, Lines) and not style.json:
         _write(out, "".join(f"{one_line(line)}\n" for line in page.lines))
     elif isinstance(page, Exact) and not style.json:
@@ -80,12 +81,12 @@ def show_hint(result: Result, style: Style, err: TextIO) -> None:
         _write(err, f"→ {one_line(hint)}\n")
 
 
-def show_table(table: Table, out: TextIO) -> None:
+def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
     if not table.rows:
         _write(out, f"{one_line(table.empty)}\n")
         return
     on_terminal = out.isatty()
-    lines = list(_lines(table, _columns(out) if on_terminal else 0))
+    lines = list(_lines(table, _columns(out) if on_terminal else 0, lang))
     if on_terminal:
         lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
     _write(out, "\n".join(lines) + "\n")
@@ -96,15 +97,24 @@ def _columns(out: TextIO) -> int:
     return int(asked) if asked.isdigit() else os.get_terminal_size(out.fileno()).columns or 80
 
 
-def _lines(table: Table, width: int) -> Iterator[str]:
+def _lines(table: Table, width: int, lang: Lang) -> Iterator[str]:
     """Columns side by side; on a terminal the last one takes what room is left, and ends in an ellipsis."""
-    rows = [[cell.upper() for cell in table.columns], *([one_line(cell) for cell in row] for row in table.rows)]
+    names = [name.upper() for name in _names(table.columns, lang)]
+    rows = [names, *([one_line(cell) for cell in row] for row in table.rows)]
     widths = [max(cell_width(row[i]) for row in rows) for i in range(len(table.columns) - 1)]
     room = max(width - sum(widths) - 2 * len(widths), _SMALLEST_ROOM) if width else 0
     for row in rows:
         padded = [cell + " " * (wide - cell_width(cell)) for cell, wide in zip(row, widths, strict=False)]
         last = _cut(row[-1], room) if room else row[-1]
         yield "  ".join([*padded, last]).rstrip()
+
+
+def _names(columns: Sequence[str], lang: Lang) -> Sequence[str]:
+    if lang is Lang.EN:
+        return columns
+    from skillyard.faces.labels import label  # noqa: PLC0415  (only a Chinese table needs them)
+
+    return [label(name, lang) for name in columns]
 
 
 def _cut(text: str, room: int) -> str:
@@ -162,8 +172,8 @@ class Progress:
             return
         self._told = time.monotonic()
         text = f"{self._doing}: {done}/{total}"
-        self._width = len(text)
-        self._err.write(f"\r{text}")
+        self._width = cell_width(text)
+        _write(self._err, f"\r{text}")
         self._err.flush()
 
     def __exit__(self, *_: object) -> None:
@@ -175,9 +185,10 @@ class Progress:
 class Steps:
     """The same for work whose end nobody knows: the latest step, on a terminal only."""
 
-    def __init__(self, doing: str, err: TextIO | None = None) -> None:
+    def __init__(self, doing: str, err: TextIO | None = None, lang: Lang = Lang.EN) -> None:
         self._doing = doing
         self._err = err or sys.stderr
+        self._lang = lang
         self._width = 0
 
     def __enter__(self) -> Self:
@@ -186,7 +197,7 @@ class Steps:
     def __call__(self, step: str) -> None:
         if not self._err.isatty():
             return
-        text = _cut(one_line(f"{self._doing}: {step}"), 78)
+        text = _cut(one_line(f"{self._doing}: {as_read(step, self._lang)}"), 78)
         self._clear()
         self._width = cell_width(text)
         _write(self._err, text)

@@ -62,9 +62,11 @@ def _named(yard: "Yard", ledger: Ledger, name: str) -> Entry:
     found = [entry for entry in everywhere if entry.root in roots]
     if not found and everywhere:
         where = (
-            "one of your own skills: add --user" if ledger.is_project else "a skill of this project: leave out --user"
+            f"{name} is one of your own skills: add --user"
+            if ledger.is_project
+            else f"{name} is a skill of this project: leave out --user"
         )
-        raise InvalidArgs(f"{name} is {where}")
+        raise InvalidArgs(where)
     plain = name.rpartition("/")[2]
     matches = [entry for entry in found if entry.folder_name == plain] or found
     if not matches:

@@ -15,7 +15,9 @@ from skillyard.sandbox.launch import Exit
 _PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SKILL_DEBUG", "SKILLYARD_DEPTH")
 QUOTED_CHARACTERS = 200
 #: What a program ends with to say that it was called wrongly.
-_USAGE_CODES = frozenset({2, 64})
+USAGE_CODES = frozenset({2, 64})
+#: How a usage text begins, in the languages that programs here speak.
+USAGE_WORDS = ("usage", "用法")
 _MOST_FILES = 10_000
 BOX = "mybox"
 #: Our own code, which JSON skills may read; of it only `skillyard.skill` stands on their path.
@@ -61,7 +63,7 @@ def failure(call: Call, ended: Exit) -> SkillError:
 def usage_of(ended: Exit) -> str:
     """The usage text of a program that says it was called wrongly."""
     stderr = ended.stderr.decode("utf-8", "replace").strip()
-    return stderr[:4000] if ended.code in _USAGE_CODES and "usage" in stderr.lower() else ""
+    return stderr[:4000] if ended.code in USAGE_CODES and any(word in stderr.lower() for word in USAGE_WORDS) else ""
 
 
 def _without_words(code: int) -> str:

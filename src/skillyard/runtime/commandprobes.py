@@ -9,7 +9,7 @@ from skillyard.core.request import Call
 from skillyard.core.skill import Skill
 from skillyard.core.slots import SLOT
 from skillyard.runners import command
-from skillyard.runners.program import quoted
+from skillyard.runners.program import quoted, usage_of
 from skillyard.runners.template import split
 from skillyard.runtime.bench import SAMPLE, Bench, Probe, failed, passed, skipped
 from skillyard.runtime.samples import declared, least
@@ -18,7 +18,6 @@ from skillyard.sandbox.launch import Exit, Launch
 _PROGRAM = re.compile(r"[\w./-]+\.(?:py|sh|bash|js|mjs|cjs|ts|rb|pl)")
 _REFUSED = re.compile(r"read-only file system|permission denied|operation not permitted|EROFS|EACCES", re.IGNORECASE)
 _NO_OPTION = "--no-such-option-of-any-program"
-_USAGE_CODES = frozenset({2, 64})
 
 
 def command_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
@@ -85,7 +84,7 @@ def _usage(call: Call, launch: Launch, bench: Bench) -> Probe:
     advice = "answer with a usage text on stderr and exit code 2"
     if ended.timed_out or "Traceback (most recent call last)" in said:
         return failed(name, quoted(ended.stderr) or "no end within the limit", advice)
-    if ended.code in _USAGE_CODES and "usage" in said.lower():
+    if usage_of(ended):
         return passed(name, f"usage text and exit code {ended.code}")
     told = f"exit code {ended.code} without a usage text" if ended.code else "it was ignored"
     return passed(name, told, advice)

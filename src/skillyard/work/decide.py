@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from skillyard.core.errors import SkillError
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import Json
 from skillyard.install.threats.severity import Severity
 from skillyard.work.interrupt import Interrupt
@@ -32,6 +33,9 @@ def checked(interrupt: Interrupt, answers: Mapping[str, Json]) -> dict[str, Deci
     return {name: words[word] for name, word in given.items() if isinstance(word, str) and word in words}
 
 
+_KEEP = Text("{name}: 保留 (keep) 还是不安装 (uninstall)? ", "{name}: keep or uninstall? ")
+
+
 class Rules:
     """Decides by the severity that the workflow gave each skill; one without a rule, or unheard of, stays undecided."""
 
@@ -52,13 +56,13 @@ class Rules:
 class Person:
     """Asks for each skill; anything but a clear answer leaves it undecided."""
 
-    def __init__(self, ask: Callable[[str], str | None]) -> None:
-        self._ask = ask
+    def __init__(self, ask: Callable[[str], str | None], lang: Lang = Lang.EN) -> None:
+        self._ask, self._lang = ask, lang
 
     def __call__(self, interrupt: Interrupt) -> Mapping[str, Decision]:
         answers: dict[str, Json] = {}
         for name in interrupt.skills:
-            said = self._ask(f"{name}: keep or uninstall? ")
+            said = self._ask(_KEEP.fill(self._lang, name=name))
             short = {"k": "keep", "u": "uninstall"}
             answers[name] = short.get((said or "").strip().lower(), (said or "").strip().lower())
         return checked(interrupt, answers)

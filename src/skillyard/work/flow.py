@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from skillyard.catalog.flowfile import Step, Workflow
 from skillyard.catalog.references import Reference, as_text, fill, walk
 from skillyard.core.errors import InvalidParam, RuntimeFailed, SkillError, WorkflowChanged, WorkflowInvalid
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
@@ -32,6 +32,8 @@ _OK = frozenset({"success", "partial"})
 _DONE = Text("工作流完成: {name} ({count} 步)", "workflow done: {name}, {count} steps")
 _PARTLY = Text("部分完成: {name}, {done}/{total} 成功", "partly done: {name}, {done} of {total} succeeded")
 _GOES_ON = Text("skillyard jobs retry {id} 从步骤 {step} 继续", "`skillyard jobs retry {id}` goes on with {step}")
+_ITEMS = Text(" {done}/{total} 项", " {done}/{total} items")
+_KEPT, _RUNS = Text("沿用", "kept"), Text("运行中", "runs")
 _FAILED = Text("{type}: 步骤 {step}: {msg}", "{type}: step {step}: {msg}")
 
 
@@ -73,12 +75,12 @@ class Told(NamedTuple):
     #: Nothing of it ran: an earlier attempt did it.
     kept: bool = False
 
-    @property
-    def line(self) -> str:
-        items = f" {self.items[0]}/{self.items[1]} items" if self.items[1] else ""
+    def line(self, lang: Lang) -> str:
+        items = _ITEMS.fill(lang, done=self.items[0], total=self.items[1]) if self.items[1] else ""
         failed = f": {self.summary}" if self.state not in {*_OK, ""} else ""
-        took = "kept" if self.kept else f"{self.seconds:.2f}s"
-        return f"{self.number}/{self.of} {self.step}:{items} {self.state or 'runs'} ({took}){failed}"
+        took = _KEPT.fill(lang) if self.kept else f"{self.seconds:.2f}s"
+        state = self.state or _RUNS.fill(lang)
+        return f"{self.number}/{self.of} {self.step}:{items} {state} ({took}){failed}"
 
 
 Watch = Callable[[Told], None]
@@ -219,7 +221,7 @@ class Flows:
 
     def _tell(self, flow: "_Flow", told: Told) -> None:
         if told.state:
-            flow.log.write(f"{told.line}\n".encode())
+            flow.log.write(f"{told.line(Lang(flow.job.lang))}\n".encode())
         self._watch(told)
 
     def _step(self, flow: "_Flow", step: Step, number: int, of: int, before: Sequence[Ended]) -> Ended:
@@ -364,7 +366,7 @@ def _result(workflow: Workflow, ended: Sequence[Ended], lang: Lang, flow_id: str
         meta: dict[str, Json] = {"hint": _GOES_ON.fill(lang, id=flow_id, step=failed[0]["step"])}
         return Result(_AGENT, State.PARTIAL, summary, {"succeeded": succeeded, "failed": failed, **data}, meta)
     worst = failed[-1] if stopped else failed[0]
-    summary = _FAILED.fill(lang, type=worst["type"], step=worst["step"], msg=worst["msg"])
+    summary = _FAILED.fill(lang, type=worst["type"], step=worst["step"], msg=as_read(str(worst["msg"]), lang))
     hint = next((run["hint"] for each in ended for _, run in each.failed if run["run"] == worst["run"]), "")
     told = {key: worst[key] for key in ("type", "msg", "recoverable", "step", "run")}
     meta = {"hint": "; ".join(filter(None, (hint, _GOES_ON.fill(lang, id=flow_id, step=failed[0]["step"]))))}

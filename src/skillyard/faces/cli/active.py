@@ -12,6 +12,7 @@ from functools import partial
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, style_of
+from skillyard.faces.labels import yes_or_no
 from skillyard.faces.present import Table
 from skillyard.kernel.assembly import open_yard
 
@@ -44,10 +45,12 @@ def _answer(options: Options) -> Answer:
         for position, skill in enumerate(active.skills)
     ]
     rows = [
-        (skill.name, skill.conversation or "*", str(len(skill.content)), "yes" if position < sent else "no", skill.path)
+        (skill.name, skill.conversation or "*", str(len(skill.content)), yes_or_no(position < sent, lang), skill.path)
         for position, skill in enumerate(active.skills)
     ]
-    rows += [(skill.name, "", "", "no", f"{skill.path}: {skill.reason}") for skill in active.unreadable]
+    rows += [
+        (skill.name, "", "", yes_or_no(False, lang), f"{skill.path}: {skill.reason}") for skill in active.unreadable
+    ]
     return Answer(
         summary=Text("共 {count} 个激活的技能", "{count} active skills"),
         words={"count": len(active.skills)},

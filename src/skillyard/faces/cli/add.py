@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import Json
 from skillyard.faces.ask import ask, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.held import answer_of
 from skillyard.faces.present import Lines, Steps
 from skillyard.install.candidates import Candidate, Offer, choose, open_staging
@@ -27,6 +27,16 @@ from skillyard.install.place import Place
 from skillyard.install.slug import as_slug
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.installing import bring_in, inner_folder, look, pick_named, place_of, wanted_from
+
+_ADDING = Text("正在安装", "adding")
+_WHICH = Text(
+    "\n{source} 里有 {count} 个技能:\n{lines}\n要哪些? 序号或名称, 或全部 (all): ",
+    "\n{source} holds {count} skills:\n{lines}\nWhich? Numbers or names, or all: ",
+)
+_WOULD_ADD = Text("将安装 {folder} ({files} 个文件, {severity})", "would add {folder} ({files} files, {severity})")
+_WOULD_HOLD = Text(
+    "将拦下 {folder} ({files} 个文件, {severity})", "would hold back {folder} ({files} files, {severity})"
+)
 
 
 def arguments(parser: Parser) -> None:
@@ -49,16 +59,17 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
+    lang = lang_of(options)
     with open_yard() as yard, open_staging(yard.places.own_home) as staging:
         place = place_of(yard, is_global=options.is_global)
-        with Steps("adding") as steps:
+        with Steps(_ADDING.fill(lang), lang=lang) as steps:
             found = [each for text in options.sources for each in _look(yard, place, text, options, staging, steps)]
         if options.name and len(found) != 1:
             raise InvalidArgs(f"--as names one skill, not {len(found)}")
         _check_apart(found)
         if options.dry_run:
-            return _planned(found)
-        return answer_of(yard, bring_in(yard, place, found), terminal=on_terminal() and not options.json)
+            return _planned(found, lang)
+        return answer_of(yard, bring_in(yard, place, found), lang, terminal=on_terminal() and not options.json)
 
 
 def _look(yard: Yard, place: Place, text: str, options: Options, staging: Path, steps: Steps) -> Sequence[Candidate]:
@@ -73,9 +84,9 @@ def _pick(text: str, names: Sequence[str], options: Options, offers: Sequence[Of
     if len(offers) < 2 or names or everything or not on_terminal() or options.json:
         return pick_named(text, names, everything=everything)(offers)
     lines = "\n".join(f"  {number:>3}  {offer.name}" for number, offer in enumerate(offers, 1))
-    said = ask(f"\n{text} holds {len(offers)} skills:\n{lines}\nWhich? Numbers or names, or all: ") or ""
+    said = ask(_WHICH.fill(lang_of(options), source=text, count=len(offers), lines=lines)) or ""
     words = said.replace(",", " ").split()
-    if words == ["all"]:
+    if words in (["all"], ["全部"]):
         return offers
     if not words:
         raise InvalidArgs("nothing was chosen, and nothing installed")
@@ -95,7 +106,7 @@ def _check_apart(found: Sequence[Candidate]) -> None:
         raise InvalidArgs(f"two of these would be {twice[0]}: add one of them by itself, with --as")
 
 
-def _planned(found: Sequence[Candidate]) -> Answer:
+def _planned(found: Sequence[Candidate], lang: Lang) -> Answer:
     skills: list[Json] = [
         {
             "name": each.skill.name,
@@ -110,8 +121,9 @@ def _planned(found: Sequence[Candidate]) -> Answer:
         for each in found
     ]
     lines = [
-        f"{'would hold back' if each.verdict.held else 'would add'} {each.skill.folder} "
-        f"({len(each.skill.files)} files, {each.verdict.severity})"
+        (_WOULD_HOLD if each.verdict.held else _WOULD_ADD).fill(
+            lang, folder=each.skill.folder, files=len(each.skill.files), severity=each.verdict.severity
+        )
         for each in found
     ]
     return Answer(

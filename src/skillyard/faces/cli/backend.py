@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed, SkillError
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import (
@@ -49,9 +49,9 @@ _LOOK_SECONDS = 0.2
 #: How long whoever is at work has to end it.
 _STOP_SECONDS = 30.0
 _AT_WORK = (ConversationState.STARTING, ConversationState.RUNNING)
-_COUNTED = Text("共 {count} 个代理, {talks} 个会话", "{count} backends, {talks} conversations")
-_ALL_WELL = Text("{count} 个代理可用", "{count} backends work")
-_SOME_FAIL = Text("{count} 个代理中 {failed} 个不可用", "{failed} of {count} backends do not work")
+_COUNTED = Text("共 {count} 个后端, {talks} 个会话", "{count} backends, {talks} conversations")
+_ALL_WELL = Text("{count} 个后端可用", "{count} backends work")
+_SOME_FAIL = Text("{count} 个后端中 {failed} 个不可用", "{failed} of {count} backends do not work")
 _STOPPED = Text("已停止 {count} 个会话", "{count} conversations stopped")
 _STOPPED_ONE = Text("已停止: {session} ({backend})", "stopped {session} with {backend}")
 _NOTHING = Text("没有正在运行的任务", "nothing is running")
@@ -62,6 +62,8 @@ _WARM = Text(
 _WARM_ALREADY = Text("{backend} 已经预热: --session {session}", "{backend} was warm already for --session {session}")
 _SPEAKS = Text("✓ {name}{version} 可以对话{said}", "✓ {name}{version} speaks with us{said}")
 _SAYS = Text(", 回答: {said}", ", and says: {said}")
+_SINCE = Text("{state}, 自 {when}", "{state} since {when}")
+_ALLOWED, _REFUSED = Text("已允许", "allowed"), Text("已拒绝", "refused")
 _HISTORY = Text("会话 {session} ({backend}): {state}", "conversation {session} with {backend}: {state}")
 
 
@@ -111,7 +113,7 @@ def _list(options: Options) -> Answer:
         data={"backends": list(backends)},
         page=Table(
             columns=("backend", "version", "session", "state", "warm", "last", "folder"),
-            rows=[row for backend in backends for row in _rows(backend, talks, warm)],
+            rows=[row for backend in backends for row in _rows(backend, talks, warm, style_of(options).lang)],
         ),
     )
 
@@ -131,7 +133,7 @@ def _others(yard: Yard, talks: Sequence[Conversation], warm: "Mapping[int, Kept]
 
 
 def _rows(
-    backend: dict[str, Json], talks: Sequence[Conversation], warm: "Mapping[int, Kept]"
+    backend: dict[str, Json], talks: Sequence[Conversation], warm: "Mapping[int, Kept]", lang: Lang
 ) -> Iterator[tuple[str, ...]]:
     name = str(backend["name"])
     version = str(backend["version"] or "?") if backend["installed"] else "-"
@@ -140,7 +142,7 @@ def _rows(
         yield (name, version, "", "", "", "", "")
     for talk in of_it:
         kept = warm.get(talk.id)
-        warmth = f"{kept.state} since {_when(kept.since)}" if kept else ""
+        warmth = _SINCE.fill(lang, state=kept.state, when=_when(kept.since)) if kept else ""
         yield (name, version, talk.name, str(talk.state), warmth, _when(talk.last), talk.folder)
         name = version = ""
 
@@ -154,7 +156,7 @@ def _check(options: Options) -> Answer:
         checked: list[dict[str, Json]] = []
         for name in options.names or drivers:
             step(name)
-            checked.append(_checked(drivers[name], ask=options.ask, lang=style.lang))
+            checked.append(_checked(drivers[name], ask=options.ask))
     failed = [each for each in checked if not each["ok"]]
     return Answer(
         summary=_SOME_FAIL if failed else _ALL_WELL,
@@ -165,7 +167,7 @@ def _check(options: Options) -> Answer:
     )
 
 
-def _checked(driver: "Driver", *, ask: bool, lang: Lang) -> dict[str, Json]:
+def _checked(driver: "Driver", *, ask: bool) -> dict[str, Json]:
     from skillyard.dispatch.check import check
 
     told: dict[str, Json] = {"name": driver.name, "ok": False}
@@ -174,7 +176,7 @@ def _checked(driver: "Driver", *, ask: bool, lang: Lang) -> dict[str, Json]:
         told |= {"version": found.version, "program": str(found.program)}
         said = check(driver, Path.cwd(), ask=ask)
     except SkillError as error:
-        return {**told, "type": error.type, "error": error.msg, "hint": error.hint(lang)}
+        return {**told, "type": error.type, "error": error.msg, "hint": error.hint(Lang.EN)}
     return {**told, "ok": True, **({"said": said} if ask else {})}
 
 
@@ -184,8 +186,8 @@ def _check_lines(each: dict[str, Json], lang: Lang) -> Iterator[str]:
         said = _SAYS.fill(lang, said=each["said"]) if "said" in each else ""
         yield _SPEAKS.fill(lang, name=each["name"], version=version, said=said)
     else:
-        yield f"✗ {each['name']}{version}: {each['error']}"
-        yield f"  → {each['hint']}"
+        yield f"✗ {each['name']}{version}: {as_read(str(each['error']), lang)}"
+        yield f"  → {as_read(str(each['hint']), lang)}"
 
 
 def _start(options: Options) -> Answer:
@@ -318,7 +320,7 @@ def lines_of(telling: Telling, lang: Lang) -> list[str]:
     if telling.told == "text":
         return telling.text.splitlines()
     if telling.told == "permission":
-        allowed = "allowed" if telling.data.get("allowed") else "refused"
+        allowed = (_ALLOWED if telling.data.get("allowed") else _REFUSED).fill(lang)
         return [f"→ {allowed}: {telling.data.get('tool')} {telling.text}"]
     if telling.told == "warm":
         return [f"→ [{_when(telling.at)}] {telling.text}"]

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from skillyard.core.errors import RuntimeFailed
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, seconds
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, seconds
 from skillyard.faces.present import Lines, Progress
 from skillyard.kernel.assembly import open_yard
 from skillyard.runtime.bench import Probe, Verdict, open_bench
@@ -24,6 +24,8 @@ _SUMMARY = Text(
     "{type}{name}: 通过 {passed}, 失败 {failed}, 跳过 {skipped}",
     "{type}{name}: {passed} passed, {failed} failed, {skipped} skipped",
 )
+_COUNTS = Text("通过 {passed}, 失败 {failed}, 跳过 {skipped}", "{passed} passed, {failed} failed, {skipped} skipped")
+_CHECKING = Text("正在检查 {name}", "checking {name}")
 _MARKS = {Verdict.PASSED: "ok  ", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
 
 
@@ -37,11 +39,12 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     probes: list[Probe] = []
+    lang = lang_of(options)
     with open_yard(ends_with_process=True) as yard:
         skill = find_target(options.target, yard.catalog, Path.cwd())
         with (
             open_bench(yard.sandbox, yard.places.own_home, options.timeout) as bench,
-            Progress(f"checking {skill.name}") as progress,
+            Progress(_CHECKING.fill(lang, name=skill.name)) as progress,
         ):
             for done in probe(skill, bench):
                 probes.append(_judged(done, strict=options.strict))
@@ -59,7 +62,7 @@ def _answer(options: Options) -> Answer:
             "probes": [done.as_dict() for done in probes],
             **counts,
         },
-        page=Lines(_lines(skill.name, str(skill.kind), probes, counts)),
+        page=Lines(_lines(skill.name, str(skill.kind), probes, counts, lang)),
         state=State.ERROR if told else State.SUCCESS,
     )
 
@@ -68,10 +71,10 @@ def _judged(done: Probe, *, strict: bool) -> Probe:
     return done._replace(verdict=Verdict.FAILED) if strict and done.advice and done.verdict is Verdict.PASSED else done
 
 
-def _lines(name: str, kind: str, probes: list[Probe], counts: dict[str, int]) -> list[str]:
+def _lines(name: str, kind: str, probes: list[Probe], counts: dict[str, int], lang: Lang) -> list[str]:
     lines = [f"{name} ({kind})"]
     for done in probes:
-        lines.append(f"{_MARKS[done.verdict]} {done.name}: {done.says}")
+        lines.append(f"{_MARKS[done.verdict]} {as_read(done.name, lang)}: {as_read(done.says, lang)}")
         if done.advice:
-            lines.append(f"       → {done.advice}")
-    return [*lines, ", ".join(f"{count} {verdict}" for verdict, count in counts.items())]
+            lines.append(f"       → {as_read(done.advice, lang)}")
+    return [*lines, _COUNTS.fill(lang, **counts)]

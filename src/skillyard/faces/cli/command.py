@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StoreFailed
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -25,6 +26,9 @@ USAGE = 2
 Options: TypeAlias = argparse.Namespace
 
 
+TRY = Text("用 '{prog} --help' 查看用法", "Try '{prog} --help'.")
+
+
 class Answer(NamedTuple):
     """What a command gives back: a result for programs, and where there is more to see, a page for people."""
 
@@ -35,7 +39,7 @@ class Answer(NamedTuple):
     state: State = State.SUCCESS
 
 
-class _Help(argparse.RawDescriptionHelpFormatter):
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """A width of our own: argparse would import shutil for it, for each argument that is added."""
 
     def __init__(self, prog: str) -> None:
@@ -47,7 +51,7 @@ class Parser(argparse.ArgumentParser):
     """argparse, with usage errors that a program can read too."""
 
     def __init__(self, **options: Any) -> None:
-        options.setdefault("formatter_class", _Help)
+        options.setdefault("formatter_class", HelpFormatter)
         super().__init__(allow_abbrev=False, **options)
 
     #: What a usage error exits with.
@@ -58,8 +62,24 @@ class Parser(argparse.ArgumentParser):
             style = present.Style(json=True)
             show_failure(InvalidArgs(message, details={"usage": self.format_usage()}), style)
         else:
-            sys.stderr.write(f"{self.format_usage()}{self.prog}: {message}\nTry '{self.prog} --help'.\n")
+            lang = asked_lang()
+            said = f"{self.format_usage()}{self.prog}: {as_read(message, lang)}\n{TRY.fill(lang, prog=self.prog)}\n"
+            sys.stderr.write(said)
         raise SystemExit(self.usage_code)
+
+    def format_usage(self) -> str:
+        self._speak()
+        return super().format_usage()
+
+    def format_help(self) -> str:
+        self._speak()
+        return super().format_help()
+
+    def _speak(self) -> None:
+        if asked_lang() is Lang.ZH:
+            from skillyard.faces.cli.chinese import speak_chinese
+
+            speak_chinese(self)
 
 
 def make_parser(name: str, module: ModuleType) -> Parser:
@@ -75,7 +95,19 @@ def add_output_options(parser: argparse.ArgumentParser, *, lang: bool = True) ->
     group.add_argument("--format", choices=["text", "block"], help="layout of a result")
     group.add_argument("--ascii", action="store_true", help="nothing but ASCII")
     if lang:  # `new` asks for more with this option
-        group.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")
+        group.add_argument("--lang", choices=["zh", "en"], help="language of what is shown")
+
+
+def asked_lang() -> Lang:
+    """The language of what is said before the words of a command could be read."""
+    words = sys.argv[1:]
+    given = [word.removeprefix("--lang=") for word in words if word.startswith("--lang=")]
+    given += [value for option, value in pairwise(words) if option == "--lang"]
+    return Lang.choose(next((value for value in given if value in set(Lang)), None), os.environ)
+
+
+def lang_of(options: Options) -> Lang:
+    return Lang.choose(options.lang, os.environ)
 
 
 def style_of(options: Options) -> present.Style:
@@ -83,7 +115,7 @@ def style_of(options: Options) -> present.Style:
         json=options.json,
         block=options.format == "block",
         ascii=options.ascii,
-        lang=Lang.choose(options.lang, os.environ),
+        lang=lang_of(options),
     )
 
 

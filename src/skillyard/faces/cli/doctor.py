@@ -11,13 +11,16 @@ from functools import partial
 from typing import NamedTuple
 
 from skillyard.core.errors import SandboxUnavailable
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.labels import label, yes_or_no
 from skillyard.faces.present import Table
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.machine import find_layers, holds
+
+_MISSING = Text("缺失", "NO")
 
 
 class Finding(NamedTuple):
@@ -34,7 +37,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    del options
+    lang = lang_of(options)
     with open_yard(ends_with_process=True) as yard:
         found = [*_sandbox(), *_programs(), *_places(yard)]
     bad = [finding for finding in found if finding.needed and not finding.ok]
@@ -47,10 +50,14 @@ def _answer(options: Options) -> Answer:
         data={**(failed.data() if failed else {}), "findings": data},
         page=Table(
             columns=("part", "ok", "detail"),
-            rows=[(f.part, "yes" if f.ok else "NO" if f.needed else "no", f.detail) for f in found],
+            rows=[(label(f.part, lang), _claim(f, lang), as_read(f.detail, lang)) for f in found],
         ),
         state=State.ERROR if bad else State.SUCCESS,
     )
+
+
+def _claim(finding: Finding, lang: Lang) -> str:
+    return _MISSING.fill(lang) if finding.needed and not finding.ok else yes_or_no(finding.ok, lang)
 
 
 def _sandbox() -> Iterator[Finding]:

@@ -17,18 +17,22 @@ from pathlib import Path
 
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
 from skillyard.core.result import as_size
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, Table
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import refuse_inside_agents
 from skillyard.kernel.environments import Wanted, build_environments, wanted_packages
 from skillyard.kernel.prompt import split_name
 from skillyard.runners.environments import Environment, home_of, list_built, remove
+
+_QUESTION = Text("@{name} 需要 {packages}。为它构建环境吗?", "@{name} needs {packages}. Build an environment for it?")
+_EMPTY = Text("还没有环境: 用 `skillyard env @name` 构建", "No environments yet: `skillyard env @name` builds one.")
+_REMOVED = Text("已删除 {digest}", "removed {digest}")
 
 
 def arguments(parser: Parser) -> None:
@@ -44,7 +48,7 @@ def _answer(options: Options) -> Answer:
         return _remove(options)
     if options.digests:
         raise InvalidArgs(f"{options.digests[0]!r} belongs to nothing; only `skillyard env remove` takes more words")
-    return _list() if options.target == "list" else _build(options)
+    return _list(lang_of(options)) if options.target == "list" else _build(options)
 
 
 def _build(options: Options) -> Answer:
@@ -52,7 +56,7 @@ def _build(options: Options) -> Answer:
         wanted = wanted_packages(yard, _request(options.target), every=True)
         if not wanted.ready:
             refuse_inside_agents()
-            if not options.accept and not _confirms(wanted):
+            if not options.accept and not _confirms(wanted, lang_of(options)):
                 raise wanted.not_granted(" --accept")
         built: tuple[Environment, ...] = ()
         if wanted.needs:
@@ -70,7 +74,7 @@ def _build(options: Options) -> Answer:
 def build_on_yes(yard: Yard, request: Request) -> bool:
     """For a run on a terminal: shows what the program needs, asks once, builds."""
     wanted = wanted_packages(yard, request)
-    if not _confirms(wanted):
+    if not _confirms(wanted, request.lang):
         return False
     with Steps(f"@{wanted.skill.name}") as steps:
         build_environments(yard, wanted, steps)
@@ -82,11 +86,11 @@ def _request(target: str) -> Request:
     return Request(name=name, script=script, typed_in=None if os.environ.get(DEPTH) else Path.cwd())
 
 
-def _confirms(wanted: Wanted) -> bool:
-    return on_terminal() and confirm(f"@{wanted.skill.name} needs {wanted.told}. Build an environment for it?")
+def _confirms(wanted: Wanted, lang: Lang) -> bool:
+    return on_terminal() and confirm(_QUESTION.fill(lang, name=wanted.skill.name, packages=wanted.told))
 
 
-def _list() -> Answer:
+def _list(lang: Lang) -> Answer:
     with open_yard(ends_with_process=True) as yard:
         own_home = yard.places.own_home
     built = list_built(own_home)
@@ -97,7 +101,7 @@ def _list() -> Answer:
         page=Table(
             columns=("digest", "built", "python", "size", "packages"),
             rows=[_row(each) for each in built],
-            empty="No environments yet: `skillyard env @name` builds one.",
+            empty=_EMPTY.fill(lang),
         ),
     )
 
@@ -112,7 +116,7 @@ def _remove(options: Options) -> Answer:
         summary=Text("已删除 {count} 个环境", "{count} environments removed"),
         words={"count": len(gone)},
         data={"environments": [_as_data(each, home_of(own_home)) for each in gone]},
-        page=Lines([f"removed {each.digest}" for each in gone]),
+        page=Lines([_REMOVED.fill(lang_of(options), digest=each.digest) for each in gone]),
     )
 
 

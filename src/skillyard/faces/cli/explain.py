@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from skillyard.catalog.explain import Explanation, explain
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.entries import display_name
 from skillyard.faces.present import Lines
 from skillyard.kernel.assembly import open_yard
@@ -37,20 +37,28 @@ def _answer(options: Options) -> Answer:
         summary=Text("{name}: {count} 个候选", "{name}: {count} candidates"),
         words={"name": plain, "count": len(candidates)},
         data={"candidates": candidates, "agents": agents},
-        page=Lines(list(_lines(found))),
+        page=Lines(list(_lines(found, lang_of(options)))),
     )
 
 
-def _lines(found: Explanation) -> Iterator[str]:
+_RUNS, _KNOWS = Text("运行   {path}", "runs   {path}"), Text("已知   {path}", "knows  {path}")
+_SEES, _SEES_NOT = (
+    Text("{agent} 看到 {path}", "{agent} sees {path}"),
+    Text("{agent} 看不到它", "{agent} does not see it"),
+)
+_MEND = Text("       补救: {fix}", "       mend it: {fix}")
+
+
+def _lines(found: Explanation, lang: Lang) -> Iterator[str]:
     for candidate in found.candidates:
-        yield f"{'runs  ' if candidate.wins else 'knows '} {candidate.entry.file}"
-        yield f"       {candidate.why}"
+        yield (_RUNS if candidate.wins else _KNOWS).fill(lang, path=candidate.entry.file)
+        yield f"       {as_read(candidate.why, lang)}"
     for view in found.views:
         yield ""
         for path in view.sees:
-            yield f"{view.agent} sees {path}"
+            yield _SEES.fill(lang, agent=view.agent, path=path)
         if not view.sees:
-            yield f"{view.agent} does not see it"
-        yield f"       {view.why}"
+            yield _SEES_NOT.fill(lang, agent=view.agent)
+        yield f"       {as_read(view.why, lang)}"
         if view.fix:
-            yield f"       mend it: {view.fix}"
+            yield _MEND.fill(lang, fix=view.fix)

@@ -25,7 +25,7 @@ from typing import Any, NoReturn, Self
 from skillyard.catalog.flowfile import SCHEMA_FILE, Workflow
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.skill import Severity
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -35,10 +35,11 @@ from skillyard.faces.cli.command import (
     Parser,
     add_output_options,
     answer_with,
+    lang_of,
     show_and_exit,
     style_of,
 )
-from skillyard.faces.cli.found import finding_lines
+from skillyard.faces.cli.findings import finding_lines, verdict_line
 from skillyard.faces.cli.looking import end_lost
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Progress, Table, one_line
@@ -50,12 +51,16 @@ from skillyard.work.flow import Told
 from skillyard.work.schedule import PREFIX
 
 _LOOK_SECONDS = 0.2
-_INTERRUPTED = 130
-_LISTED = Text("skillyard flow 和 skillyard jobs 列出 ID", "`skillyard flow` shows the latest, `skillyard jobs` more")
+_FINE, _PROBLEMS = Text("正常", "ok"), Text("有问题", "problems")
 _EMPTY = Text(
-    "还没有工作流。写入 workflows/NAME.yaml; `skillyard flow schema` 给出格式",
+    "这里没有工作流。写到 workflows/NAME.yaml; `skillyard flow schema` 说明写什么",
     "No workflows here. Write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in.",
 )
+_BEGUN = Text("工作流运行 {id}", "flow {id}")
+_CANCELLING = Text("正在取消", "cancelling")
+_WHOLE = Text("工作流 {name}", "flow {name}")
+_INTERRUPTED = 130
+_LISTED = Text("skillyard flow 和 skillyard jobs 列出 ID", "`skillyard flow` shows the latest, `skillyard jobs` more")
 _OVER = Text(
     "skillyard flow show <id> 查看结果; 失败的用 skillyard jobs retry <id> 从失败的步骤继续",
     "`skillyard flow show <id>` tells how it ended; `skillyard jobs retry <id>` goes on with the step that failed",
@@ -94,6 +99,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _list(options: Options) -> Answer:
+    lang = lang_of(options)
     with open_yard(ends_with_process=True) as yard:
         found = workflows_of(yard)
         latest = {run.skill: run for run in reversed(yard.list_runs(1000)) if run.kind == "flow"}
@@ -109,13 +115,13 @@ def _list(options: Options) -> Answer:
                 (
                     each.name,
                     str(len(each.steps)),
-                    "ok" if each.usable else "problems",
+                    (_FINE if each.usable else _PROBLEMS).fill(lang),
                     f"{run.state} {run.id[:14]}" if run else "",
                     each.description,
                 )
                 for each, run in rows
             ],
-            empty=_EMPTY.fill(style_of(options).lang),
+            empty=_EMPTY.fill(lang),
         ),
     )
 
@@ -135,6 +141,7 @@ def _as_data(workflow: Workflow, root: Path, run: Run | None = None) -> dict[str
 def _validate(options: Options) -> Answer:
     with open_yard(ends_with_process=True) as yard:
         found = [find_workflow(yard, name, Path.cwd()) for name in options.files] or list(workflows_of(yard))
+    lang = lang_of(options)
     worst = Severity.WARNING if options.strict else Severity.ERROR
     passed = [all(finding.severity.rank < worst.rank for finding in each.findings) for each in found]
     bad = passed.count(False)
@@ -160,9 +167,9 @@ def _validate(options: Options) -> Answer:
                 *(
                     line
                     for each, ok in zip(found, passed, strict=True)
-                    for line in finding_lines(os.path.relpath(each.path), each.findings, ok=ok)
+                    for line in finding_lines(os.path.relpath(each.path), each.findings, lang, ok=ok)
                 ),
-                f"{len(found)} checked, {f'{bad} with problems' if bad else 'all fine'}",
+                verdict_line(len(found), bad, lang),
             ]
         ),
         state=State.ERROR if failed else State.SUCCESS,
@@ -225,10 +232,11 @@ def _follow(yard: Yard, engine: Any, options: Options, begin: Callable[[Any, Any
 
     jobs = make_jobs(yard, engine)
     interrupted = False
-    with _Shown() as shown:
+    style = style_of(options)
+    with _Shown(style.lang) as shown:
         attempts = make_attempts(yard, watch=shown)
         flow_id = begin(jobs, attempts)
-        shown.say(f"flow {flow_id}")
+        shown.say(_BEGUN.fill(style.lang, id=flow_id))
         known = None
         while known is None:
             try:
@@ -237,12 +245,11 @@ def _follow(yard: Yard, engine: Any, options: Options, begin: Callable[[Any, Any
                 if interrupted:
                     raise
                 interrupted = True
-                shown.say("cancelling")
+                shown.say(_CANCELLING.fill(style.lang))
                 engine.cancel(flow_id)
             if interrupted:
                 attempts.underway.stop(flow_id)
     result = from_json(json.dumps(known.result, default=dict))
-    style = style_of(options)
     if interrupted:
         from skillyard.faces import present
 
@@ -255,8 +262,9 @@ def _follow(yard: Yard, engine: Any, options: Options, begin: Callable[[Any, Any
 class _Shown:
     """How far it is, on stderr: a line for each step that ended, and on a terminal the items as they end."""
 
-    def __init__(self) -> None:
+    def __init__(self, lang: Lang) -> None:
         self._bar: Progress | None = None
+        self._lang = lang
 
     def __enter__(self) -> Self:
         return self
@@ -266,7 +274,7 @@ class _Shown:
 
     def __call__(self, told: Told) -> None:
         if told.state:
-            self.say(told.line)
+            self.say(told.line(self._lang))
         elif told.items[1]:
             self._bar = self._bar or Progress(f"{told.number}/{told.of} {told.step}")
             self._bar(*told.items)
@@ -319,7 +327,8 @@ def _show(options: Options) -> Answer:
         flow = _found(yard, options.flow_id)
         runs = [yard.find_run(run.id) or run for run in yard.runs.list_of(flow.id)]
         log = yard.logs.read(flow.id)
-    steps = list(_steps(flow, runs))
+    lang = lang_of(options)
+    steps, summary = list(_steps(flow, runs)), str(flow.result.get("summary", ""))
     data: dict[str, Json] = {
         "id": flow.id,
         "name": flow.job,
@@ -337,7 +346,7 @@ def _show(options: Options) -> Answer:
         page=Table(
             columns=("step", "state", "seconds", "run", "summary"),
             rows=[
-                (f"flow {flow.job}", flow.state, _seconds(flow.seconds), flow.id, str(flow.result.get("summary", ""))),
+                _cells({**data, "step": _WHOLE.fill(lang, name=flow.job), "run": flow.id, "summary": summary}),
                 *map(_cells, steps),
             ],
         ),

@@ -15,9 +15,11 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.request import Request
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.kernel.assembly import open_yard
 from skillyard.kernel.consent import grant, refuse_inside_agents
+
+_QUESTION = Text("允许 @{name} ({folder}): {what} 吗?", "Allow @{name} ({folder}): {what}?")
 
 
 def arguments(parser: Parser) -> None:
@@ -32,8 +34,8 @@ def _answer(options: Options) -> Answer:
     refuse_inside_agents()
     with open_yard(ends_with_process=True) as yard:
         skill = yard.runtime.resolve(Request(name=options.name.removeprefix("@"), typed_in=Path.cwd()))
-        asked = f"Allow @{skill.name} ({skill.folder}): {' '.join(options.capabilities)}?"
-        if not options.accept and not (on_terminal() and confirm(asked)):
+        words = {"name": skill.name, "folder": skill.folder, "what": " ".join(options.capabilities)}
+        if not options.accept and not (on_terminal() and confirm(_QUESTION.fill(lang_of(options), **words))):
             raise InvalidArgs("nothing was granted: say yes on a terminal, or give --accept")
         grant(yard.grants, skill, tuple(options.capabilities))
     return Answer(

@@ -10,10 +10,13 @@ from pathlib import Path
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Table
 from skillyard.kernel.assembly import open_yard
 from skillyard.store.grants import Grant
+
+_COUNTS, _VOID = Text("是", "yes"), Text("已失效", "void")
+_EMPTY = Text("这里没有授权", "Nothing was granted here.")
 
 
 def arguments(parser: Parser) -> None:
@@ -22,7 +25,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    del options
+    lang = lang_of(options)
     with open_yard(ends_with_process=True) as yard:
         grants = yard.grants.list()
     rows = [(grant, _counts(grant)) for grant in grants]
@@ -36,8 +39,11 @@ def _answer(options: Options) -> Answer:
         data={"grants": data},
         page=Table(
             columns=("capability", "granted", "counts", "skill"),
-            rows=[(grant.capability, _when(grant), "yes" if counts else "void", grant.skill) for grant, counts in rows],
-            empty="Nothing was granted here.",
+            rows=[
+                (grant.capability, _when(grant), (_COUNTS if counts else _VOID).fill(lang), grant.skill)
+                for grant, counts in rows
+            ],
+            empty=_EMPTY.fill(lang),
         ),
     )
 

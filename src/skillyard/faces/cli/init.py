@@ -16,19 +16,23 @@ from pathlib import Path
 
 from skillyard.catalog.roots import can_be_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Table
 from skillyard.kernel.layout import Found, Standing, lay_out, look
 from skillyard.kernel.places import find_places
 
 _CHECKED = Text("检查完成: {bad} 处不一致", "checked: {bad} differ from what this version writes")
 _LAID_OUT = Text("项目就绪: 新建 {made} 项, 保留 {kept} 项", "project ready: {made} made, {kept} kept")
+_LATER = Text("需要时建立", "made when it is needed")
 _NOTES = {
-    Standing.OUTDATED: "an earlier version wrote it; delete it and run `skillyard init` for the new one",
-    Standing.DIFFERS: "not what this version writes; left as it is",
+    Standing.OUTDATED: Text(
+        "由旧版本写入; 删除它再运行 `skillyard init` 得到新的",
+        "an earlier version wrote it; delete it and run `skillyard init` for the new one",
+    ),
+    Standing.DIFFERS: Text("与这个版本写的不同; 保持原样", "not what this version writes; left as it is"),
 }
 
 
@@ -42,6 +46,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
+    lang = lang_of(options)
     root = Path(options.folder).resolve()
     if not can_be_project(root, find_places().user_home.resolve()):
         raise InvalidArgs(f"{root} cannot be a project: it is the home folder, above it, or inside a role's folder")
@@ -49,7 +54,7 @@ def _answer(options: Options) -> Answer:
         from skillyard.faces.cli.agentconfig import answer
 
         agents = list(dict.fromkeys(name.strip() for name in options.mcp.split(",") if name.strip()))
-        return answer(root, agents, yes=options.yes, quiet=options.json)
+        return answer(root, agents, lang, yes=options.yes, quiet=options.json)
     found = look(root) if options.check else lay_out(root)
     bad = [each for each in found if each.is_drift]
     made = sum(each.standing is Standing.MADE for each in found)
@@ -60,12 +65,12 @@ def _answer(options: Options) -> Answer:
         summary=_CHECKED if options.check else _LAID_OUT,
         words={"bad": len(bad), "made": made, "kept": len(found) - made},
         data={"root": str(root), **lists},
-        page=Table(columns=("what", "path", "note"), rows=[_row(each) for each in found]),
+        page=Table(columns=("what", "path", "note"), rows=[_row(each, lang) for each in found]),
         state=State.ERROR if options.check and bad else State.SUCCESS,
     )
 
 
-def _row(found: Found) -> tuple[str, str, str]:
+def _row(found: Found, lang: Lang) -> tuple[str, str, str]:
     absent = found.folder and found.standing is Standing.MISSING
-    note = "made when it is needed" if absent else _NOTES.get(found.standing, "")
-    return (str(found.standing), found.path + ("/" if found.folder else ""), note)
+    note = _LATER if absent else _NOTES.get(found.standing)
+    return (str(found.standing), found.path + ("/" if found.folder else ""), note.fill(lang) if note else "")

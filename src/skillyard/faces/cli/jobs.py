@@ -29,7 +29,7 @@ from typing import NoReturn
 from skillyard.catalog.cron import parse_when, parse_zone, preview
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.phrases import Text, as_read
 from skillyard.core.request import Request
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.choose import choose
@@ -39,6 +39,8 @@ from skillyard.faces.cli.command import (
     Parser,
     add_output_options,
     answer_with,
+    asked_lang,
+    lang_of,
     not_negative,
     positive,
     seconds,
@@ -60,15 +62,6 @@ from skillyard.work.jobs import QUEUE, Job, Jobs, Known
 from skillyard.work.schedule import PREFIX, Misfire, Overlap, Schedule, as_choice, checked, local_zone, usual_overlap
 
 _FAILED = frozenset({"error", "timeout"})
-_COLUMNS = (
-    Text("ID", "id"),
-    Text("创建", "created"),
-    Text("状态", "state"),
-    Text("次数", "attempt"),
-    Text("名称", "name"),
-    Text("摘要", "summary"),
-)
-_SCHEDULE_COLUMNS = (Text("名称", "name"), Text("时间", "when"), Text("下一次", "next"), Text("来自", "from"))
 _NO_JOBS = Text(
     "还没有任务。用 `skillyard jobs enqueue @name` 添加", "No jobs here yet. `skillyard jobs enqueue @name` makes one."
 )
@@ -76,7 +69,11 @@ _NO_SCHEDULES = Text(
     '没有计划任务。用 `skillyard jobs add "@daily" @name` 添加',
     'Nothing recurs here. `skillyard jobs add "@daily" @name` makes it so.',
 )
-_NO_HISTORY = Text("还没有任务运行过", "No job has run here yet.")
+_NO_HISTORY = Text("这里还没有任务运行过", "No job has run here yet.")
+_WAITING = Text(
+    "{id} 等待 worker: 在这个项目里运行 `skillyard worker`",
+    "{id} waits for a worker: `skillyard worker` in this project",
+)
 _WAITS = Text("等待 `skillyard trust`", "waits for `skillyard trust`")
 _PAUSED = Text("已暂停", "paused")
 _ANOTHER_NAME = Text(
@@ -151,8 +148,8 @@ def _add_schedule(commands: "argparse._SubParsersAction[Parser]") -> None:
     _add_what(parser)
     _add_job_options(parser)
     parser.add_argument("--timezone", metavar="TZ", default="", help="such as Europe/Berlin (this machine's)")
-    parser.add_argument("--misfire", choices=list(Misfire), help="ticks that nobody was there for (run-once)")
-    parser.add_argument("--overlap", choices=list(Overlap), help="a tick while the last run goes on (skip)")
+    parser.add_argument("--misfire", choices=[*map(str, Misfire)], help="ticks that nobody was there for (run-once)")
+    parser.add_argument("--overlap", choices=[*map(str, Overlap)], help="a tick while the last run goes on (skip)")
     parser.add_argument("--jitter", type=seconds, default=0.0, metavar="S", help="start up to so many seconds later")
     add_output_options(parser)
     parser.set_defaults(answer=lambda options: _add(options, parser))
@@ -200,7 +197,7 @@ def _list(options: Options) -> Answer:
         words={"count": len(found)},
         data={"jobs": [_as_data(known) for known in found]},
         page=Table(
-            columns=_columns(_COLUMNS, lang),
+            columns=("id", "created", "state", "attempt", "name", "summary"),
             rows=[
                 (
                     known.id[:14],
@@ -221,12 +218,14 @@ def _show(options: Options) -> Answer:
     with _opened() as (yard, _, jobs):
         known = jobs.find(options.job_id)
         run, log = yard.find_run(known.run), yard.logs.read(known.run)
+    lang = lang_of(options)
     data = {**_as_data(known), "result": known.result, "log": log}
+    told = {key: value for key, value in data.items() if value not in ("", None, [], {})}
     return Answer(
         summary=Text("任务: {id}", "job {id}"),
         words={"id": known.id},
         data={"jobs": [data], "runs": [as_run_data(run)] if run else []},
-        page=Lines(list(as_lines({key: value for key, value in data.items() if value not in ("", None, [], {})}))),
+        page=Lines(list(as_lines(told, lang))),
     )
 
 
@@ -255,7 +254,7 @@ def _enqueue(options: Options, parser: Parser) -> NoReturn:
         job = _job(yard, options)
         job_id = jobs.enqueue(job, delay_seconds=options.delay)
         with Looking(job.label, style_of(options)) as looking:
-            looking.tell(f"{job_id} waits for a worker: `skillyard worker` in this project")
+            looking.tell(_WAITING.fill(lang_of(options), id=job_id))
             known = _look_on(yard, jobs, job_id, looking)
     _show_result(known, options)
 
@@ -375,10 +374,6 @@ def _recurring(yard: Yard, lines: Sequence[Line]) -> tuple[Schedule, ...]:
     return (*found(lines), *found.untrusted())
 
 
-def _columns(names: Sequence[Text], lang: Lang) -> list[str]:
-    return [name.fill(lang) for name in names]
-
-
 def _schedules(options: Options) -> Answer:
     lang = style_of(options).lang
     with _opened() as (yard, engine, _):
@@ -393,7 +388,7 @@ def _schedules(options: Options) -> Answer:
         words={"count": len(rows)},
         data={"schedules": data},
         page=Table(
-            columns=_columns(_SCHEDULE_COLUMNS, lang),
+            columns=("name", "when", "next", "from"),
             rows=[
                 (
                     each.name,
@@ -454,7 +449,7 @@ def _history(options: Options) -> Answer:
         page=Table(
             columns=("id", "started", "state", "job"),
             rows=[(run.id, _stamp(run.started), run.state, run.job) for run in runs],
-            empty=_NO_HISTORY.fill(style_of(options).lang),
+            empty=_NO_HISTORY.fill(lang_of(options)),
         ),
     )
 
@@ -505,4 +500,4 @@ def _stamp(moment: float) -> str:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"{one_line(text)}\n")
+    sys.stderr.write(f"{one_line(as_read(text, asked_lang()))}\n")

@@ -18,15 +18,18 @@ from collections.abc import Sequence
 from functools import partial
 
 from skillyard.core.errors import AgentNotInstalled, InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, Table
 from skillyard.install.link import Outcome, Step, link
 from skillyard.kernel.assembly import open_yard
 from skillyard.kernel.linking import Standing, View, ask_agents, chosen_skills, ledger_of, wishes_of
 
+_LINE = Text("{outcome:<9} {name} 用于 {agent}: {path}", "{outcome:<9} {name} for {agent}: {path}")
+_CHECKING = Text("正在检查", "checking")
+_NOTHING = Text("没有链接任何技能", "nothing was linked")
 AGENTS = ("claude-code", "codex", "opencode")
 
 
@@ -61,6 +64,7 @@ def agents(text: str) -> tuple[str, ...]:
 def _answer(options: Options) -> Answer:
     if not options.to and not options.check:
         raise InvalidArgs(f"say for whom: --to {','.join(AGENTS)}")
+    lang = lang_of(options)
     with open_yard() as yard:
         ledger = ledger_of(yard, is_user=options.user)
         entries = chosen_skills(yard, ledger, options.names, with_linked=options.check)
@@ -69,8 +73,8 @@ def _answer(options: Options) -> Answer:
                 "nothing is installed here: name the skills to link, or install some with `skillyard add`"
             )
         if options.check:
-            with Steps("checking") as tell:
-                return _checked(ask_agents(yard, ledger, entries, options.to or AGENTS, tell))
+            with Steps(_CHECKING.fill(lang), lang=lang) as tell:
+                return _checked(lang, ask_agents(yard, ledger, entries, options.to or AGENTS, tell))
         wishes = wishes_of(yard, ledger, entries, options.to)
         steps = link(ledger, wishes, copy=options.copy, dry_run=options.dry_run)
     new = sum(step.outcome in {Outcome.LINKED, Outcome.COPIED} for step in steps)
@@ -88,7 +92,7 @@ def _answer(options: Options) -> Answer:
         summary=summary,
         words={"count": new, "seen": seen, "bad": bad},
         data={"links": links_data(steps)},
-        page=links_page(steps),
+        page=links_page(steps, lang),
         state=(State.PARTIAL if new or seen else State.ERROR) if bad else State.SUCCESS,
     )
 
@@ -97,22 +101,24 @@ def links_data(steps: Sequence[Step]) -> list[Json]:
     return [{**step._asdict(), "outcome": str(step.outcome), "path": str(step.path)} for step in steps]
 
 
-def links_page(steps: Sequence[Step]) -> Lines:
+def links_page(steps: Sequence[Step], lang: Lang) -> Lines:
     lines: list[str] = []
     for step in steps:
-        lines.append(f"{step.outcome:<9} {step.name} for {step.agent}: {step.path}")
-        lines += [f"          {text}" for text in (step.note, f"→ {step.next}" if step.next else "") if text]
-    return Lines(lines or ["nothing was linked"])
+        lines.append(_LINE.fill(lang, **step._asdict()))
+        told = (as_read(step.note, lang), f"→ {as_read(step.next, lang)}" if step.next else "")
+        lines += [f"          {text}" for text in told if text]
+    return Lines(lines or [_NOTHING.fill(lang)])
 
 
-def _checked(views: Sequence[View]) -> Answer:
+def _checked(lang: Lang, views: Sequence[View]) -> Answer:
     asked = [view for view in views if view.standing is not Standing.NOT_INSTALLED]
     if not asked:
         missing = ", ".join(sorted({view.agent for view in views}))
         raise AgentNotInstalled(f"not installed: {missing}", agent=missing, command=views[0].note)
     seen = sum(view.standing is Standing.SEEN for view in asked)
     rows = [
-        (view.name, view.agent, str(view.standing), " ".join(filter(None, (view.path, view.note)))) for view in views
+        (view.name, view.agent, str(view.standing), " ".join(filter(None, (view.path, as_read(view.note, lang)))))
+        for view in views
     ]
     return Answer(
         summary=Text("{seen}/{asked} 可见", "{seen} of {asked} are seen"),

@@ -8,10 +8,12 @@ examples:
 from functools import partial
 
 from skillyard.core.phrases import Text
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
-from skillyard.faces.cli.entries import as_row, as_skill_data
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.cli.entries import READING, as_row, as_skill_data
 from skillyard.faces.present import Progress, Table
 from skillyard.kernel.assembly import open_yard
+
+_EMPTY = Text("这里还没有技能: 把技能放进 .claude/skills/", "No skills here yet: put one into .claude/skills/.")
 
 
 def arguments(parser: Parser) -> None:
@@ -20,8 +22,9 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
+    lang = lang_of(options)
     catalog = open_yard(ends_with_process=True).catalog
-    with Progress("reading skills") as progress:
+    with Progress(READING.fill(lang)) as progress:
         catalog.sync(progress)
     entries = catalog.list()
     return Answer(
@@ -31,6 +34,6 @@ def _answer(options: Options) -> Answer:
         page=Table(
             columns=("name", "kind", "where", "description"),
             rows=[] if options.json else [as_row(entry, catalog) for entry in entries],
-            empty="No skills here yet: put one into .claude/skills/.",
+            empty=_EMPTY.fill(lang),
         ),
     )

@@ -1,7 +1,6 @@
 """The commands, each imported only when it runs."""
 
 import importlib
-import os
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
@@ -10,8 +9,18 @@ from typing import NamedTuple, NoReturn
 
 from skillyard import __version__
 from skillyard.core.errors import SkillError
-from skillyard.core.phrases import Lang
-from skillyard.faces.cli.command import USAGE, Options, Parser, as_skill_error, make_parser, show_failure, style_of
+from skillyard.core.phrases import Lang, Text
+from skillyard.faces.cli.command import (
+    TRY,
+    USAGE,
+    Options,
+    Parser,
+    as_skill_error,
+    asked_lang,
+    make_parser,
+    show_failure,
+    style_of,
+)
 from skillyard.faces.present import Style
 
 _ROOM = "skillyard.faces.cli."
@@ -97,20 +106,25 @@ GROUPS: dict[str, dict[str, Listed]] = {
 }
 COMMANDS: dict[str, Listed] = {name: listed for group in GROUPS.values() for name, listed in group.items()}
 
+_ABOUT = "Find, check and run agent skills, with one typed result."
+_MORE = "`skillyard COMMAND --help` tells more about each; `skillyard --version` tells the version."
 _HELP = """\
-usage: skillyard COMMAND …
+{usage}: skillyard COMMAND …
 
-Find, check and run agent skills, with one typed result.
+{about}
 
 {commands}
 
-examples:
+{examples}:
   skillyard list
   skillyard search markdown
   skillyard run @markdown-converter README.md
 
-`skillyard COMMAND --help` tells more about each; `skillyard --version` tells the version.
+{more}
 """
+_STOPPED = Text("已停止", "stopped")
+_NO_COMMAND = Text("skillyard: 没有命令 {name!r}", "skillyard: no command {name!r}")
+_DID_YOU_MEAN = Text("; 是不是 {name!r}?", "; did you mean {name!r}?")
 
 
 def parser_of(name: str) -> Parser:
@@ -118,12 +132,23 @@ def parser_of(name: str) -> Parser:
 
 
 def help_text() -> str:
+    say = _say()
     width = max(map(len, COMMANDS)) + 2
     groups = [
-        "\n".join([f"{title}:", *(f"  {name:<{width}}{listed.says}" for name, listed in group.items())])
+        "\n".join([f"{say(title)}:", *(f"  {name:<{width}}{say(listed.says)}" for name, listed in group.items())])
         for title, group in GROUPS.items()
     ]
-    return _HELP.format(commands="\n\n".join(groups))
+    words = {"usage": say("usage"), "examples": say("examples"), "about": say(_ABOUT), "more": say(_MORE)}
+    return _HELP.format(commands="\n\n".join(groups), **words)
+
+
+def _say() -> Callable[[str], str]:
+    """How the texts of the help are said here."""
+    if asked_lang() is Lang.EN:
+        return str
+    from skillyard.faces.cli.chinese import say
+
+    return say
 
 
 def main() -> None:
@@ -140,7 +165,7 @@ def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> N
         sys.stderr.close()  # whoever read our output has left; nothing more to say
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        sys.stderr.write("\nstopped\n")
+        sys.stderr.write(f"\n{_STOPPED.fill(asked_lang())}\n")
         raise SystemExit(130) from None
     except _EXPECTED as error:
         _tell_and_exit(error, _style(None))
@@ -162,7 +187,7 @@ def _style(options: Options | None) -> Style:
     as_json = "--json" in sys.argv
     if options and hasattr(options, "lang"):
         return style_of(options)._replace(json=as_json)
-    return Style(json=as_json, lang=Lang.choose(None, os.environ))
+    return Style(json=as_json, lang=asked_lang())
 
 
 def _main(words: Sequence[str]) -> None:
@@ -182,6 +207,7 @@ def _main(words: Sequence[str]) -> None:
         from difflib import get_close_matches
 
         close = get_close_matches(name, COMMANDS, n=1)
-        sys.stderr.write(f"skillyard: no command {name!r}" + (f"; did you mean {close[0]!r}?" if close else "") + "\n")
-        sys.stderr.write("Try 'skillyard --help'.\n")
+        lang = asked_lang()
+        meant = _DID_YOU_MEAN.fill(lang, name=close[0]) if close else ""
+        sys.stderr.write(f"{_NO_COMMAND.fill(lang, name=name)}{meant}\n{TRY.fill(lang, prog='skillyard')}\n")
         raise SystemExit(USAGE)

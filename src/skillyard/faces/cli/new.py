@@ -18,13 +18,14 @@ from typing import Any
 
 from skillyard.core.kinds import Kind
 from skillyard.core.phrases import Text
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, style_of
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines
 from skillyard.install.create import create
 from skillyard.install.draft import CONVENTIONAL, Program, as_files, make_draft
 from skillyard.kernel.assembly import open_yard
 
 _PLACE = ".claude/skills"
+_MADE, _NEXT = Text("已创建 {folder}", "made {folder}"), Text("接下来:", "next:")
 _LANGUAGES = ("zh", "en")
 
 
@@ -56,6 +57,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
+    lang = lang_of(options)
     draft = make_draft(
         options.name,
         Kind(options.kind),
@@ -63,7 +65,7 @@ def _answer(options: Options) -> Answer:
         title=options.title,
         description=options.description,
         actions=tuple(word.strip() for word in options.actions.split(",") if word.strip()),
-        lang=style_of(options).lang,
+        lang=lang,
     )
     files = as_files(draft)
     folder = f"{_PLACE}/{draft.slug}"
@@ -86,5 +88,12 @@ def _answer(options: Options) -> Answer:
             "files": list(files),
             "next": dict(steps),
         },
-        page=Lines([f"made {folder}", *(f"  {name}" for name in files), "next:", *(f"  {line}" for _, line in steps)]),
+        page=Lines(
+            [
+                _MADE.fill(lang, folder=folder),
+                *(f"  {name}" for name in files),
+                _NEXT.fill(lang),
+                *(f"  {line}" for _, line in steps),
+            ]
+        ),
     )

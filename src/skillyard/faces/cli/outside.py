@@ -16,30 +16,33 @@ from skillyard.kernel.adhoc import Asked, Ready, make_ready
 from skillyard.kernel.assembly import Yard
 
 _NOT_RUN = Text("未运行: {name} 须由用户决定", "not run: a person must decide on {name} first")
-_QUESTION = "  r run it this once · s show · q do not run "
+_QUESTION = Text("  r 只运行这一次 · s 查看 · q 不运行 ", "  r run it this once · s show · q do not run ")
+_FETCHING = Text("正在获取", "fetching")
+_REUSED = Text("使用之前获取的副本 {state}", "using the copy of {state} that was fetched before")
+_DECIDE = Text("查看后由你决定: {command}", "look at it and decide: {command}")
 
 
-def fetch(yard: Yard, asked: Asked) -> Ready:
+def fetch(yard: Yard, asked: Asked, lang: Lang) -> Ready:
     if os.environ.get(DEPTH):
         raise PermissionDenied("an agent runs only what is installed: a person runs other things, or installs them")
-    with Steps("fetching") as steps:
+    with Steps(_FETCHING.fill(lang), lang=lang) as steps:
         ready = make_ready(yard, asked, steps)
     if ready.reused:
-        tell_lines([f"using the copy of {_state(ready)} that was fetched before"])
+        tell_lines([_REUSED.fill(lang, state=_state(ready))])
     return ready
 
 
-def may_run(ready: Ready, *, on_terminal: bool) -> bool:
+def may_run(ready: Ready, lang: Lang, *, on_terminal: bool) -> bool:
     """What is not held back may; else one key of a person decides, for this run alone."""
     if not ready.is_held:
         return True
     if not on_terminal:
         return False
-    tell_lines(three_lines(ready.held))
-    key = ask_key(_QUESTION, "rsq")
+    tell_lines(three_lines(ready.held, lang))
+    key = ask_key(_QUESTION.fill(lang), "rsq")
     while key == "s":
-        tell_lines(all_lines(ready.held))
-        key = ask_key(_QUESTION, "rsq")
+        tell_lines(all_lines(ready.held, lang))
+        key = ask_key(_QUESTION.fill(lang), "rsq")
     return key == "r"
 
 
@@ -53,7 +56,7 @@ def not_run(ready: Ready, agent: str, lang: Lang) -> Result:
         "findings": {name: [hit.as_dict() for hit in verdict.hits[:20]]},
     }
     summary = _NOT_RUN.fill(lang, name=ready.asked.name)
-    hint = f"look at it and decide: {data['resume_command']}"
+    hint = _DECIDE.fill(lang, command=data["resume_command"])
     meta = make_meta(agent, 0.0, datetime.now(UTC), **about(ready), hint=hint)
     return Result(agent=agent, state=State.INTERRUPTED, summary=summary, data=data, meta=meta)
 

@@ -10,9 +10,9 @@ examples:
 from functools import partial
 
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Text, as_read
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import links_data
 from skillyard.faces.present import Lines
 from skillyard.install.changes import find_installed, remove
@@ -22,6 +22,10 @@ from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.handover import forget_skills
 from skillyard.kernel.installing import place_of
 from skillyard.kernel.linking import ledger_for
+
+_QUESTION = Text("删除 {names} 吗?", "Remove {names}?")
+_KEPT, _REMOVED = Text("保留 {path}", "kept {path}"), Text("已删除 {folder}", "removed {folder}")
+_LINK = Text("{outcome} {path} (用于 {agent})", "{outcome} {path} (for {agent})")
 
 
 def arguments(parser: Parser) -> None:
@@ -41,16 +45,19 @@ def _answer(options: Options) -> Answer:
 
 
 def _remove(yard: Yard, options: Options) -> Answer:
+    lang = lang_of(options)
     place = place_of(yard, is_global=options.is_global)
     chosen = find_installed(read_lock(place.lock_file), options.names, options.source)
     folders = [skill.folder for skill in chosen]
-    if not options.yes and not (on_terminal() and confirm(f"Remove {', '.join(folders)}?")):
+    if not options.yes and not (on_terminal() and confirm(_QUESTION.fill(lang, names=", ".join(folders)))):
         raise InvalidArgs("nothing was removed: say yes on a terminal, or give --yes", details={"skills": folders})
     links = unlink_sources(ledger_for(yard, place), [place.skills / folder for folder in folders])
     kept = remove(place, folders)
     forget_skills(yard, [place.skills / folder for folder in folders])
-    notes = [f"kept {folder}/{path}" for folder, paths in kept.items() for path in paths]
-    notes += [f"{step.outcome} {step.path} (for {step.agent}){f': {step.note}' if step.note else ''}" for step in links]
+    notes = [_KEPT.fill(lang, path=f"{folder}/{path}") for folder, paths in kept.items() for path in paths]
+    notes += [
+        _LINK.fill(lang, **step._asdict()) + (f": {as_read(step.note, lang)}" if step.note else "") for step in links
+    ]
     return Answer(
         summary=Text("已删除 {count} 个技能", "{count} skills removed"),
         words={"count": len(folders)},
@@ -59,5 +66,5 @@ def _remove(yard: Yard, options: Options) -> Answer:
             "kept": {folder: list(paths) for folder, paths in kept.items()},
             "links": links_data(links),
         },
-        page=Lines([*(f"removed {folder}" for folder in folders), *notes]),
+        page=Lines([*(_REMOVED.fill(lang, folder=folder) for folder in folders), *notes]),
     )

@@ -10,12 +10,15 @@ examples:
 
 from functools import partial
 
+from skillyard.core.phrases import Text
 from skillyard.faces.ask import on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.held import answer_of
 from skillyard.faces.present import Steps
 from skillyard.kernel.assembly import open_yard
 from skillyard.kernel.installing import place_of, restore
+
+_RESTORING = Text("正在恢复", "restoring")
 
 
 def arguments(parser: Parser) -> None:
@@ -26,7 +29,8 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
+    lang = lang_of(options)
     with open_yard() as yard:
-        with Steps("restoring") as steps:
+        with Steps(_RESTORING.fill(lang), lang=lang) as steps:
             brought = restore(yard, place_of(yard, is_global=options.is_global), steps, theirs=options.theirs)
-        return answer_of(yard, brought, terminal=on_terminal() and not options.json)
+        return answer_of(yard, brought, lang, terminal=on_terminal() and not options.json)

@@ -14,17 +14,20 @@ import json
 from functools import partial
 
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
-from skillyard.faces.cli.held import all_lines, ask_decisions, three_lines, waiting_lines
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.cli.held import ADDED, NOT_INSTALLED, all_lines, ask_decisions, three_lines, waiting_lines
 from skillyard.faces.present import Lines, Table
 from skillyard.install.review import Resumed, Review, drop, interrupt_data, list_reviews, read_review
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.installing import forget_review, resume_review
 
+_EMPTY = Text("没有被拦下的技能", "Nothing is held back.")
+_CHANGED = Text("显示之后有变化, 已重新扫描: {name}", "changed since it was shown, scanned again: {name}")
+_UNKNOWN = Text("这里没有叫 {name} 的", "nothing here is called {name}")
 _WORDS = ("list", "show", "resume", "drop")
 
 
@@ -37,9 +40,10 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
+    lang = lang_of(options)
     with open_yard() as yard:
         if options.verb == "list":
-            return _list(list_reviews(yard.places.own_home))
+            return _list(list_reviews(yard.places.own_home), lang)
         if not options.review:
             raise InvalidArgs(f"say which: `skillyard review {options.verb} ID`; `skillyard review` lists them")
         if options.verb == "drop":
@@ -47,10 +51,10 @@ def _answer(options: Options) -> Answer:
             forget_review(yard, options.review)
             return Answer(Text("已放弃: {id}", "dropped: {id}"), {"id": options.review}, {"review": options.review})
         review = read_review(yard.places.own_home, options.review)
-        return _show(review) if options.verb == "show" else _resume(yard, review, options)
+        return _show(review, lang) if options.verb == "show" else _resume(yard, review, options)
 
 
-def _list(reviews: tuple[Review, ...]) -> Answer:
+def _list(reviews: tuple[Review, ...], lang: Lang) -> Answer:
     rows = [
         (review.id, ", ".join(f"{name} ({held.verdict.severity})" for name, held in sorted(review.held.items())))
         for review in reviews
@@ -59,12 +63,12 @@ def _list(reviews: tuple[Review, ...]) -> Answer:
         summary=Text("共 {count} 个待审", "{count} reviews wait"),
         words={"count": len(reviews)},
         data={"reviews": [interrupt_data(review) for review in reviews]},
-        page=Table(columns=("id", "held back"), rows=rows, empty="Nothing is held back."),
+        page=Table(columns=("id", "held back"), rows=rows, empty=_EMPTY.fill(lang)),
     )
 
 
-def _show(review: Review) -> Answer:
-    lines = [line for held in review.held.values() for line in (three_lines(held)[0], *all_lines(held))]
+def _show(review: Review, lang: Lang) -> Answer:
+    lines = [line for held in review.held.values() for line in (three_lines(held, lang)[0], *all_lines(held, lang))]
     return Answer(
         summary=Text("待审: {id}", "review: {id}"),
         words={"id": review.id},
@@ -75,10 +79,12 @@ def _show(review: Review) -> Answer:
 
 def _resume(yard: Yard, review: Review, options: Options) -> Answer:
     terminal = on_terminal() and not options.json
-    decisions = _parsed(options.decisions) if options.decisions else ask_decisions(review) if terminal else {}
+    decisions = (
+        _parsed(options.decisions) if options.decisions else ask_decisions(review, lang_of(options)) if terminal else {}
+    )
     unknown = sorted(decisions.keys() - review.held.keys())
     resumed = resume_review(yard, review, decisions, on_terminal=on_terminal())
-    return _told(resumed, unknown)
+    return _told(resumed, unknown, lang_of(options))
 
 
 def _parsed(text: str) -> dict[str, Json]:
@@ -91,7 +97,7 @@ def _parsed(text: str) -> dict[str, Json]:
     return said
 
 
-def _told(resumed: Resumed, unknown: list[str]) -> Answer:
+def _told(resumed: Resumed, unknown: list[str], lang: Lang) -> Answer:
     review = resumed.review
     data: dict[str, Json] = {
         **(interrupt_data(review) if review.held else {"review": review.id}),
@@ -101,11 +107,11 @@ def _told(resumed: Resumed, unknown: list[str]) -> Answer:
         "unknown": list(unknown),
     }
     lines = [
-        *(f"added {name}" for name in resumed.installed),
-        *(f"not installed {name}" for name in resumed.uninstalled),
-        *(f"changed since it was shown, scanned again: {name}" for name in resumed.changed),
-        *(f"nothing here is called {name}" for name in unknown),
-        *(waiting_lines(review) if review.held else ()),
+        *(ADDED.fill(lang, name=name) for name in resumed.installed),
+        *(NOT_INSTALLED.fill(lang, name=name) for name in resumed.uninstalled),
+        *(_CHANGED.fill(lang, name=name) for name in resumed.changed),
+        *(_UNKNOWN.fill(lang, name=name) for name in unknown),
+        *(waiting_lines(review, lang) if review.held else ()),
     ]
     return Answer(
         summary=Text("工作流已暂停: {count} 个技能需 LLM 分析", "{count} skills are still held back")

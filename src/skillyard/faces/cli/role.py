@@ -22,7 +22,7 @@ from skillyard.catalog.agentfile import SCHEMA_FILE, Role
 from skillyard.catalog.bounds import read_bounds
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, RoleInvalid, RuntimeFailed
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
 from skillyard.core.skill import Severity
 from skillyard.core.states import State
@@ -33,19 +33,24 @@ from skillyard.faces.cli.command import (
     Parser,
     add_output_options,
     answer_with,
+    lang_of,
     seconds,
     show_and_exit,
     show_progress,
     style_of,
 )
-from skillyard.faces.cli.found import finding_lines
+from skillyard.faces.cli.findings import finding_lines, verdict_line
+from skillyard.faces.labels import as_words, label
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Table
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import untrusted_roles
 from skillyard.kernel.roles import find_role, make_role, roles_of
 
-_EMPTY = Text("还没有角色。用 `skillyard role new NAME` 创建", "No roles here. `skillyard role new NAME` makes one.")
+_FINE, _PROBLEMS = Text("正常", "ok"), Text("有问题", "problems")
+_ASKS = Text("等待信任", "asks for trust")
+_EMPTY = Text("这里没有角色。用 `skillyard role new NAME` 创建", "No roles here. `skillyard role new NAME` makes one.")
+_MADE, _NEXT = Text("已创建 {folder}", "made {folder}"), Text("接下来:", "next:")
 
 
 def arguments(parser: Parser) -> None:
@@ -82,6 +87,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _list(options: Options) -> Answer:
+    lang = lang_of(options)
     with open_yard(ends_with_process=True) as yard:
         roles = roles_of(yard.root)
         waiting = untrusted_roles(yard.grants, yard.root)
@@ -92,18 +98,24 @@ def _list(options: Options) -> Answer:
         page=Table(
             columns=("role", "skills", "jobs", "standing", "description"),
             rows=[
-                (role.name, str(len(role.skills)), str(len(role.schedule)), _standing(role, waiting), _about(role))
+                (
+                    role.name,
+                    str(len(role.skills)),
+                    str(len(role.schedule)),
+                    _standing(role, waiting, lang),
+                    _about(role),
+                )
                 for role in roles
             ],
-            empty=_EMPTY.fill(style_of(options).lang),
+            empty=_EMPTY.fill(lang),
         ),
     )
 
 
-def _standing(role: Role, waiting: Iterable[str]) -> str:
+def _standing(role: Role, waiting: Iterable[str], lang: Lang) -> str:
     if not role.usable:
-        return "problems"
-    return "asks for trust" if role.name in waiting else "ok"
+        return _PROBLEMS.fill(lang)
+    return (_ASKS if role.name in waiting else _FINE).fill(lang)
 
 
 def _about(role: Role) -> str:
@@ -126,11 +138,12 @@ def _show(options: Options) -> Answer:
     with open_yard(ends_with_process=True) as yard:
         role = find_role(yard.root, options.name)
         data = _as_full_data(role, yard)
+    lang = lang_of(options)
     return Answer(
         summary=Text("角色: {name}", "role: {name}"),
         words={"name": role.name},
         data={"roles": [data]},
-        page=Lines([line for key, value in data.items() if not _is_empty(value) for line in _lines(key, value)]),
+        page=Lines([line for key, value in data.items() if not _is_empty(value) for line in _lines(key, value, lang)]),
     )
 
 
@@ -167,20 +180,12 @@ def _is_empty(value: Json) -> bool:
     return value is None or value in ("", [], {})
 
 
-def _lines(key: str, value: Json) -> Iterator[str]:
+def _lines(key: str, value: Json, lang: Lang) -> Iterator[str]:
     if isinstance(value, list):
-        yield f"{key}:"
-        yield from (f"  - {_shown(item)}" for item in value)
+        yield f"{label(key, lang)}:"
+        yield from (f"  - {as_words(item, lang, says=key == 'findings')}" for item in value)
     else:
-        yield f"{key}: {_shown(value)}"
-
-
-def _shown(value: Json) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.items() if item not in (None, "", [], {}))
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_shown, value)) + "]"
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+        yield f"{label(key, lang)}: {as_words(value, lang)}"
 
 
 def _new(options: Options) -> Answer:
@@ -197,9 +202,9 @@ def _new(options: Options) -> Answer:
         },
         page=Lines(
             [
-                f"made {made.folder}",
+                _MADE.fill(style.lang, folder=made.folder),
                 *(f"  {name}" for name in made.files),
-                "next:",
+                _NEXT.fill(style.lang),
                 *(f"  {step}" for step in steps.values()),
             ]
         ),
@@ -212,7 +217,7 @@ def _validate(options: Options) -> Answer:
     worst = Severity.WARNING if options.strict else Severity.ERROR
     passed = [all(finding.severity.rank < worst.rank for finding in role.findings) for role in roles]
     bad = passed.count(False)
-    verdict = f"{len(roles)} checked, {f'{bad} with problems' if bad else 'all fine'}"
+    lang = lang_of(options)
     failed = RuntimeFailed(f"{bad} of {len(passed)} roles have problems") if bad else None
     return Answer(
         summary=Text("{type}检查 {total} 个角色: {bad} 个有问题", "{type}{total} roles checked: {bad} with problems"),
@@ -234,9 +239,9 @@ def _validate(options: Options) -> Answer:
                 *(
                     line
                     for role, ok in zip(roles, passed, strict=True)
-                    for line in finding_lines(os.path.relpath(role.path), role.findings, ok=ok)
+                    for line in finding_lines(os.path.relpath(role.path), role.findings, lang, ok=ok)
                 ),
-                verdict,
+                verdict_line(len(roles), bad, lang),
             ]
         ),
         state=State.ERROR if failed else State.SUCCESS,

@@ -29,11 +29,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.core.depth import DEPTH
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.faces.ask import ask, confirm, on_terminal
-from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, show_progress, style_of
+from skillyard.faces.cli.command import (
+    Options,
+    Parser,
+    add_output_options,
+    lang_of,
+    show_and_exit,
+    show_progress,
+    style_of,
+)
 from skillyard.faces.cli.mixed import take_ours
 from skillyard.faces.passthrough import pass_through
 from skillyard.kernel.assembly import Yard, open_yard
@@ -46,6 +55,10 @@ if TYPE_CHECKING:
 #: As long as we wait to see whether a pipe brings anything.
 _PIPE_SECONDS = 0.2
 _MOST_QUESTIONS = 20
+_ALLOW = Text(
+    "{name} 请求: {capabilities}。允许吗? 只对技能的这个版本有效",
+    "{name} asks for: {capabilities}. Allow it, for this version of the skill?",
+)
 
 
 def arguments(parser: Parser) -> None:
@@ -65,7 +78,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options, parser: Parser) -> NoReturn:
     with open_yard(ends_with_process=True) as yard:
-        target, ready = _target(yard, options.name)
+        target, ready = _target(yard, options.name, lang_of(options))
         words = options.args if target.script else take_ours(yard, target, options, parser, options.args)
         style = style_of(options)
         if options.model and not options.to:
@@ -85,7 +98,7 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
         show_and_exit(result if style.json else pass_through(result, yard.root), style)
 
 
-def _target(yard: Yard, text: str) -> "tuple[Request, Ready | None]":
+def _target(yard: Yard, text: str, lang: Lang) -> "tuple[Request, Ready | None]":
     """An installed skill, a folder as it is, or a skill of a source: then it is fetched, and the copy is what runs."""
     name, script = split_name(text)
     here = None if os.environ.get(DEPTH) else Path.cwd()
@@ -104,7 +117,7 @@ def _target(yard: Yard, text: str) -> "tuple[Request, Ready | None]":
     from skillyard.kernel.adhoc import split_source
 
     asked = split_source(text, Path.cwd())
-    ready = outside.fetch(yard, asked)
+    ready = outside.fetch(yard, asked, lang)
     return Request(name=asked.name, script=asked.script, typed_in=here, staged=ready.staged.at), ready
 
 
@@ -112,7 +125,9 @@ def _from_outside(yard: Yard, request: Request, ready: "Ready", options: Options
     """A dry run starts nothing, so it asks nothing."""
     from skillyard.faces.cli import outside
 
-    if not options.dry_run and not outside.may_run(ready, on_terminal=request.interactive and on_terminal()):
+    if not options.dry_run and not outside.may_run(
+        ready, request.lang, on_terminal=request.interactive and on_terminal()
+    ):
         return outside.not_run(ready, request.agent, request.lang)
     result = _result(yard, request, options)
     return result._replace(meta={**result.meta, **outside.about(ready)})
@@ -162,7 +177,7 @@ def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
     if result.data.get("type") == "NotGranted":
         capabilities = str(result.data["msg"]).removeprefix("Not granted: ")
         spoken = request.name if request.staged else f"@{request.name}"
-        if confirm(f"{spoken} asks for: {capabilities}. Allow it, for this version of the skill?"):
+        if confirm(_ALLOW.fill(request.lang, name=spoken, capabilities=capabilities)):
             grant(yard.grants, yard.runtime.resolve(request), tuple(capabilities.split()))
             return request
     return None

@@ -14,15 +14,17 @@ from datetime import UTC, datetime
 from functools import partial
 
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive, style_of
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
+from skillyard.faces.labels import label
 from skillyard.faces.present import Lines, Table, printable
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.store.runs import RUNNING, Run
 
-_EMPTY = Text("还没有运行过", "Nothing has run here yet.")
 _LISTED = Text("skillyard runs 列出全部运行", "`skillyard runs` lists them")
+_EMPTY = Text("这里还没有运行记录", "Nothing has run here yet.")
+_NO_LOG = Text("空", "empty")
 _LOOK_SECONDS = 0.2
 
 
@@ -55,7 +57,7 @@ def _list(options: Options) -> Answer:
             rows=[
                 (_short(run.id), _when(run), run.state, _seconds(run), run.skill or f"→ {run.agent}") for run in runs
             ],
-            empty=_EMPTY.fill(style_of(options).lang),
+            empty=_EMPTY.fill(lang_of(options)),
         ),
     )
 
@@ -69,7 +71,7 @@ def _show(options: Options) -> Answer:
         summary=Text("运行记录: {id}", "run {id}"),
         words={"id": run.id},
         data={"runs": [data]},
-        page=Lines(list(as_lines(data))),
+        page=Lines(list(as_lines(data, lang_of(options)))),
     )
 
 
@@ -120,16 +122,17 @@ def as_run_data(run: Run) -> dict[str, Json]:
     }
 
 
-def as_lines(data: Mapping[str, Json]) -> Iterator[str]:
+def as_lines(data: Mapping[str, Json], lang: Lang) -> Iterator[str]:
     for key, value in data.items():
+        named = label(key, lang)
         if key in {"request", "launch", "result"} and isinstance(value, dict):
-            yield f"{key}:"
+            yield f"{named}:"
             yield from (f"  {name}: {_shown(item)}" for name, item in value.items() if item not in (None, "", [], {}))
         elif key == "log":
-            yield "log:" if value else "log: empty"
+            yield f"{named}:" if value else f"{named}: {_NO_LOG.fill(lang)}"
             yield from (f"  {line}" for line in str(value).splitlines())
         else:
-            yield f"{key}: {_shown(value)}"
+            yield f"{named}: {_shown(value)}"
 
 
 def _shown(value: Json) -> str:

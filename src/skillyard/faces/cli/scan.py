@@ -11,7 +11,6 @@ examples:
 """
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,10 +20,19 @@ from skillyard import __version__
 from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.errors import RuntimeFailed, SkillError
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, show_failure, style_of
+from skillyard.faces.cli.command import (
+    Answer,
+    Options,
+    Parser,
+    add_output_options,
+    answer_with,
+    lang_of,
+    show_failure,
+    style_of,
+)
 from skillyard.faces.cli.validate import find_files
 from skillyard.faces.present import Lines, Progress
 from skillyard.install.threats.rule import all_rules
@@ -33,6 +41,9 @@ from skillyard.install.threats.scan import scan_skill
 from skillyard.install.threats.severity import HELD, Severity
 from skillyard.install.threats.verdict import Hit, Verdict
 
+_SOME = Text("扫描 {total} 个, {bad} 个达到 {level} 或更高", "{total} scanned, {bad} at {level} or worse")
+_NONE = Text("扫描 {total} 个, 没有达到 {level} 的", "{total} scanned, none at {level} or worse")
+_SCANNING = Text("正在扫描", "scanning")
 _LEVELS = [severity.name for severity in Severity if severity > Severity.SAFE]
 
 
@@ -67,7 +78,7 @@ def _start(options: Options) -> NoReturn:
 
 def _write_sarif(options: Options) -> NoReturn:
     try:
-        scanned = _scan(options.targets)
+        scanned = _scan(options.targets, lang_of(options))
     except SkillError as error:
         show_failure(error, style_of(options))
         raise SystemExit(1) from None
@@ -77,23 +88,23 @@ def _write_sarif(options: Options) -> NoReturn:
 
 
 def _answer(options: Options) -> Answer:
-    scanned = _scan(options.targets)
+    lang = lang_of(options)
+    scanned = _scan(options.targets, lang)
     bad = sum(_fails(one.verdict, options) for one in scanned)
-    lang = Lang.choose(options.lang, os.environ)
     failed = RuntimeFailed(f"{bad} of {len(scanned)} skills are {options.fail_on} or worse") if bad else None
     return Answer(
         summary=Text("{type}扫描 {total} 个技能: {bad} 个有风险", "{type}{total} skills scanned: {bad} with threats"),
         words={"type": "RuntimeFailed: " if failed else "", "total": len(scanned), "bad": bad},
         data={**(failed.data() if failed else {}), "skills": [_as_data(one) for one in scanned]},
-        page=Lines([*_lines(scanned, lang), _summary(len(scanned), bad, options.fail_on)]),
+        page=Lines([*_lines(scanned, lang), _summary(len(scanned), bad, options.fail_on, lang)]),
         state=State.ERROR if failed else State.SUCCESS,
     )
 
 
-def _scan(targets: list[str]) -> list[Scanned]:
+def _scan(targets: list[str], lang: Lang) -> list[Scanned]:
     folders = [found for target in targets for found in _folders(target)]
     scanned: list[Scanned] = []
-    with Progress("scanning") as progress:
+    with Progress(_SCANNING.fill(lang)) as progress:
         for position, (shown, folder) in enumerate(folders, 1):
             skill = read_skill(folder / SKILL_FILE).skill
             scanned.append(Scanned(shown, skill.name if skill else folder.name, scan_skill(folder)))
@@ -149,8 +160,8 @@ def _lines(scanned: list[Scanned], lang: Lang) -> Iterator[str]:
             yield f"  {hit.severity.name:<9}{hit.file}:{hit.line}  {hit.rule}: {rule.title.fill(lang)}"
             yield f"           | {hit.excerpt}"
             if hit.severity >= HELD:
-                yield f"           → {rule.advice}"
+                yield f"           → {as_read(rule.advice, lang)}"
 
 
-def _summary(total: int, bad: int, level: str) -> str:
-    return f"{total} scanned, {bad} at {level} or worse" if bad else f"{total} scanned, none at {level} or worse"
+def _summary(total: int, bad: int, level: str, lang: Lang) -> str:
+    return (_SOME if bad else _NONE).fill(lang, total=total, bad=bad, level=level)

@@ -8,10 +8,15 @@ examples:
 from functools import partial
 
 from skillyard.core.phrases import Text
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive
-from skillyard.faces.cli.entries import as_skill_data, display_name
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
+from skillyard.faces.cli.entries import READING, as_skill_data, display_name
 from skillyard.faces.present import Progress, Table
 from skillyard.kernel.assembly import open_yard
+
+_EMPTY = Text(
+    "没有匹配 {query!r} 的技能。`skillyard list` 列出全部",
+    "Nothing here matches {query!r}. `skillyard list` shows everything.",
+)
 
 
 def arguments(parser: Parser) -> None:
@@ -22,8 +27,9 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
+    lang = lang_of(options)
     catalog = open_yard(ends_with_process=True).catalog
-    with Progress("reading skills") as progress:
+    with Progress(READING.fill(lang)) as progress:
         catalog.sync(progress)
     wanted = " ".join(options.query)
     hits = catalog.search(wanted, options.limit)
@@ -34,6 +40,6 @@ def _answer(options: Options) -> Answer:
         page=Table(
             columns=("name", "kind", "description"),
             rows=[(display_name(hit.entry), str(hit.entry.kind), hit.snippet) for hit in hits],
-            empty=f"Nothing here matches {wanted!r}. `skillyard list` shows everything.",
+            empty=_EMPTY.fill(lang, query=wanted),
         ),
     )

@@ -16,7 +16,7 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive, style_of
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
 from skillyard.faces.present import Lines
 from skillyard.kernel.consent import refuse_inside_agents
 from skillyard.kernel.places import find_places
@@ -31,6 +31,7 @@ _WAITS = Text(
 _ACTIVE = Text("运行中", "active")
 _RESTS = Text("已安装, 但未运行: skillyard service install 重新启动", "installed, but not running: install it again")
 _ABSENT = Text("未安装", "not installed")
+_QUESTION = Text("{text}\n把它写到 {file} 并启动吗?", "{text}\nWrite this to {file} and start it?")
 _INSTALL_IT = Text("skillyard service install 安装", "`skillyard service install` makes one")
 
 
@@ -62,7 +63,7 @@ def _install(options: Options) -> Answer:
         lines = [f"# {service.file}", *service.text.splitlines()]
         return Answer(Text("将写入: {file}", "would write: {file}"), {"file": service.file}, data, Lines(lines))
     refuse_inside_agents()
-    question = f"{service.text}\nWrite this to {service.file} and start it?"
+    question = _QUESTION.fill(lang_of(options), text=service.text, file=service.file)
     if not options.accept and not (on_terminal() and confirm(question)):
         raise InvalidArgs("nothing was written: say yes on a terminal, or give --accept", details=data)
     install(service)
@@ -76,7 +77,7 @@ def _status(options: Options) -> Answer:
     state = _ACTIVE if active else _RESTS if there else _ABSENT
     return Answer(
         Text("服务: {state}", "service: {state}"),
-        {"state": state.fill(style_of(options).lang)},
+        {"state": state.fill(lang_of(options))},
         {"service": service.name, "file": str(service.file), "installed": there, "active": active},
         state=State.SUCCESS,
     )

@@ -8,10 +8,11 @@ examples:
 from collections.abc import Iterator
 from functools import partial
 
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.labels import as_words, label
 from skillyard.faces.present import Lines
 from skillyard.kernel.assembly import Yard, open_yard
 
@@ -27,11 +28,12 @@ def _answer(options: Options) -> Answer:
     yard.catalog.sync()
     skill = yard.catalog.resolve(options.name.removeprefix("@"))
     data = as_full_data(skill, yard)
+    lang = lang_of(options)
     return Answer(
         summary=Text("技能: {name}", "skill: {name}"),
         words={"name": skill.name},
         data={"skills": [data]},
-        page=Lines([line for key, value in data.items() if value for line in _lines(key, value)]),
+        page=Lines([line for key, value in data.items() if value for line in _lines(key, value, lang)]),
     )
 
 
@@ -67,17 +69,9 @@ def _param(skill: Skill, position: int) -> dict[str, Json]:
     }
 
 
-def _lines(key: str, value: Json) -> Iterator[str]:
+def _lines(key: str, value: Json, lang: Lang) -> Iterator[str]:
     if key in {"params", "findings"} and isinstance(value, list):
-        yield f"{key}:"
-        yield from (f"  - {_shown(item)}" for item in value)
+        yield f"{label(key, lang)}:"
+        yield from (f"  - {as_words(item, lang, says=key == 'findings')}" for item in value)
     elif key != "fields":
-        yield f"{key}: {_shown(value)}"
-
-
-def _shown(value: Json) -> str:
-    if isinstance(value, list):
-        return ", ".join(_shown(item) for item in value)
-    if isinstance(value, dict):
-        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.items() if item not in (None, "", [], {}))
-    return str(value)
+        yield f"{label(key, lang)}: {as_words(value, lang)}"

@@ -6,9 +6,13 @@ Every other command does this by itself; `sync` shows what it found.
 from functools import partial
 
 from skillyard.core.phrases import Text
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.cli.entries import READING
+from skillyard.faces.labels import label
 from skillyard.faces.present import Progress, Table
 from skillyard.kernel.assembly import open_yard
+
+_EMPTY = Text("没有变化: 共 {total} 个技能", "Nothing changed: {total} skills.")
 
 
 def arguments(parser: Parser) -> None:
@@ -17,9 +21,9 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    del options
+    lang = lang_of(options)
     yard = open_yard(ends_with_process=True)
-    with Progress("reading skills") as progress:
+    with Progress(READING.fill(lang)) as progress:
         changes = yard.catalog.sync(progress)
     total = len(yard.catalog.list())
     lists = {"added": changes.added, "updated": changes.updated, "removed": changes.removed}
@@ -33,8 +37,8 @@ def _answer(options: Options) -> Answer:
         },
         page=Table(
             columns=("change", "file"),
-            rows=[(name, file) for name, files in lists.items() for file in files]
-            + [("left out", path) for path in changes.left_out],
-            empty=f"Nothing changed: {total} skills.",
+            rows=[(label(name, lang), file) for name, files in lists.items() for file in files]
+            + [(label("left out", lang), path) for path in changes.left_out],
+            empty=_EMPTY.fill(lang, total=total),
         ),
     )

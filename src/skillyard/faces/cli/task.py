@@ -8,6 +8,7 @@ examples:
 
 from typing import TYPE_CHECKING, NoReturn
 
+from skillyard.core.phrases import Lang
 from skillyard.faces.ask import ask, on_terminal
 from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, show_progress, style_of
 from skillyard.faces.passthrough import pass_through
@@ -29,19 +30,19 @@ def arguments(parser: Parser) -> None:
     parser.set_defaults(answer=_answer)
 
 
-def _decider() -> "Decider | None":
+def _decider(lang: Lang) -> "Decider | None":
     """The person, where there is one."""
     if not on_terminal():
         return None
     from skillyard.work.decide import Person
 
-    return Person(ask)
+    return Person(ask, lang)
 
 
 def _answer(options: Options) -> NoReturn:
     style = style_of(options)
     with open_yard(ends_with_process=True) as yard:
-        result = Kernel(yard, style.lang, _decider()).task(
+        result = Kernel(yard, style.lang, _decider(style.lang)).task(
             options.agent,
             options.description,
             options.prompt,

@@ -7,13 +7,17 @@ What a role asks for (network, paths, secrets, schedules) counts for exactly the
 from functools import partial
 
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Text, as_read
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.labels import yes_or_no
 from skillyard.faces.present import one_line
 from skillyard.kernel.assembly import open_yard
 from skillyard.kernel.consent import is_trusted, refuse_inside_agents, trust, untrusted_roles, wants
+
+_QUESTION = Text("{root} 请求:\n{listed}\n信任它吗?", "{root} asks for:\n{listed}\nTrust it?")
+_NOTHING = Text("  没有超出规则的", "  nothing beyond the rules")
 
 
 def arguments(parser: Parser) -> None:
@@ -24,15 +28,14 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
+    lang = lang_of(options)
     with open_yard(ends_with_process=True) as yard:
         found = wants(yard.root)
         asked: list[Json] = [{"what": want.what, "where": want.where} for want in found]
         if not options.check:
             refuse_inside_agents()
-            listed = (
-                "\n".join(one_line(f"  - {want.what} ({want.where})") for want in found) or "  nothing beyond the rules"
-            )
-            question = f"{yard.root} asks for:\n{listed}\nTrust it?"
+            lines = (one_line(f"  - {as_read(want.what, lang)} ({want.where})") for want in found)
+            question = _QUESTION.fill(lang, root=yard.root, listed="\n".join(lines) or _NOTHING.fill(lang))
             if not options.accept and not (on_terminal() and confirm(question)):
                 raise InvalidArgs(
                     "nothing was trusted: say yes on a terminal, or give --accept", details={"wants": asked}
@@ -41,6 +44,6 @@ def _answer(options: Options) -> Answer:
         trusted = is_trusted(yard.grants, yard.root) and not untrusted_roles(yard.grants, yard.root)
     return Answer(
         summary=Text("信任: {trusted}", "trusted: {trusted}"),
-        words={"trusted": "yes" if trusted else "no"},
+        words={"trusted": yes_or_no(trusted, lang)},
         data={"trusted": trusted, "wants": asked},
     )

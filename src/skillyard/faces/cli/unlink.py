@@ -14,7 +14,7 @@ from functools import partial
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import add_where, links_data, links_page
 from skillyard.install.link import Outcome, unlink
 from skillyard.kernel.assembly import open_yard
@@ -46,6 +46,6 @@ def _answer(options: Options) -> Answer:
         summary=summary,
         words={"count": len(steps) - kept, "kept": kept},
         data={"links": links_data(steps)},
-        page=links_page(steps),
+        page=links_page(steps, lang_of(options)),
         state=State.PARTIAL if kept else State.SUCCESS,
     )

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
-from skillyard.faces.cli.held import answer_of
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.cli.held import NOTHING_INSTALLED, answer_of
 from skillyard.faces.cli.link import links_data, links_page
 from skillyard.faces.present import Lines, Steps, one_line
 from skillyard.install.candidates import open_staging
@@ -31,6 +31,11 @@ from skillyard.install.place import Place
 from skillyard.kernel.assembly import open_yard
 from skillyard.kernel.installing import bring_in, place_of
 from skillyard.kernel.updating import Plan, Standing, Step, differences, plan_update
+
+_UPDATING = Text("正在更新", "updating")
+_WOULD = Text("可更新 {count} 个技能 (未更新)", "{count} skills would change")
+_DID = Text("已更新 {count} 个技能", "{count} skills updated")
+_NEW = Text("new      {name}  (在 {source})", "new      {name}  (in {source})")
 
 
 def arguments(parser: Parser) -> None:
@@ -48,21 +53,22 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     if bool(options.names) == options.all:
         raise InvalidArgs("say which: names, or --all")
+    lang = lang_of(options)
     with open_yard() as yard, open_staging(yard.places.own_home) as staging:
         place = place_of(yard, is_global=options.is_global)
         lock = read_lock(place.lock_file)
         chosen = tuple(lock.skills.values()) if options.all else find_installed(lock, options.names)
-        with Steps("updating") as steps:
+        with Steps(_UPDATING.fill(lang), lang=lang) as steps:
             plan = plan_update(place, chosen, staging, steps)
         if options.dry_run:
-            return _told(plan, place, Text("可更新 {count} 个技能 (未更新)", "{count} skills would change"))
+            return _told(plan, place, _WOULD, lang)
         if not (options.keep or options.theirs):
             _refuse_edits(plan, place, show=not options.json)
         changed = [step.candidate for step in plan.steps if step.candidate and step.standing is Standing.CHANGED]
         brought = bring_in(yard, place, changed, keep=options.keep, theirs=options.theirs)
         if brought.review:
-            return answer_of(yard, brought, terminal=on_terminal() and not options.json)
-        return _told(plan, place, Text("已更新 {count} 个技能", "{count} skills updated"), brought.links)
+            return answer_of(yard, brought, lang, terminal=on_terminal() and not options.json)
+        return _told(plan, place, _DID, lang, brought.links)
 
 
 def _refuse_edits(plan: Plan, place: Place, *, show: bool) -> None:
@@ -79,7 +85,7 @@ def _refuse_edits(plan: Plan, place: Place, *, show: bool) -> None:
         )
 
 
-def _told(plan: Plan, place: Place, summary: Text, links: Sequence[LinkStep] = ()) -> Answer:
+def _told(plan: Plan, place: Place, summary: Text, lang: Lang, links: Sequence[LinkStep] = ()) -> Answer:
     changed = sum(step.standing is Standing.CHANGED for step in plan.steps)
     failed = any(step.standing is Standing.FAILED for step in plan.steps)
     new: list[Json] = [{"source": source, "name": name} for source, name in plan.new]
@@ -89,9 +95,9 @@ def _told(plan: Plan, place: Place, summary: Text, links: Sequence[LinkStep] = (
         data={"skills": [_as_data(step, place) for step in plan.steps], "new": new, "links": links_data(links)},
         page=Lines(
             [
-                *_lines(plan.steps, place),
-                *(f"new      {name}  (in {source})" for source, name in plan.new),
-                *(links_page(links).lines if links else ()),
+                *_lines(plan.steps, place, lang),
+                *(_NEW.fill(lang, name=name, source=source) for source, name in plan.new),
+                *(links_page(links, lang).lines if links else ()),
             ]
         ),
         state=(State.PARTIAL if changed else State.ERROR) if failed else State.SUCCESS,
@@ -111,10 +117,12 @@ def _as_data(step: Step, place: Place) -> dict[str, Json]:
     }
 
 
-def _lines(steps: Sequence[Step], place: Place) -> list[str]:
+def _lines(steps: Sequence[Step], place: Place, lang: Lang) -> list[str]:
     lines: list[str] = []
     for step in steps:
-        lines.append(f"{step.standing:<8} {step.skill.folder}{f'  ({step.reason})' if step.reason else ''}")
+        lines.append(
+            f"{step.standing:<8} {step.skill.folder}{f'  ({as_read(step.reason, lang)})' if step.reason else ''}"
+        )
         lines += [f"         {what:<8} {path}" for what, paths in step.drift._asdict().items() for path in paths]
         lines += [f"         {line}" for line in differences(place, step)]
-    return lines or ["nothing installed"]
+    return lines or [NOTHING_INSTALLED.fill(lang)]

@@ -17,13 +17,15 @@ from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import read_skill
 from skillyard.catalog.reading import Reading
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text
 from skillyard.core.skill import Severity
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
-from skillyard.faces.cli.found import finding_lines
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.cli.findings import finding_lines, verdict_line
 from skillyard.faces.present import Lines, Progress
+
+_CHECKING = Text("正在检查", "checking")
 
 
 def arguments(parser: Parser) -> None:
@@ -35,22 +37,26 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
+    lang = lang_of(options)
     files = [(given, file) for given in options.paths for file in find_files(Path(given))]
     readings: list[tuple[str, Reading]] = []
-    with Progress("checking") as progress:
+    with Progress(_CHECKING.fill(lang)) as progress:
         for position, (given, file) in enumerate(files, 1):
             readings.append((_shown(given, file), lint(read_skill(file))))
             progress(position, len(files))
     passed = [passes(reading, strict=options.strict) for _, reading in readings]
-    failed = None if all(passed) else RuntimeFailed(f"{passed.count(False)} of {len(passed)} skills have problems")
+    bad = passed.count(False)
+    failed = RuntimeFailed(f"{bad} of {len(passed)} skills have problems") if bad else None
     return Answer(
         summary=Text("{type}检查 {total} 个技能: {bad} 个有问题", "{type}{total} skills checked: {bad} with problems"),
-        words={"type": "RuntimeFailed: " if failed else "", "total": len(readings), "bad": passed.count(False)},
+        words={"type": "RuntimeFailed: " if failed else "", "total": len(readings), "bad": bad},
         data={
             **(failed.data() if failed else {}),
             "skills": [as_data(path, reading) for path, reading in readings],
         },
-        page=Lines([*_lines(readings, passed, notes=options.notes), _verdict(passed)]),
+        page=Lines(
+            [*_lines(readings, passed, lang, notes=options.notes), verdict_line(len(passed), passed.count(False), lang)]
+        ),
         state=State.ERROR if failed else State.SUCCESS,
     )
 
@@ -90,14 +96,9 @@ def as_data(path: str, reading: Reading) -> dict[str, Json]:
     }
 
 
-def _lines(readings: list[tuple[str, Reading]], passed: list[bool], *, notes: bool) -> Iterator[str]:
+def _lines(readings: list[tuple[str, Reading]], passed: list[bool], lang: Lang, *, notes: bool) -> Iterator[str]:
     for (path, reading), ok in zip(readings, passed, strict=True):
         shown = [f for f in reading.findings if notes or not ok or f.severity is not Severity.NOTE]
         if not shown and ok and len(readings) > 1:
             continue
-        yield from finding_lines(path, shown, ok=ok)
-
-
-def _verdict(passed: list[bool]) -> str:
-    bad = passed.count(False)
-    return f"{len(passed)} checked, {bad} with problems" if bad else f"{len(passed)} checked, all fine"
+        yield from finding_lines(path, shown, lang, ok=ok)

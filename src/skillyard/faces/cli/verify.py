@@ -10,7 +10,8 @@ from functools import partial
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.cli.held import NOTHING_INSTALLED
 from skillyard.faces.present import Lines
 from skillyard.install.changes import compare
 from skillyard.install.tree import Drift
@@ -37,7 +38,8 @@ def _answer(options: Options) -> Answer:
         words={"total": len(found), "bad": bad},
         data={"skills": skills},
         page=Lines(
-            [line for folder, drift in found.items() for line in _lines(folder, drift)] or ["nothing installed"]
+            [line for folder, drift in found.items() for line in _lines(folder, drift)]
+            or [NOTHING_INSTALLED.fill(lang_of(options))]
         ),
         state=State.ERROR if bad else State.SUCCESS,
     )

@@ -18,16 +18,16 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.faces.cli.command import (
     Answer,
     Options,
     Parser,
     add_output_options,
     answer_with,
+    lang_of,
     positive,
     seconds,
-    style_of,
 )
 from skillyard.faces.present import one_line
 from skillyard.kernel.assembly import Yard, open_yard
@@ -36,6 +36,12 @@ from skillyard.work.engine import Engine
 from skillyard.work.jobs import QUEUE
 
 _GRACE_SECONDS = 10.0
+_WORKING = Text("为 {root} 工作, {queues} 中各同时运行 {count} 个", "working for {root}, {count} at a time in {queues}")
+_LEFT = Text("{count} 个运行留给下一个 worker", "{count} runs go to the next worker")
+_LOST = Text(
+    "数据库断开了: 这里的运行将结束, 恢复后重新开始",
+    "the database went away: the runs here end, and start again when it is back",
+)
 _RECONNECT_SECONDS = (0.5, 30.0)
 
 
@@ -55,23 +61,24 @@ def _serve(options: Options) -> Answer:
     queues = {name.strip(): options.concurrency for name in options.queues.split(",") if name.strip()}
     if not queues:
         raise InvalidArgs(f"--queues names none: {QUEUE} is the one that jobs wait in where nobody says otherwise")
+    lang = lang_of(options)
     ended = threading.Event()
     _end_on_signals(ended)
 
     def tell(text: str) -> None:
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {one_line(text)}\n")
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {one_line(as_read(text, lang))}\n")
         sys.stderr.flush()
 
     with open_yard() as yard:
         engine = _open(yard, tell, reconnect=options.reconnect)
-        shift = make_shift(yard, engine, tell, style_of(options).lang)
-        tell(f"working for {yard.root}, {options.concurrency} at a time in {', '.join(queues)}")
+        shift = make_shift(yard, engine, tell, lang)
+        tell(_WORKING.fill(lang, root=yard.root, count=options.concurrency, queues=", ".join(queues)))
         try:
-            shift.serve(queues, ended, _start_anew(tell), drain=options.drain)
+            shift.serve(queues, ended, _start_anew(tell, lang), drain=options.drain)
         finally:
             engine.close(options.grace if shift.attempts.underway.list() else 0.0)
         if left := shift.attempts.underway.list():
-            tell(f"{len(left)} runs go to the next worker")
+            tell(_LEFT.fill(lang, count=len(left)))
             _leave()  # before the sandbox is closed, which would wait for them
     return Answer(Text("工作结束", "the worker ended"), {}, {"queues": list(queues)})
 
@@ -89,11 +96,11 @@ def _open(yard: Yard, tell: Callable[[str], None], *, reconnect: bool) -> Engine
         pause = min(pause * 2, longest)
 
 
-def _start_anew(tell: Callable[[str], None]) -> Callable[[], None]:
+def _start_anew(tell: Callable[[str], None], lang: Lang) -> Callable[[], None]:
     """Others may think that we are dead and do our jobs: what runs here must end, and we begin again as another."""
 
     def restart() -> None:
-        tell("the database went away: the runs here end, and start again when it is back")
+        tell(_LOST.fill(lang))
         words = [word for word in sys.argv[1:] if word != "--reconnect"]
         os.execv(sys.executable, [sys.executable, "-m", "skillyard", *words, "--reconnect"])  # noqa: S606
 
