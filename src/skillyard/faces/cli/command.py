@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -22,6 +23,7 @@ from skillyard.faces import present
 #: The agent of commands that run no skill and no script.
 AGENT = "skillyard"
 USAGE = 2
+_WIDEST = 100
 
 Options: TypeAlias = argparse.Namespace
 
@@ -43,8 +45,16 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """A width of our own: argparse would import shutil for it, for each argument that is added."""
 
     def __init__(self, prog: str) -> None:
-        columns = os.environ.get("COLUMNS", "")
-        super().__init__(prog, width=int(columns) if columns.isdigit() else 100)
+        super().__init__(prog, width=_help_columns())
+
+
+@cache
+def _help_columns() -> int:
+    """As wide as the terminal, and no wider than lines are read well."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit():
+        return int(columns)
+    return min(os.get_terminal_size().columns or _WIDEST, _WIDEST) if sys.stdout and sys.stdout.isatty() else _WIDEST
 
 
 class Parser(argparse.ArgumentParser):
