@@ -1,6 +1,8 @@
 """The file that keeps everything: for the user's eyes only, made once, brought up to date once."""
 
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,6 +29,36 @@ def test_a_file_that_an_earlier_version_left_open_to_others_is_closed(tmp_path: 
     open_database(tmp_path / "state.db").close()
 
     assert modes(tmp_path) == {0o600}
+
+
+#: Another process that comes, adds a use and leaves; how many there are then.
+ADD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("INSERT INTO usage VALUES ('project', ?, 1, 0)", (sys.argv[2],))
+connection.commit()
+print(connection.execute("SELECT count(*) FROM usage").fetchone()[0])
+connection.close()
+"""
+
+
+def test_whoever_opens_it_once_more_leaves_the_locks_of_this_process_alone(tmp_path: Path) -> None:
+    """To close a file takes away all locks that the process has on it, of whichever connection. Without them another
+    process takes itself for the last to leave, and clears away what we still write to."""
+    path = tmp_path / "state.db"
+    ours = open_database(path)
+    ours.execute("INSERT INTO usage VALUES ('project', 'first', 1, 0)")
+    open_database(path).close()
+
+    assert added(path, "second") == 2
+    ours.execute("INSERT INTO usage VALUES ('project', 'third', 1, 0)")
+    assert added(path, "fourth") == 4
+    ours.close()
+
+
+def added(path: Path, skill: str) -> int:
+    done = subprocess.run([sys.executable, "-c", ADD, str(path), skill], capture_output=True, text=True, check=True)
+    return int(done.stdout)
 
 
 def test_several_that_start_together_make_one_database(tmp_path: Path) -> None:

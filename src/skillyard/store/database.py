@@ -125,21 +125,20 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
 def make_private(path: Path) -> None:
     """What was run, and with which params, is nobody else's business; SQLite gives its files beside it the same mode.
 
-    The file itself is never opened here: closing it would take away the locks that other threads have on it.
+    The file itself is never opened here: to close it would take away the locks that SQLite has on it in this process.
     Where it cannot be made, whoever opens it finds out, and says so.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with suppress(OSError):
-        try:
-            if stat.S_IMODE(path.stat().st_mode) & 0o077:
-                path.chmod(0o600)
-        except FileNotFoundError:
-            fresh = path.with_name(f"{path.name}.{os.urandom(6).hex()}")
-            os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        if not path.exists():
+            fresh = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
+            os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             try:
-                os.link(fresh, path)
+                path.hardlink_to(fresh)  # of several that start together one succeeds
             finally:
                 fresh.unlink()
+        elif stat.S_IMODE(path.stat().st_mode) & 0o077:
+            path.chmod(0o600)
 
 
 def _version(connection: sqlite3.Connection) -> int:
