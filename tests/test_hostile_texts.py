@@ -28,7 +28,7 @@ READERS = {
     ),
     "an interval of nothing but digits": (
         f"'every ' + '0' * {MEGABYTE}",
-        "import pytest; from skillyard.work import cron; pytest.raises(cron.InvalidArgs, cron.parse_when, text)",
+        "import pytest; from skillyard.catalog import cron; pytest.raises(cron.InvalidArgs, cron.parse_when, text)",
     ),
 }
 

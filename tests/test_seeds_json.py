@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -302,6 +303,19 @@ def test_an_unknown_action_comes_back_as_the_skill_says_it(yard: Yard, role: Pat
     assert response["success"] is False
     assert response["error"] == {"code": "UNKNOWN_ACTION", "message": "Unknown action: explode"}
     assert yard.runs.list()[0].state == "error"
+
+
+def test_an_action_that_agent_yaml_does_not_list_is_refused_as_s3s_template_does(yard: Yard, role: Path) -> None:
+    skill = "{name: build_analysis, entry: .claude/skills/build_analysis.py, actions: [analyze]}"
+    (role / "agent.yaml").write_text(f"skills: [{skill}]\n", "utf-8")
+
+    response: Any = execute_skill(
+        agent_role="dev_efficiency_analyst", skill_name="build_analysis", action="explode", yard=yard
+    )
+
+    assert response["error"]["code"] == "UNKNOWN_ACTION"
+    assert response["error"]["supported_actions"] == ["analyze"]
+    assert yard.runs.list() == (), "nothing was started"
 
 
 def test_a_role_or_skill_that_is_not_there_is_a_response_too(yard: Yard, role: Path) -> None:

@@ -1,4 +1,4 @@
-"""`skillyard edit`, and the same as a function for bin/file_editor.py."""
+"""`skillyard edit`, and the same as bin/file_editor.py."""
 
 import json
 import os
@@ -13,9 +13,7 @@ from skillyard.core.envelope import from_json, parse
 from skillyard.kernel.places import Places
 from tests.conftest import Skillyard
 
-FILE_EDITOR = (
-    "import sys; from skillyard.faces.cli.edit import main; sys.exit(main(sys.argv[1:], 'bin/file_editor.py'))"
-)
+FILE_EDITOR = "import sys; from skillyard.faces.bin.file_editor import main; main(sys.argv[1:])"
 
 
 @pytest.fixture
@@ -101,7 +99,7 @@ def test_a_usage_error_shows_the_usage_under_the_name_it_was_called_by(file_edit
     shown = file_editor("replace")
 
     assert (shown.returncode, shown.stdout) == (64, "")
-    assert "用法: bin/file_editor.py replace" in shown.stderr
+    assert "用法: python bin/file_editor.py replace" in shown.stderr
 
 
 @pytest.mark.parametrize("content", ["---", "-x", "--not-an-option", "- item", "--all", "", "$(id)", "中文 🧰"])

@@ -195,6 +195,11 @@ def test_a_role_that_is_not_there_is_told_with_the_nearest(skillyard: Skillyard)
     assert (missing.returncode, run.returncode) == (1, 1)
 
 
+@pytest.mark.parametrize("words", ["role", "flow", "runs", "jobs history"])
+def test_an_empty_list_says_so_in_the_persons_language(skillyard: Skillyard, words: str) -> None:
+    assert "还没有" in skillyard(*words.split(), "--lang", "zh").stdout
+
+
 def test_params_are_typed_and_can_come_as_json(skillyard: Skillyard) -> None:
     skillyard("role", "new", "dev")
     call = ("role", "run", "dev", "daily_report", "analyze", "--json")

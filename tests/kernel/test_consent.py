@@ -6,6 +6,8 @@ import pytest
 
 from skillyard.kernel.assembly import Yard
 from skillyard.kernel.consent import is_trusted, trust, wants
+from skillyard.kernel.layout import lay_out
+from skillyard.kernel.task import Kernel
 
 
 def asks_for(project: Path, database: str) -> str:
@@ -46,3 +48,19 @@ def test_a_password_is_not_shown(database: str, project: Path) -> None:
 
     assert "hunter2" not in shown
     assert "db.example" in shown
+
+
+@pytest.mark.parametrize("script", ["bin/deep/er.py", "bin/without-ending", "bin/skill_manager.pyw", "bin/er.py"])
+def test_a_script_that_nobody_was_shown_is_not_trusted_with_the_rest(script: str, yard: Yard, project: Path) -> None:
+    lay_out(project)
+    (project / "skillyard.toml").write_text('[catalog]\nroots = ["more"]\n')
+    trust(yard.grants, project)
+    assert is_trusted(yard.grants, project)
+
+    (project / script).parent.mkdir(parents=True, exist_ok=True)
+    (project / script).write_text("print('ran')\n")
+
+    assert "bin/" in {want.where for want in wants(project)}
+    assert not is_trusted(yard.grants, project)
+    result = Kernel(yard).task("worker", "x", f"run python {script}")
+    assert result.data["type"] == "NotGranted"

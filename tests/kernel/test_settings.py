@@ -69,6 +69,14 @@ def test_a_value_of_another_type_is_refused_with_the_file_and_the_key(table: str
         read_settings(tmp_path, tmp_path)
 
 
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "-inf"])
+def test_a_number_that_counts_nothing_is_refused(value: str, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(f"[runs]\nkeep = {value}\n")
+
+    with pytest.raises(InvalidArgs, match=r"config\.toml.*keep"):
+        read_settings(tmp_path, tmp_path)
+
+
 def test_every_variable_that_is_read_stands_on_the_page_and_none_of_ours_is_made_up() -> None:
     page = PAGE.read_text().partition("## Environment variables")[2]
     listed = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))

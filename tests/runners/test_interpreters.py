@@ -1,5 +1,8 @@
 """Which program runs a script: the machine's, never one that the skill brings."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,64 @@ def test_python_is_known_by_the_first_line_or_the_ending(first: str, name: str, 
     (tmp_path / name).write_text(f"{first}\n")
 
     assert is_python(tmp_path / name) is is_so
+
+
+class Pyenv:
+    """A pyenv with two versions. Its shims say who they stand for too late to be waited for: they leave a mark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.asked = folder / "pyenv", folder / "asked"
+        for version in ("3.11.9", "工作"):
+            program = self.root / "versions" / version / "bin" / "python3"
+            program.parent.mkdir(parents=True)
+            program.symlink_to(sys.executable)
+        shim = self.root / "shims" / "python3"
+        shim.parent.mkdir()
+        shim.write_text(f'#!/bin/sh\ntouch {self.asked}\nexec {sys.executable} "$@"\n')
+        shim.chmod(0o755)
+        self.project = folder / "project" / "deep"
+        self.project.mkdir(parents=True)
+
+    def find(self, **env: str) -> str:
+        """As a new process finds it: what was found once is remembered."""
+        code = "from skillyard.runners.interpreters import find_program; print(find_program('python3'))"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=self.project,
+            env={"PATH": f"{self.root}/shims:/usr/bin:/bin", "PYTHONIOENCODING": "utf-8", **env},
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=True,
+        )
+        return done.stdout.strip()
+
+    def program(self, version: str) -> str:
+        return str(self.root / "versions" / version / "bin" / "python3")
+
+
+def test_what_a_shim_of_pyenv_stands_for_is_found_without_starting_it(tmp_path: Path) -> None:
+    pyenv = Pyenv(tmp_path)
+    (pyenv.root / "version").write_text("3.11.9\n")
+    assert pyenv.find() == pyenv.program("3.11.9")
+    (pyenv.project.parent / ".python-version").write_text("工作\n3.11.9\n")
+    assert pyenv.find() == pyenv.program("工作")
+    assert pyenv.find(PYENV_VERSION="3.11.9:工作") == pyenv.program("3.11.9")
+    assert not pyenv.asked.exists()
+
+
+@pytest.mark.parametrize("said", ["", "system", "3.11", "../../../project", "# mine\n3.11.9", "3.99.0\n3.11.9"])
+def test_what_only_pyenv_itself_can_tell_is_left_to_its_shim(said: str, tmp_path: Path) -> None:
+    pyenv = Pyenv(tmp_path)
+    (pyenv.root / "version").write_text(said)
+
+    assert Path(pyenv.find()).resolve() == Path(sys.executable).resolve()
+    assert pyenv.asked.exists()
+
+
+def test_a_pipe_in_the_place_of_a_version_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    pyenv = Pyenv(tmp_path)
+    os.mkfifo(pyenv.project / ".python-version")
+    (pyenv.root / "version").write_text("3.11.9\n")
+
+    assert pyenv.find() == pyenv.program("3.11.9")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidCommand, InvalidParam
-from skillyard.runners.template import fill, slots, split
+from skillyard.runners.template import fill, split
 
 TEXT = st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
@@ -98,12 +98,7 @@ def test_a_value_may_look_like_an_option_where_the_author_says_so() -> None:
     assert fill(split("git log {range}"), {"range": "-5"}, frozenset({"range"})) == ("git", "log", "-5")
 
 
-def test_slots_are_named_once_in_their_order_without_our_own() -> None:
-    assert slots("tool {b} ${a} {output} {skill} {baseDir} ${CLAUDE_SKILL_DIR} {b}") == ("b", "a")
-
-
 def test_a_slot_has_a_name_in_any_script() -> None:
     words = split("tool --to {文本} ${größe} {1} {a b}".replace("{a b}", "'{a b}'"))
 
-    assert slots("{文本} ${größe}") == ("文本", "größe")
     assert fill(words, {"文本": "你好 $(id)", "größe": "2"}) == ("tool", "--to", "你好 $(id)", "2", "{1}", "{a b}")

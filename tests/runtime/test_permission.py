@@ -23,6 +23,25 @@ def run(yard: Yard, name: str, *args: str, typed: bool = True) -> Result:
     return yard.runtime.run(Request(name=name, args=args, typed_in=yard.root if typed else None))
 
 
+def test_a_link_does_not_make_the_whole_project_a_skills_own_folder(
+    yard: Yard, project: Path, write_skill: WriteSkill
+) -> None:
+    (project / ".env").write_text("secret")
+    write_skill("", "---\nname: wide\ndescription: x\ncommand: cat .env\n---\n", root=project)
+    skills = project / ".claude" / "skills"
+    skills.mkdir(parents=True)
+    (skills / "wide").symlink_to("../..")
+
+    refused = yard.runtime.run(Request(name="wide"))
+    assert (refused.data["type"], refused.data["grant"]) == ("NotGranted", "skillyard grant @wide read-project")
+
+    grant(yard.grants, yard.runtime.resolve(Request(name="wide")), ("read-project",))
+    assert yard.runtime.run(Request(name="wide")).data["content"] == "secret"
+
+    typed = yard.runtime.run(Request(name=".", typed_in=project))
+    assert typed.data["content"] == "secret", "whoever points at a folder means it"
+
+
 def test_naming_a_file_lets_the_run_read_it_and_nothing_else(
     yard: Yard, project: Path, tmp_path: Path, write_skill: WriteSkill
 ) -> None:

@@ -395,7 +395,7 @@ def test_a_database_of_the_projects_own_choice_waits_for_trust(
     refused = skillyard("jobs", "--json")
     assert said(refused)["data"]["grant"] == "skillyard trust"
     wanted = skillyard("trust", "--check", "--json").stdout
-    assert "postgresql://127.0.0.1:1/x" in wanted
+    assert "postgresql://me:•••@127.0.0.1:1/x" in wanted
     assert "hunter2" not in wanted
 
     assert skillyard("trust", "--accept").returncode == 0
@@ -440,7 +440,7 @@ def test_where_the_extra_is_missing_the_command_says_how_to_get_it(quick: Places
     command = [sys.executable, "-m", "skillyard", "jobs", "--json"]
     done = subprocess.run(command, env=env, cwd=quick.project, capture_output=True, text=True)
 
-    assert "pip install 'skillyard[jobs]'" in json.loads(done.stdout)["data"]["msg"]
+    assert "pip install 'skillyard[jobs]'" in json.loads(done.stdout)["meta"]["hint"]
 
 
 LOOK = """

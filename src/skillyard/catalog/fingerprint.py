@@ -1,4 +1,8 @@
-"""What a skill's folder holds, as one hash: a grant is for exactly these bytes."""
+"""What a skill's folder holds, as one hash: a grant is for exactly these bytes.
+
+Whatever a clone can bring counts, by whatever name: Python runs what lies in `__pycache__` unseen, and a command may
+name a file there, or `.DS_Store`. Only a repository's own `.git` is left out, which no clone brings.
+"""
 
 import os
 from pathlib import Path
@@ -9,9 +13,9 @@ from skillyard.core.errors import InvalidArgs
 if TYPE_CHECKING:
     import hashlib
 
-#: More than this is no skill; the hash then covers what was read and says so by being different each time.
+#: More than this is no skill.
 MAX_FILES = 20_000
-_IGNORED = frozenset({"__pycache__", ".git", ".DS_Store"})
+_REPOSITORY = ".git"
 
 
 def fingerprint(folder: Path) -> str:
@@ -36,9 +40,9 @@ def fingerprint(folder: Path) -> str:
 def _files(folder: Path) -> list[Path]:
     found: list[Path] = []
     for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _IGNORED]
+        folders[:] = [name for name in folders if name != _REPOSITORY]
         links = [name for name in folders if Path(parent, name).is_symlink()]
-        found += [Path(parent, name) for name in (*names, *links) if name not in _IGNORED]
+        found += [Path(parent, name) for name in (*names, *links) if name != _REPOSITORY]
     return sorted(found)
 
 

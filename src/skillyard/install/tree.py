@@ -13,7 +13,7 @@ from skillyard.core.errors import SourceRefused
 from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import as_safe_path, check_apart, link_stays_inside, shown
 
-#: The same that a fingerprint leaves out: they come and go without the skill being another.
+#: Never installed: they come and go without the skill being another.
 IGNORED = frozenset({"__pycache__", ".git", ".DS_Store"})
 
 #: What each file holds, by its path: "sha256:…", "program:sha256:…" or "link:target".

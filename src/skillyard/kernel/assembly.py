@@ -266,7 +266,7 @@ class Yard:
 
         if run.state != RUNNING or self.logs.is_held(run.id):
             return run
-        told = {"state": "error", "summary": "ExtraMissing: the runtime ended before the run did"}
+        told = {"state": "error", "summary": "RuntimeFailed: the runtime ended before the run did"}
         self.runs.close_abandoned(run.id, "error", told)
         after = self.runs.find(run.id) or run
         return after._replace(state="error", result=told) if after.state == RUNNING else after

@@ -171,8 +171,9 @@ _SECTION = {
 def _scripts(root: Path) -> Iterator[Want]:
     from skillyard.kernel.layout import is_ours
 
-    folder = root / "bin"
-    if folder.is_dir() and not all(is_ours(script) for script in folder.glob("*.py")):
+    # Any file there can be named to the worker, whatever its ending and however deep it lies.
+    entries = (path for path in (root / "bin").rglob("*") if path.is_symlink() or not path.is_dir())
+    if not all(map(is_ours, entries)):
         yield Want("run the scripts in bin/ with read access to the whole project", "bin/")
 
 

@@ -147,9 +147,17 @@ def install(service: Service) -> None:
         raise
 
 
-def may_linger(env: Mapping[str, str] = os.environ, system: str = sys.platform) -> bool:
+def may_linger(system: str = sys.platform) -> bool:
     """Whether systemd starts it when this user logs in, and could be told to start it with the machine."""
-    return system != "darwin" and not (_LINGERS / (env.get("USER") or env.get("LOGNAME") or "-")).is_file()
+    if system == "darwin":
+        return False
+    import pwd
+
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a user without an account has no services either
+        return False
+    return not (_LINGERS / name).is_file()
 
 
 def remove(service: Service) -> bool:

@@ -70,6 +70,10 @@ class Settings(NamedTuple):
     engine: EngineSettings = EngineSettings()
 
 
+#: TOML has numbers that are none, and such without an end.
+_ENDLESS = float("inf")
+
+
 def read_toml(file: Path) -> dict[str, Any]:
     """An empty table where there is no file; InvalidArgs says where it is not TOML."""
     if not os.path.lexists(file):
@@ -191,7 +195,7 @@ def _folders(fields: Mapping[str, Any], table: str, base: Path, home: Path, file
 
 def _number(table: Mapping[str, Any], key: str, default: float, file: Path) -> float:
     value = table.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _ENDLESS:
         raise InvalidArgs(f"{file}: {key} must be a number that is not negative")
     return float(value)
 

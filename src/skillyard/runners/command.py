@@ -7,34 +7,32 @@ from skillyard.core.slots import SLOT
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program, interpreter_of
 from skillyard.runners.printed import as_printed
-from skillyard.runners.program import Snapshot, check_exit, environment, snapshot, written
+from skillyard.runners.program import check_exit, environment, snapshot, written
 from skillyard.runners.template import fill, split
-from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.sandbox.launch import Launch, Sandbox
 
 
 def plan(call: Call) -> Launch:
     words = tuple(_in_skill(word, call) for word in split(call.skill.command))
     options = frozenset(param.name for param in call.skill.params if param.option)
     program, *rest = fill(words, _values(call), options)
-    return Launch(
-        argv=(*_start(program, call), *rest),
-        cwd=call.root,
-        env=environment(call),
-        stdin=call.stdin,
-        limit_seconds=call.limit_seconds,
-    )
+    return launch_of(call, (*_start(program, call), *rest))
+
+
+def launch_of(call: Call, argv: tuple[str, ...]) -> Launch:
+    """In the project, with what was piped in."""
+    return Launch(argv=argv, cwd=call.root, env=environment(call), stdin=call.stdin, limit_seconds=call.limit_seconds)
 
 
 def run(call: Call, sandbox: Sandbox) -> Outcome:
-    launch = plan(call)
+    return started(call, plan(call), sandbox)
+
+
+def started(call: Call, launch: Launch, sandbox: Sandbox) -> Outcome:
+    """What it printed and wrote, as data."""
     before = snapshot(call)
     ended = sandbox(launch)
     check_exit(call, ended)
-    return outcome(call, ended, before)
-
-
-def outcome(call: Call, ended: Exit, before: Snapshot) -> Outcome:
-    """What it printed and wrote, as data."""
     printed, envelope = as_printed(ended.stdout)
     data: dict[str, Json] = {"skill": call.asked_as, **written(call, before), **printed}
     label = call.skill.title or call.asked_as

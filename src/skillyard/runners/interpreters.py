@@ -9,6 +9,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from skillyard.catalog.plainfile import read_plain
 from skillyard.core.errors import InvalidCommand
 
 _BY_ENDING = {
@@ -24,6 +25,8 @@ _BY_ENDING = {
 _PYTHONS = frozenset({"python", "python3", f"python3.{sys.version_info.minor}"})
 _PYTHON_NAME = re.compile(r"python(?:3|(?P<version>3\.\d+t?))?")
 _NEWEST_MINOR = 19
+_VERSION_NAME = re.compile(r"\w[\w.+-]*")
+_VERSION_BYTES = 1000
 _SHEBANG_BYTES = 256
 #: From this version on, node runs TypeScript as it is.
 _NODE_WITH_TYPES = 22
@@ -70,7 +73,7 @@ def list_pythons() -> tuple[str, ...]:
     """Every Python 3 on the PATH by its own name, the newest first."""
     names = (f"python3.{minor}" for minor in range(_NEWEST_MINOR, 7, -1))
     found = (path for name in names if (path := find_on_path(name)))
-    reals = (_executable(path) if "/shims/" in path else os.path.realpath(path) for path in found)
+    reals = ((_of_pyenv(path) or _executable(path)) if "/shims/" in path else os.path.realpath(path) for path in found)
     return tuple(dict.fromkeys(real for real in reals if real))
 
 
@@ -125,7 +128,7 @@ def _python(name: str) -> str:
         found = find_on_path(candidate)
         if found and "/shims/" not in found:
             return os.path.realpath(found) if not _in_environment(found) else found
-        if found and (real := _executable(found)):
+        if found and (real := _of_pyenv(found) or _executable(found)):
             return real
     return sys.executable
 
@@ -133,6 +136,32 @@ def _python(name: str) -> str:
 def _in_environment(program: str) -> bool:
     """A virtual environment's python must be started by its own name, or it forgets its packages."""
     return (Path(program).parent.parent / "pyvenv.cfg").is_file()
+
+
+def _of_pyenv(shim: str) -> str:
+    """What pyenv's shim would start, by the same rule and without its hundred milliseconds; nothing where the shim is
+    another tool's, or the rule needs more than a look at files."""
+    root, name = Path(shim).parent.parent, Path(shim).name
+    for version in _pyenv_version(root).replace(":", " ").split():
+        folder = root / "versions" / version
+        if not _VERSION_NAME.fullmatch(version) or not folder.is_dir():
+            return ""
+        if os.access(program := folder / "bin" / name, os.X_OK):
+            return str(program)
+    return ""
+
+
+def _pyenv_version(root: Path) -> str:
+    """Of the shell, of the nearest folder that says one, or of the user."""
+    if said := os.environ.get("PYENV_VERSION"):
+        return said
+    here = Path(os.environ.get("PYENV_DIR") or Path.cwd())
+    for file in (*(folder / ".python-version" for folder in (here, *here.parents)), root / "version"):
+        try:
+            return read_plain(file, _VERSION_BYTES).decode("utf-8", "replace")
+        except OSError:
+            continue
+    return ""
 
 
 def _executable(shim: str) -> str:

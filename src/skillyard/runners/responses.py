@@ -56,6 +56,7 @@ def failed(action: str | None, code: str, message: str, details: Mapping[str, Js
     return Response({"success": False, "action": action, "error": error})
 
 
+_SUPPORTED = "supported_actions"
 _CODES: Mapping[str, str] = {
     "ParamMissing": "MISSING_PARAM",
     "InvalidParam": "INVALID_PARAM",
@@ -67,10 +68,13 @@ _CODES: Mapping[str, str] = {
 
 
 def as_response(error: SkillError, action: str | None) -> Response:
-    """One of our own errors, for a caller that speaks S3."""
-    details = {key: value for key, value in error.details.items() if key != "code"}
+    """One of our own errors, for a caller that speaks S3: with `supported_actions` where S3's own skills have it."""
+    details = {key: value for key, value in error.details.items() if key not in {"code", _SUPPORTED}}
     code = error.details.get("code") or _CODES.get(error.type, INTERNAL)
-    return failed(action, str(code), error.msg, {"type": error.type, **details})
+    told: dict[str, Json] = {"code": str(code), "message": error.msg, "details": {"type": error.type, **details}}
+    if _SUPPORTED in error.details:
+        told[_SUPPORTED] = error.details[_SUPPORTED]
+    return Response({"success": False, "action": action, "error": told})
 
 
 def parse(stdout: bytes) -> dict[str, Json] | str:

@@ -2,9 +2,8 @@
 
 from skillyard.core.errors import PermissionDenied, ScriptNotFound
 from skillyard.core.request import Call, Outcome
-from skillyard.runners.command import outcome
+from skillyard.runners.command import launch_of, started
 from skillyard.runners.interpreters import interpreter_of
-from skillyard.runners.program import check_exit, environment, snapshot
 from skillyard.sandbox.launch import Launch, Sandbox
 
 
@@ -15,21 +14,11 @@ def plan(call: Call) -> Launch:
         raise PermissionDenied(f"{call.script} leads out of {folder.name}/")
     if not script.is_file():
         raise ScriptNotFound(f"{folder.name}/{call.script}", details={"scripts": _offered(call)})
-    return Launch(
-        argv=(*interpreter_of(script), str(script), *call.args),
-        cwd=call.root,
-        env=environment(call),
-        stdin=call.stdin,
-        limit_seconds=call.limit_seconds,
-    )
+    return launch_of(call, (*interpreter_of(script), str(script), *call.args))
 
 
 def run(call: Call, sandbox: Sandbox) -> Outcome:
-    launch = plan(call)
-    before = snapshot(call)
-    ended = sandbox(launch)
-    check_exit(call, ended)
-    return outcome(call, ended, before)
+    return started(call, plan(call), sandbox)
 
 
 def _offered(call: Call) -> list[str]:

@@ -17,11 +17,6 @@ _CODE_PROGRAMS = frozenset({"awk", "gawk", "mawk", "sed", "ssh", "xargs", "eval"
 _CODE_OPTIONS = frozenset({"-c", "-e", "--eval", "--command", "-p", "--print", "-E"})
 
 
-def slots(template: str) -> tuple[str, ...]:
-    """The names of the params that a template asks for, each once, in order."""
-    return tuple(dict.fromkeys(name for name in SLOT.findall(template) if name not in OWN_SLOTS))
-
-
 def split(template: str) -> tuple[str, ...]:
     """The words of a template; InvalidCommand where only a shell could make sense of it."""
     plain = _QUOTED.sub("", template)

@@ -50,7 +50,8 @@ def is_capability(text: str) -> bool:
 
 def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) -> Permit:
     root = call.root.resolve()
-    read = [call.skill.folder.resolve(), *interpreter_paths(Path(program)), *call.named_paths]
+    own = () if _is_around(root, call) else (call.skill.folder.resolve(),)
+    read = [*own, *interpreter_paths(Path(program)), *call.named_paths]
     read += [Path(argument).resolve() for argument in _arguments(granted, READ)]
     if call.skill.kind is Kind.JSON:
         read.append(PACKAGE.resolve())
@@ -59,6 +60,8 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
     made: list[Path] = []
     if READ_PROJECT in granted:
         read.append(root)
+    elif not own:
+        missing.append(READ_PROJECT)
     if target := _output_elsewhere(call, root):
         capability = f"{WRITE}:{call.output}"
         if capability in granted:
@@ -74,6 +77,14 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
         network=NETWORK in granted,
     )
     return Permit(policy, tuple(_arguments(granted, ENV)), tuple(missing), tuple(made))
+
+
+def _is_around(root: Path, call: Call) -> bool:
+    """A link that came with the project can make the project itself, or what lies around it, a skill's own folder.
+
+    A folder that a person points at is meant.
+    """
+    return root.is_relative_to(call.skill.folder.resolve()) and not call.known_as.startswith((".", "/", "~"))
 
 
 def _around_home(

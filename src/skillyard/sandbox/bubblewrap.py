@@ -6,7 +6,6 @@ Not covered: Landlock on top; a symlink swapped between our look at a path and b
 
 import errno
 import os
-import subprocess
 from pathlib import Path
 
 from skillyard.sandbox.namespaces import PRIVATE, named, system_layout
@@ -22,6 +21,8 @@ def find() -> tuple[str, str]:
     if not program:
         return "", "not installed"
     trial = (program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/true")
+    import subprocess  # noqa: PLC0415  (only the probe tries it out; every run brings this module)
+
     try:
         tried = subprocess.run(trial, capture_output=True, timeout=_TRIAL_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -203,7 +203,7 @@ def _check_exit(order: Order, ended: Exit, stdout: bytes, stderr: bytes, limit: 
         raise Timeout(order.script, meaningful(ended.seconds), limit, noun="script")
     if ended.overflowed:
         raise OutputTooLarge(
-            f"more than {as_size(len(ended.stdout))} on stdout", limit=as_size(len(ended.stdout)), log="runs"
+            f"more than {as_size(len(ended.stdout))} on stdout", limit=as_size(len(ended.stdout)), log="skillyard runs"
         )
     if ended.code == 0 or _is_envelope(stdout):
         return

@@ -1,11 +1,11 @@
 """Change a file without a preview: `skillyard edit`, with the same words."""
 
-import sys
 from collections.abc import Sequence
+from functools import partial
 
-from skillyard.faces.cli.main import main as command_line
+from skillyard.faces.cli import edit
+from skillyard.faces.cli.main import guarded
 
 
 def main(words: Sequence[str]) -> None:
-    sys.argv[1:] = ["edit", *words]
-    command_line()
+    guarded(partial(edit.run, prog="python bin/file_editor.py"), words)

@@ -207,19 +207,9 @@ def _read_stdin() -> str:
         raise InvalidArgs(f"stdin: {error}") from None
 
 
-def main(words: Sequence[str], prog: str = "file_editor.py") -> int:
-    """The whole command as a function, for `bin/file_editor.py`: prints the result, gives the exit code."""
-    from skillyard.faces.cli.main import guarded
-
+def run(words: Sequence[str], prog: str) -> None:
+    """The command under another name."""
     parser = Parser(prog=prog, description=__doc__)
     arguments(parser)
-    try:
-        guarded(lambda given: _run(parser, given), words)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 1
-    return 0
-
-
-def _run(parser: Parser, words: Sequence[str]) -> None:
     options = parser.parse_args(list(words))
     options.answer(options)

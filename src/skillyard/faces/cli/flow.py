@@ -39,7 +39,7 @@ from skillyard.faces.cli.command import (
     show_and_exit,
     style_of,
 )
-from skillyard.faces.cli.findings import finding_lines, verdict_line
+from skillyard.faces.cli.found import finding_lines, verdict_line
 from skillyard.faces.cli.looking import end_lost
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Progress, Table, one_line
@@ -169,8 +169,7 @@ def _validate(options: Options) -> Answer:
 
 def _findings(workflows: Iterable[Workflow], passed: Iterable[bool], lang: Lang) -> Iterator[str]:
     for workflow, ok in zip(workflows, passed, strict=True):
-        yield f"{'ok  ' if ok else 'FAIL'} {os.path.relpath(workflow.path)}"
-        yield from finding_lines(workflow.findings, lang)
+        yield from finding_lines(os.path.relpath(workflow.path), workflow.findings, lang, ok=ok)
 
 
 @contextmanager

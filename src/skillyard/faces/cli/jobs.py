@@ -30,6 +30,7 @@ from skillyard.catalog.cron import parse_when, parse_zone, preview
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text, as_read
+from skillyard.core.request import Request
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.choose import choose
 from skillyard.faces.cli.command import (
@@ -277,8 +278,8 @@ def _look_on(yard: Yard, jobs: Jobs, job_id: str, looking: Looking) -> Known | N
 def _settle(options: Options, parser: Parser) -> None:
     """Put options of ours that stand after the skill where the others are, before anything looks at them."""
     with open_yard() as yard:
-        name = split_name(options.skill or "")[0]
-        options.args = take_ours(yard, name, options, parser, options.args)
+        target = Request(name=split_name(options.skill or "")[0])
+        options.args = take_ours(yard, target, options, parser, options.args)
     if bool(options.skill) == bool(options.task):
         parser.error("either @SKILL or --task")
     if not options.skill and options.args:

@@ -183,10 +183,11 @@ def _tell_and_exit(error: SkillError | OSError | sqlite3.Error, style: Style) ->
 
 
 def _style(options: Options | None) -> Style:
-    """As the person asked for it, where their words could be read."""
+    """As the person asked for it, where their words could be read. `--json` may still stand among a skill's own."""
+    as_json = "--json" in sys.argv
     if options and hasattr(options, "lang"):
-        return style_of(options)
-    return Style(json="--json" in sys.argv, lang=asked_lang())
+        return style_of(options)._replace(json=as_json)
+    return Style(json=as_json, lang=asked_lang())
 
 
 def _main(words: Sequence[str]) -> None:

@@ -39,7 +39,7 @@ from skillyard.faces.cli.command import (
     show_progress,
     style_of,
 )
-from skillyard.faces.cli.findings import finding_lines, verdict_line
+from skillyard.faces.cli.found import finding_lines, verdict_line
 from skillyard.faces.labels import as_words, label
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Table
@@ -241,8 +241,7 @@ def _validate(options: Options) -> Answer:
 
 def _findings(roles: Iterable[Role], passed: Iterable[bool], lang: Lang) -> Iterator[str]:
     for role, ok in zip(roles, passed, strict=True):
-        yield f"{'ok  ' if ok else 'FAIL'} {os.path.relpath(role.path)}"
-        yield from finding_lines(role.findings, lang)
+        yield from finding_lines(os.path.relpath(role.path), role.findings, lang, ok=ok)
 
 
 def _run(options: Options) -> NoReturn:

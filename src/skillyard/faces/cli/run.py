@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.core.depth import DEPTH
-from skillyard.core.errors import SkillError
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
 from skillyard.core.result import Result
@@ -44,6 +43,7 @@ from skillyard.faces.cli.command import (
     show_progress,
     style_of,
 )
+from skillyard.faces.cli.mixed import take_ours
 from skillyard.faces.passthrough import pass_through
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import grant, refuse_inside_agents
@@ -59,8 +59,6 @@ _ALLOW = Text(
     "{name} 请求: {capabilities}。允许吗? 只对技能的这个版本有效",
     "{name} asks for: {capabilities}. Allow it, for this version of the skill?",
 )
-_FLAGS = frozenset({"--json", "--ascii", "--dry-run", "--non-interactive", "--no-sandbox", "--strict", "--stdin"})
-_WITH_VALUE = frozenset({"--format", "--lang", "--timeout", "--to", "--model"})
 
 
 def arguments(parser: Parser) -> None:
@@ -81,7 +79,7 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options, parser: Parser) -> NoReturn:
     with open_yard(ends_with_process=True) as yard:
         target, ready = _target(yard, options.name, lang_of(options))
-        words = options.args if target.script else _take_ours(yard, target, options, parser)
+        words = options.args if target.script else take_ours(yard, target, options, parser, options.args)
         style = style_of(options)
         if options.model and not options.to:
             parser.error("argument --model: only with --to")
@@ -141,31 +139,6 @@ def _result(yard: Yard, request: Request, options: Options) -> Result:
     if options.to:
         return _converse(yard, request, lambda asked: _by_agent(yard, asked, options))
     return _converse(yard, request, lambda asked: yard.runtime.run(asked, show_progress))
-
-
-def _take_ours(yard: Yard, target: Request, options: Options, parser: Parser) -> list[str]:
-    """Our own options among the words after the name, unless the skill declares a param of that name."""
-    if not any(word in _FLAGS or word in _WITH_VALUE for word in options.args):
-        return list(options.args)
-    try:
-        skill = yard.runtime.resolve(target)
-        declared = {f"--{param.name.replace('_', '-')}" for param in skill.params}
-    except SkillError:
-        declared = set()
-    ours: list[str] = []
-    theirs: list[str] = []
-    words = list(options.args)
-    while words:
-        word = words.pop(0)
-        if word == "--":
-            theirs += [word, *words]
-            break
-        if word in declared or word not in _FLAGS | _WITH_VALUE:
-            theirs.append(word)
-        else:
-            ours += [word, *([words.pop(0)] if word in _WITH_VALUE and words else [])]
-    parser.parse_args([*ours, options.name], namespace=options)
-    return theirs
 
 
 def _by_agent(yard: Yard, request: Request, options: Options) -> Result:

@@ -22,7 +22,7 @@ from skillyard.core.skill import Severity
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
-from skillyard.faces.cli.findings import finding_lines, verdict_line
+from skillyard.faces.cli.found import finding_lines, verdict_line
 from skillyard.faces.present import Lines, Progress
 
 _CHECKING = Text("正在检查", "checking")
@@ -101,5 +101,4 @@ def _lines(readings: list[tuple[str, Reading]], passed: list[bool], lang: Lang, 
         shown = [f for f in reading.findings if notes or not ok or f.severity is not Severity.NOTE]
         if not shown and ok and len(readings) > 1:
             continue
-        yield f"{'ok  ' if ok else 'FAIL'} {path}"
-        yield from finding_lines(shown, lang)
+        yield from finding_lines(path, shown, lang, ok=ok)

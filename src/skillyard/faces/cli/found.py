@@ -1,4 +1,4 @@
-"""Findings for people: the message and the advice in their language, the rest as programs have it."""
+"""Findings of a file for people: where, how bad, what, and what to do, in their language."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,7 +9,8 @@ _ALL_FINE = Text("检查 {total} 个, 都没有问题", "{total} checked, all fi
 _SOME_BAD = Text("检查 {total} 个, {bad} 个有问题", "{total} checked, {bad} with problems")
 
 
-def finding_lines(findings: Iterable[Finding], lang: Lang) -> Iterator[str]:
+def finding_lines(path: str, findings: Iterable[Finding], lang: Lang, *, ok: bool) -> Iterator[str]:
+    yield f"{'ok  ' if ok else 'FAIL'} {path}"
     for finding in findings:
         place = f"{finding.line}:{finding.column}"
         yield f"     {place:<8}{finding.severity:<8} {finding.code}: {as_read(finding.message, lang)}"
