@@ -53,7 +53,7 @@ from skillyard.work.schedule import PREFIX
 _LOOK_SECONDS = 0.2
 _FINE, _PROBLEMS = Text("正常", "ok"), Text("有问题", "problems")
 _EMPTY = Text(
-    "这里没有工作流。写到 workflows/NAME.yaml; `skillyard flow schema` 说明写什么",
+    "还没有工作流。写到 workflows/NAME.yaml; `skillyard flow schema` 说明写什么",
     "No workflows here. Write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in.",
 )
 _BEGUN = Text("工作流运行 {id}", "flow {id}")

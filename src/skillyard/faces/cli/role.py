@@ -49,7 +49,7 @@ from skillyard.kernel.roles import find_role, make_role, roles_of
 
 _FINE, _PROBLEMS = Text("正常", "ok"), Text("有问题", "problems")
 _ASKS = Text("等待信任", "asks for trust")
-_EMPTY = Text("这里没有角色。用 `skillyard role new NAME` 创建", "No roles here. `skillyard role new NAME` makes one.")
+_EMPTY = Text("还没有角色。用 `skillyard role new NAME` 创建", "No roles here. `skillyard role new NAME` makes one.")
 _MADE, _NEXT = Text("已创建 {folder}", "made {folder}"), Text("接下来:", "next:")
 
 
