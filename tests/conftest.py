@@ -23,6 +23,8 @@ os.environ.pop("SKILLYARD_LANG", None)
 
 #: Every point and round of the slow suites; without it a sample.
 TORTURE = bool(os.environ.get("SKILLYARD_TORTURE"))
+#: For what takes long and is like something that runs always.
+IN_TORTURE = pytest.mark.skipif(not TORTURE, reason="runs in ./dev torture")
 
 
 # Machines are noisy: a property is true or false, never late.

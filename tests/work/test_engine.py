@@ -14,6 +14,7 @@ from skillyard.core.errors import DatabaseFailed
 from skillyard.core.values import Json
 from skillyard.work.engine import Engine, Line, Stage, Steps, Ticket
 from skillyard.work.engines.memory import MemoryEngine
+from tests.conftest import IN_TORTURE
 from tests.work.databases import postgres, server
 
 SECONDS = 60.0
@@ -298,7 +299,7 @@ engine.close()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "no database yet"])
-@pytest.mark.parametrize("projects", [("one", "one", "one"), ("one", "two", "three")])
+@pytest.mark.parametrize("projects", [pytest.param(("one", "one", "one"), marks=IN_TORTURE), ("one", "two", "three")])
 def test_several_may_be_the_first_on_a_new_database_at_once(
     tmp_path: Path, kind: str, projects: tuple[str, ...]
 ) -> None:

@@ -21,7 +21,7 @@ from skillyard.work.engine import Engine
 from skillyard.work.engines.memory import MemoryEngine
 from skillyard.work.flow import MAX_ITEMS, Told
 from skillyard.work.jobs import Job, Jobs
-from tests.conftest import Skillyard, WriteSkill
+from tests.conftest import IN_TORTURE, Skillyard, WriteSkill
 from tests.work.databases import postgres
 from tests.work.test_jobs import env_of, said, wait_until
 
@@ -406,6 +406,7 @@ def test_a_file_or_a_skill_that_changed_is_refused(place: Place, write_skill: Wr
     ) == ("echo", True)
 
 
+@IN_TORTURE
 def test_a_thousand_items_are_each_done_once(memory: Place) -> None:
     many = '{skill: note, for_each: "${count.data.files}", at_once: 4, params: {text: "${item}"}}'
     result = memory.run(f"steps: [{{skill: count, params: {{n: 1000}}}}, {many}]")
