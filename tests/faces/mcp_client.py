@@ -14,10 +14,13 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from skillyard.kernel.places import Places
+from tests.conftest import IN_TORTURE
 
 #: Far above what anything takes on a loaded machine; what passes it hangs.
 CEILING_SECONDS = 120.0
 ERAS = ("auto", "legacy")
+#: For what does not look different to a client of the older protocol.
+MOSTLY_NEW = ("auto", pytest.param("legacy", marks=IN_TORTURE))
 
 Connect = Callable[..., AbstractAsyncContextManager[Client]]
 

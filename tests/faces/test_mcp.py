@@ -25,6 +25,7 @@ from tests.conftest import Skillyard, WriteSkill
 from tests.faces.mcp_client import (
     CEILING_SECONDS,
     ERAS,
+    MOSTLY_NEW,
     Alive,
     Connect,
     data_of,
@@ -299,7 +300,7 @@ def _said(prompt: types.GetPromptResult) -> str:
     return message.content.text
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MOSTLY_NEW)
 async def test_what_a_run_says_comes_as_progress(connect: Connect, write_skill: WriteSkill, era: str) -> None:
     steps = "for n in 1 2 3; do echo \"step $n\" >&2; read -r _ < mybox/next$n; done; printf 'last\\0 word\\n' >&2\n"
     write_skill("slow", "---\nname: slow\ndescription: x\ncommand: sh slow.sh\n---\n", {"slow.sh": steps})
@@ -322,7 +323,7 @@ async def test_what_a_run_says_comes_as_progress(connect: Connect, write_skill: 
     assert [progress for progress, _ in heard] == sorted({progress for progress, _ in heard})
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MOSTLY_NEW)
 async def test_cancelling_a_call_ends_the_whole_tree_of_its_run(
     connect: Connect, write_skill: WriteSkill, alive: Alive, era: str
 ) -> None:
@@ -461,7 +462,7 @@ class News:
         self._heard.clear()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MOSTLY_NEW)
 async def test_skills_that_come_change_and_go_are_told_of(connect: Connect, write_skill: WriteSkill, era: str) -> None:
     write_skill("say", SAY, {"say.sh": SAY_SH})
     tell = SAY.replace("say\n", "tell\n")
@@ -488,7 +489,7 @@ async def test_skills_that_come_change_and_go_are_told_of(connect: Connect, writ
         group.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MOSTLY_NEW)
 @pytest.mark.parametrize("tool", ["skill_run", "Task", "say"])
 @pytest.mark.usefixtures("skills")
 async def test_where_the_client_has_a_form_it_asks_for_what_is_missing(connect: Connect, era: str, tool: str) -> None:
@@ -516,7 +517,7 @@ async def test_where_the_client_has_a_form_it_asks_for_what_is_missing(connect: 
     }
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MOSTLY_NEW)
 async def test_a_form_asks_for_the_action_first_and_then_for_its_params(
     connect: Connect, write_skill: WriteSkill, era: str
 ) -> None:
@@ -539,7 +540,7 @@ async def test_a_form_asks_for_the_action_first_and_then_for_its_params(
     assert data_of(answer)["by"] == 7
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MOSTLY_NEW)
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 @pytest.mark.usefixtures("skills")
 async def test_who_declines_the_form_leaves_the_call_pending(connect: Connect, era: str, action: Any) -> None:

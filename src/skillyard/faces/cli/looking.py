@@ -13,6 +13,8 @@ from skillyard.faces.present import Steps, Style, one_line
 _PERCENT = re.compile(r"(\d{1,3})(?:\.\d+)?\s?%")
 _OF = re.compile(r"(?<![\w/.-])(\d{1,9}) ?/ ?(\d{1,9})(?![\w/.-])")
 _BAR_CELLS = 20
+#: What is told as an event; how it ended is the result's to say.
+_UNDER_WAY = ("queued", "running")
 
 
 class Looking:
@@ -61,7 +63,7 @@ class Looking:
             seconds = time.monotonic() - self._started
             parts = (state, f"{seconds:.0f} s", bar(self._note, is_ascii=self._style.ascii), self._note)
             self._line("  ".join(part for part in parts if part))
-        elif state != self._state:
+        elif state != self._state and state in _UNDER_WAY:
             self.tell(f"{self._label}: {state}")
         self._state = state
 
