@@ -29,7 +29,7 @@ IN_TORTURE = pytest.mark.skipif(not TORTURE, reason="runs in ./dev torture")
 
 # Machines are noisy: a property is true or false, never late.
 hypothesis.settings.register_profile(
-    "skillyard", deadline=None, max_examples=20, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "skillyard", deadline=None, max_examples=10, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.register_profile(
     "torture", deadline=None, max_examples=3000, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -20,7 +20,7 @@ from skillyard.install.lock import read_lock
 from skillyard.install.review import list_reviews
 from skillyard.kernel.layout import lay_out
 from skillyard.kernel.places import Places
-from tests.conftest import TORTURE, Skillyard
+from tests.conftest import IN_TORTURE, TORTURE, Skillyard
 
 NEEDED = ("langgraph", "langgraph.checkpoint.sqlite")
 pytestmark = pytest.mark.skipif(
@@ -191,7 +191,7 @@ def test_killed_while_it_starts_it_goes_on_where_it_was(
     assert len(list_reviews(places.own_home)) == 1
 
 
-@pytest.mark.parametrize(("moment", "step"), [("before", "settle"), ("after", "settle")])
+@pytest.mark.parametrize(("moment", "step"), [pytest.param("before", "settle", marks=IN_TORTURE), ("after", "settle")])
 def test_killed_after_the_decisions_it_needs_no_new_ones(
     flow: Flow, env: dict[str, str], places: Places, project: Path, source: Path, moment: str, step: str
 ) -> None:

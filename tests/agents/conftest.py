@@ -1,4 +1,4 @@
-"""Real agents take seconds to start. opencode's cases that differ run always, and every other one of the two that start
+"""Real agents take seconds to start. opencode's cases that differ run always, and every third one of the two that start
 faster, the same ones each time; all of them in torture."""
 
 import zlib
@@ -24,6 +24,8 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     if TORTURE:
         return
     for item in items:
+        if item.name == "test_a_missing_param_is_a_question_that_the_model_can_answer[opencode]":
+            item.add_marker(pytest.mark.skip("real agents start slowly: this case runs in ./dev torture"))
         is_one_of_many = item.path.name in _MANY and "[" in item.name and not item.name.startswith(ALWAYS)
-        if is_one_of_many and ("[opencode" in item.name or zlib.crc32(item.name.encode()) % 2):
+        if is_one_of_many and ("[opencode" in item.name or zlib.crc32(item.name.encode()) % 3):
             item.add_marker(pytest.mark.skip("real agents start slowly: this case runs in ./dev torture"))

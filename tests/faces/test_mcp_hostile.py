@@ -80,32 +80,31 @@ async def test_names_and_params_of_any_script_are_safe_and_still_reach_the_skill
     assert data_of(ran)["文本"] == "你好"
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "skill://adder/../other/SKILL.md",
-        "skill://adder/..%2Fother%2FSKILL.md",
-        "skill://adder/%2e%2e/other/SKILL.md",
-        "skill://adder//etc/passwd",
-        "skill://adder/%2Fetc%2Fpasswd",
-        "skill://adder/link-out",
-        "skill://adder/folder-out/SKILL.md",
-        "skill://adder/pipe",
-        "skill://adder/folder",
-        "skill://adder/.env",
-        "skill://adder/missing.md",
-        "skill://adder/huge.bin",
-        "skill://adder/a%00b",
-        "skill://adder",
-        "skill://adder/",
-        "skill://nobody/SKILL.md",
-        "skill://..%2F..%2Fadder/SKILL.md",
-        "file:///etc/passwd",
-        "",
-    ],
+ADDRESSES = (
+    "skill://adder/../other/SKILL.md",
+    "skill://adder/..%2Fother%2FSKILL.md",
+    "skill://adder/%2e%2e/other/SKILL.md",
+    "skill://adder//etc/passwd",
+    "skill://adder/%2Fetc%2Fpasswd",
+    "skill://adder/link-out",
+    "skill://adder/folder-out/SKILL.md",
+    "skill://adder/pipe",
+    "skill://adder/folder",
+    "skill://adder/.env",
+    "skill://adder/missing.md",
+    "skill://adder/huge.bin",
+    "skill://adder/a%00b",
+    "skill://adder",
+    "skill://adder/",
+    "skill://nobody/SKILL.md",
+    "skill://..%2F..%2Fadder/SKILL.md",
+    "file:///etc/passwd",
+    "",
 )
+
+
 async def test_no_address_reads_anything_but_a_skills_own_plain_files(
-    connect: Connect, write_skill: WriteSkill, uri: str
+    connect: Connect, write_skill: WriteSkill
 ) -> None:
     folder = write_skill("adder", skill("adder"), {".env": "TOKEN=1", "folder/x": "x"}).parent
     write_skill("other", skill("other"))
@@ -115,8 +114,9 @@ async def test_no_address_reads_anything_but_a_skills_own_plain_files(
     with (folder / "huge.bin").open("wb") as huge:
         huge.truncate(1_048_577)
     async with connect() as client:
-        with pytest.raises(MCPError):
-            await client.read_resource(uri)
+        for uri in ADDRESSES:
+            with pytest.raises(MCPError):
+                await client.read_resource(uri)
         still_there = await client.read_resource("skill://adder/SKILL.md")
 
     assert still_there.contents
