@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from skillyard.core.errors import (
     InvalidParam,
@@ -16,22 +17,22 @@ from skillyard.core.phrases import RAN
 from skillyard.core.request import Call, Outcome
 from skillyard.core.result import as_size
 from skillyard.runners.interpreters import interpreter_of
-from skillyard.runners.program import environment
+from skillyard.runners.program import environment, in_repository
 from skillyard.runners.responses import Response, read_response
 from skillyard.sandbox.launch import OUTPUT_BYTES, Launch, Sandbox
 
 
 def plan(call: Call) -> Launch:
     folder = call.skill.folder
-    entry = folder / call.skill.entry
-    if not entry.resolve().is_relative_to(folder.resolve()):
+    entry = call.files / call.skill.entry
+    if not entry.resolve().is_relative_to(call.files.resolve()) or in_repository(Path(call.skill.entry)):
         raise PermissionDenied(f"{call.skill.entry} leads out of {folder}")
     if not entry.is_file():
         raise RuntimeFailed(f"the entry {call.skill.entry} is missing in {folder}")
     request = {"action": call.action, "params": call.params, "context": call.context}
     return Launch(
-        argv=(*interpreter_of(entry), str(entry)),
-        cwd=folder if call.skill.role else call.root,
+        argv=(*interpreter_of(entry), str(call.run_folder / call.skill.entry)),
+        cwd=call.run_folder if call.skill.role else call.root,
         env=environment(call),
         stdin=json.dumps(request, ensure_ascii=False, default=dict).encode(),
         limit_seconds=call.limit_seconds,

@@ -12,7 +12,8 @@ from skillyard.core.errors import NotGranted
 from skillyard.core.request import Call
 from skillyard.core.skill import Kind
 from skillyard.runners.program import PACKAGE
-from skillyard.sandbox.policy import Policy, interpreter_paths, is_inside, system_paths
+from skillyard.store.copies import COPIES_SUFFIX
+from skillyard.sandbox.policy import Mount, Policy, interpreter_paths, is_inside, system_paths
 
 READ_PROJECT = "read-project"
 NETWORK = "network"
@@ -50,7 +51,7 @@ def is_capability(text: str) -> bool:
 
 def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) -> Permit:
     root = call.root.resolve()
-    own = () if _is_around(root, call) else (call.skill.folder.resolve(),)
+    own, mounts = _own_folder(call, root)
     read = [*own, *interpreter_paths(Path(program)), *call.named_paths]
     read += [Path(argument).resolve() for argument in _arguments(granted, READ)]
     if call.skill.kind is Kind.JSON:
@@ -60,7 +61,7 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
     made: list[Path] = []
     if READ_PROJECT in granted:
         read.append(root)
-    elif not own:
+    elif _is_around(root, call):
         missing.append(READ_PROJECT)
     if target := _output_elsewhere(call, root):
         capability = f"{WRITE}:{call.output}"
@@ -73,10 +74,27 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
     policy = Policy(
         read=readable,
         write=tuple(write),
-        hide=hide,
+        hide=(*hide, *(_all_copies(mount) for mount in mounts)),
+        mounts=mounts,
         network=NETWORK in granted,
     )
     return Permit(policy, tuple(_arguments(granted, ENV)), tuple(missing), tuple(made))
+
+
+def _own_folder(call: Call, root: Path) -> tuple[tuple[Path, ...], tuple[Mount, ...]]:
+    """How the run sees its skill: the folder or its copy to read, or the copy at the folder's path."""
+    folder = call.skill.folder.resolve()
+    copy, is_around = call.copy.resolve() if call.copy else None, _is_around(root, call)
+    if copy is None:
+        return () if is_around else (folder,), ()
+    if is_around:  # only the project of it, which a person must have opened
+        copy, folder = copy / root.relative_to(folder), root
+    return ((), (Mount(copy, folder),)) if call.copy_is_mounted else ((copy,), ())
+
+
+def _all_copies(mount: Mount) -> Path:
+    """The folder of all copies: no run has to see those of other skills."""
+    return next(place for place in mount.source.parents if place.name.endswith(COPIES_SUFFIX))
 
 
 def _is_around(root: Path, call: Call) -> bool:
