@@ -54,14 +54,16 @@ def fingerprint(folder: Path, *, in_role: bool = False) -> str:
     return read_marks(folder, in_role=in_role).approved
 
 
-def read_marks(folder: Path, copy_to: Path | None = None, *, in_role: bool = False) -> Marks:
+def read_marks(
+    folder: Path, copy_to: Path | None = None, *, in_role: bool = False, digests: dict[str, str] | None = None
+) -> Marks:
     """Hash a folder, and copy exactly the hashed bytes to `copy_to`, which must not exist yet.
 
-    Raises PermissionDenied for what cannot be read and FolderChanging if the folder does not stand still.
+    `digests` receives the digest of each path. Raises PermissionDenied for what cannot be read and FolderChanging if the folder does not stand still.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _Reader(folder, copy_to, in_role=in_role).read()
+            return _Reader(folder, copy_to, digests, in_role=in_role).read()
         except PermissionError as error:
             raise PermissionDenied(f"{error.filename}: it cannot be read, so nothing can be granted to it") from None
         except OSError as error:
@@ -69,11 +71,19 @@ def read_marks(folder: Path, copy_to: Path | None = None, *, in_role: bool = Fal
                 raise
             if attempt == _ATTEMPTS or not folder.is_dir():
                 raise FolderChanging(f"{folder} changed while it was read") from None
+        if digests is not None:
+            digests.clear()
         if copy_to is not None:
             from shutil import rmtree  # noqa: PLC0415  (only for a folder that changes right now)
 
             rmtree(copy_to, ignore_errors=True)
     raise AssertionError("the last attempt returns or raises")
+
+
+def read_digests(folder: Path) -> tuple[str, dict[str, str]]:
+    """Return the fingerprint and the digest of each file and link by its path, both from one reading."""
+    digests: dict[str, str] = {}
+    return read_marks(folder, digests=digests).approved, digests
 
 
 def is_repository(name: str) -> bool:
@@ -84,13 +94,14 @@ def is_repository(name: str) -> bool:
 class _Reader:
     """One pass over a folder."""
 
-    def __init__(self, folder: Path, copy_to: Path | None, *, in_role: bool) -> None:
+    def __init__(self, folder: Path, copy_to: Path | None, digests: dict[str, str] | None, *, in_role: bool) -> None:
         import hashlib  # noqa: PLC0415  (most runs have no grant to check)
 
         self._blake = hashlib.blake2b
         self._folder, self._target, self._in_role = folder, copy_to, in_role
         self._approved = self._blake(digest_size=20)
         self._content = self._blake(digest_size=20)
+        self._digests = digests
         self._count = self._bytes = 0
 
     def read(self) -> Marks:
@@ -172,6 +183,8 @@ class _Reader:
     def _add(self, path: str, kind: bytes, content: bytes, *, is_code: bool = True) -> None:
         name = path.encode("utf-8", "surrogateescape")
         _add(self._content, kind, name, content)
+        if self._digests is not None:
+            self._digests[path] = f"{kind.decode()}:{content.hex()}"
         if self._in_role and (is_code or not _is_document(path)):
             _add(self._approved, kind, name, content)
 

@@ -46,7 +46,7 @@ from skillyard.faces.cli.command import (
 from skillyard.faces.cli.mixed import take_ours
 from skillyard.faces.passthrough import pass_through
 from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.consent import grant, refuse_inside_agents
+from skillyard.kernel.consent import grant, mark_of_skill, refuse_inside_agents
 from skillyard.kernel.prompt import may_name_source, split_name
 
 if TYPE_CHECKING:
@@ -170,16 +170,19 @@ def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
     """The request with the person's answers in it; None where there is nothing to ask or they say no."""
     if result.state is State.PENDING:
         return _with_params(request, result)
+    if result.state is not State.ERROR or result.data.get("type") != "NotGranted":
+        return None
     if result.data.get("capability") == "packages":
         from skillyard.faces.cli.env import build_on_yes
 
         return request if build_on_yes(yard, request) else None
-    if result.data.get("type") == "NotGranted":
-        capabilities = str(result.data["msg"]).removeprefix("Not granted: ")
-        spoken = request.name if request.staged else f"@{request.name}"
-        if confirm(_ALLOW.fill(request.lang, name=spoken, capabilities=capabilities)):
-            grant(yard.grants, yard.runtime.resolve(request), tuple(capabilities.split()))
-            return request
+    capabilities = str(result.data["msg"]).removeprefix("Not granted: ")
+    spoken = request.name if request.staged else f"@{request.name}"
+    skill = yard.runtime.resolve(request)
+    mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
+    if confirm(_ALLOW.fill(request.lang, name=spoken, capabilities=capabilities)):
+        grant(yard.grants, skill, tuple(capabilities.split()), mark)
+        return request
     return None
 
 
