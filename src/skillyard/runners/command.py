@@ -6,6 +6,7 @@ from skillyard.core.errors import InvalidCommand
 from skillyard.core.phrases import RAN, RAN_TO
 from skillyard.core.request import Call, Outcome
 from skillyard.core.slots import SLOT
+from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program, interpreter_of
 from skillyard.runners.printed import as_printed
@@ -35,15 +36,16 @@ def started(call: Call, launch: Launch, sandbox: Sandbox) -> Outcome:
     before = snapshot(call)
     ended = sandbox(launch)
     check_exit(call, ended)
-    printed, envelope = as_printed(ended.stdout)
-    data: dict[str, Json] = {"skill": call.asked_as, **written(call, before), **printed}
+    printed = as_printed(ended.stdout)
+    data: dict[str, Json] = {"skill": call.asked_as, **written(call, before), **printed.data}
     label = call.skill.title or call.asked_as
-    if envelope is not None:
-        return Outcome(data=data, summary=envelope.summary, state=envelope.state)
+    if printed.state is not None and printed.summary is not None:
+        return Outcome(data=data, summary=printed.summary, state=printed.state)
+    state = printed.state or State.SUCCESS
     path = data.get("output_path")
     if isinstance(path, str):
-        return Outcome(data=data, says=RAN_TO, words={"label": label, "path": path})
-    return Outcome(data=data, says=RAN, words={"label": label})
+        return Outcome(data=data, says=RAN_TO, words={"label": label, "path": path}, state=state)
+    return Outcome(data=data, says=RAN, words={"label": label}, state=state)
 
 
 def _start(program: str, call: Call) -> tuple[str, ...]:

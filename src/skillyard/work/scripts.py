@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.fingerprint import read_marks
-from skillyard.core.envelope import parse
+from skillyard.core.envelope import read_envelope
 from skillyard.core.errors import (
     InvalidArgs,
     NotGranted,
@@ -159,7 +159,7 @@ class Worker(NamedTuple):
         with self.recorder.recording(run, self.lang) as record:
             guarded = guard(self.sandbox, self._permit(launch, standing, copy), record, on_progress, stop=self.stop)
             try:
-                return record.keep(lambda: self._outcome(order, guarded(launch), before))
+                return record.keep(lambda: self._outcome(order, guarded(launch), before, ours=standing.ours))
             finally:
                 facts["sandbox"] = record.sandbox
 
@@ -189,7 +189,7 @@ class Worker(NamedTuple):
         fixed = [path for name in _FIXED if (path := root / name).exists() and not path.is_symlink()]
         return Permit(Policy(read=(*read, PACKAGE, files, *fixed), write=(root, home)))
 
-    def _outcome(self, order: Order, ended: Exit, before: tuple[int, int, int] | None) -> Outcome:
+    def _outcome(self, order: Order, ended: Exit, before: tuple[int, int, int] | None, *, ours: bool) -> Outcome:
         stdout, stderr = (b"" if order.drop_stdout else ended.stdout), (b"" if order.drop_stderr else ended.stderr)
         text = ended.stdout.decode("utf-8", "replace")
         if not ended.timed_out and (interrupt := read_interrupt(self.root, before, text)):
@@ -200,12 +200,12 @@ class Worker(NamedTuple):
                 state=State.INTERRUPTED,
             )
         _check_exit(order, ended, stdout, stderr, self.limit_seconds)
-        printed, envelope = as_printed(stdout + stderr if order.join_stderr else stdout)
+        printed = as_printed(stdout + stderr if order.join_stderr else stdout, ours=ours)
+        data = printed.data
         if analysis := find_analysis(text):
-            printed["analysis_prompt"] = analysis
-        if envelope is not None:
-            return Outcome(data=printed, summary=envelope.summary, state=envelope.state)
-        return Outcome(data=printed, says=RAN, words={"label": order.script})
+            data["analysis_prompt"] = analysis
+        state = printed.state or State.SUCCESS
+        return Outcome(data=data, says=RAN, words={"label": order.script}, summary=printed.summary, state=state)
 
     def _decided(self, result: Result, on_progress: OnProgress) -> Result:
         """Decide by ourselves where somebody can, and go on; else the raw state goes to the caller."""
@@ -248,7 +248,7 @@ def _check_exit(order: Order, ended: Exit, stdout: bytes, stderr: bytes, limit: 
 
 def _is_envelope(stdout: bytes) -> bool:
     try:
-        parse(stdout.decode("utf-8", "replace"))
+        read_envelope(stdout.decode("utf-8", "replace"))
     except ValueError:
         return False
     return True
