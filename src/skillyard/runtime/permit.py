@@ -12,8 +12,8 @@ from skillyard.core.errors import NotGranted
 from skillyard.core.request import Call
 from skillyard.core.skill import Kind
 from skillyard.runners.program import PACKAGE
-from skillyard.store.copies import COPIES_SUFFIX
 from skillyard.sandbox.policy import Mount, Policy, interpreter_paths, is_inside, system_paths
+from skillyard.store.copies import COPIES_SUFFIX
 
 READ_PROJECT = "read-project"
 NETWORK = "network"

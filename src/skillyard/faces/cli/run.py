@@ -37,14 +37,15 @@ from skillyard.faces.ask import ask, confirm, on_terminal
 from skillyard.faces.cli.command import (
     Options,
     Parser,
+    ProgramLines,
     add_output_options,
     lang_of,
     show_and_exit,
-    show_progress,
     style_of,
 )
 from skillyard.faces.cli.mixed import take_ours
 from skillyard.faces.passthrough import pass_through
+from skillyard.faces.present import one_line
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.consent import grant, mark_of_skill, refuse_inside_agents
 from skillyard.kernel.prompt import may_name_source, split_name
@@ -138,7 +139,12 @@ def _result(yard: Yard, request: Request, options: Options) -> Result:
         return yard.runtime.plan(request)
     if options.to:
         return _converse(yard, request, lambda asked: _by_agent(yard, asked, options))
-    return _converse(yard, request, lambda asked: yard.runtime.run(asked, show_progress))
+    return _converse(yard, request, lambda asked: _run_shown(yard, asked))
+
+
+def _run_shown(yard: Yard, request: Request) -> Result:
+    with ProgramLines() as lines:
+        return yard.runtime.run(request, lines)
 
 
 def _by_agent(yard: Yard, request: Request, options: Options) -> Result:
@@ -192,7 +198,7 @@ def _with_params(request: Request, result: Result) -> Request | None:
     answers = dict(request.params)
     for name in required if isinstance(required, list) else ():
         said = prompts.get(name, "") if isinstance(prompts, dict) else ""
-        answer = ask(f"{name}{f' ({said})' if said else ''}: ")
+        answer = ask(one_line(f"{name}{f' ({said})' if said else ''}: "))
         if not answer:
             return None
         answers[str(name)] = answer
