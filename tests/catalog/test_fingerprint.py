@@ -98,9 +98,9 @@ def test_a_copy_holds_exactly_what_was_hashed(tmp_path: Path) -> None:
     marks = read_marks(folder, copy)
 
     assert read_marks(copy) == marks
-    assert sorted(os.listdir(copy)) == sorted(["empty", "link", "name \udcff 中文 😀", "run"])
+    assert sorted(path.name for path in copy.iterdir()) == sorted(["empty", "link", "name \udcff 中文 😀", "run"])
     assert stat.S_IMODE((copy / "run").stat().st_mode) == 0o555
-    assert os.readlink(copy / "link") == "/etc/passwd"
+    assert (copy / "link").readlink() == Path("/etc/passwd")
 
 
 def test_what_cannot_be_read_is_told() -> None:

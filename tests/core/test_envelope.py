@@ -82,7 +82,9 @@ def nearly_envelopes(draw: st.DrawFn) -> str:
     text = render(draw(results()), draw(st.sampled_from(ENCODINGS)))
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(text) - 1)) if text else 0
-        piece = draw(st.sampled_from(["", " ", "\n", "\r\n", "'", '"', "0", "\\u0041", "\\", ",", "{}", "é", "a: 1", "❌"]))
+        piece = draw(
+            st.sampled_from(["", " ", "\n", "\r\n", "'", '"', "0", "\\u0041", "\\", ",", "{}", "é", "a: 1", "❌"])
+        )
         text = text[:at] + piece + text[at + draw(st.integers(0, 2)) :]
     return text
 

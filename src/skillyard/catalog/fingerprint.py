@@ -59,7 +59,8 @@ def read_marks(
 ) -> Marks:
     """Hash a folder, and copy exactly the hashed bytes to `copy_to`, which must not exist yet.
 
-    `digests` receives the digest of each path. Raises PermissionDenied for what cannot be read and FolderChanging if the folder does not stand still.
+    `digests` receives the digest of each path. Raises PermissionDenied for what cannot be
+    read and FolderChanging if the folder does not stand still.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -118,7 +119,7 @@ class _Reader:
         if depth > _MAX_DEPTH:
             raise InvalidArgs(f"{self._folder} is nested too deeply: nothing can be granted to it")
         if self._target:
-            os.mkdir(f"{self._target}/{inner}" if inner else self._target, 0o755)
+            (self._target / inner).mkdir(mode=0o755)
         names = [name for name in sorted(os.listdir(folder)) if not self._is_left_out(name)]
         for name in names:
             self._take(folder, name, f"{inner}/{name}" if inner else name, depth)
@@ -144,7 +145,7 @@ class _Reader:
             leads_to = os.readlink(os.fsencode(name), dir_fd=folder)
             self._add(path, b"link", leads_to)
             if self._target:
-                os.symlink(leads_to, os.fsencode(f"{self._target}/{path}"))
+                (self._target / path).symlink_to(os.fsdecode(leads_to))
         elif stat.S_ISREG(mode):
             with _opened(folder, name, os.O_NONBLOCK, self._folder / path) as file:
                 self._take_file(file, path)

@@ -26,9 +26,13 @@ FACTS = frozenset(
 #: How an error is told: in the details of one these would replace what we say.
 ERROR_FIELDS = frozenset({"type", "msg", "recoverable"})
 #: Of our own error types, those that a program may state about itself.
-_THEIRS = frozenset({"ParamMissing", "InvalidParam", "InvalidArgs", "PermissionDenied", "RuntimeFailed", "RuntimeError"})
+_THEIRS = frozenset(
+    {"ParamMissing", "InvalidParam", "InvalidArgs", "PermissionDenied", "RuntimeFailed", "RuntimeError"}
+)
 #: Commands that allow something, in a summary where they would look like advice of ours.
-_COMMAND = re.compile(r"skillyard\s+(?:grant|trust|env|review|revoke|add|link|init|service|run|task|mcp)\b", re.IGNORECASE)
+_COMMAND = re.compile(
+    r"skillyard\s+(?:grant|trust|env|review|revoke|add|link|init|service|run|task|mcp)\b", re.IGNORECASE
+)
 _PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
 _LONGEST_REASON = 200
 
