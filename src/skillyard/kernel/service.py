@@ -14,6 +14,7 @@ from xml.sax.saxutils import escape
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.phrases import Text
+from skillyard.kernel.ownprocess import own_command
 from skillyard.kernel.places import Places
 
 _UNIT = """\
@@ -27,7 +28,6 @@ Type=exec
 WorkingDirectory={root}
 ExecStart={words}
 Environment={home}
-Environment=PYTHONUNBUFFERED=1
 Restart=always
 RestartSec=5
 TimeoutStopSec=30
@@ -87,7 +87,7 @@ def service_of(
     if any(ord(letter) < 32 for letter in f"{root}{places.own_home}"):
         raise InvalidArgs("a folder with control characters in its name cannot be a service")
     mark = hashlib.blake2b(str(root.resolve()).encode(), digest_size=4).hexdigest()
-    argv = (sys.executable, "-m", "skillyard", "worker", *words, "--reconnect")
+    argv = own_command("worker", *words, "--reconnect")
     if system == "darwin":
         return _launchd(places, root, argv, mark)
     return _systemd(places, root, argv, mark, env)

@@ -170,7 +170,7 @@ def _executable(shim: str) -> str:
 
 
 def _ask(python: str, code: str) -> str:
-    asked = [python, "-c", code]
+    asked = [python, "-I", "-c", code]
     import subprocess  # noqa: PLC0415  (only a shim has to be asked)
 
     try:
