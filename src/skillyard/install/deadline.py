@@ -47,18 +47,19 @@ class Deadline:
         """Return what `work` returns or raise what it raises; TimeoutError at the deadline, whatever it is doing."""
         job = _Job(work)
         try:
-            if not job.wait(self.left()):
-                raise self._passed()
-        finally:
+            in_time = job.wait(self.left())
+        except BaseException:  # Ctrl-C, for example
             self._hang_up()
+            raise
+        if not in_time:
+            self._hang_up()
+            raise self._passed()
         return job.result()
 
     def _passed(self) -> TimeoutError:
         return TimeoutError(f"it took longer than {self.seconds:g} s")
 
     def _hang_up(self) -> None:
-        if self.left():
-            return
         with self._lock:
             self._hung_up = True
             sockets, self._sockets = self._sockets, []

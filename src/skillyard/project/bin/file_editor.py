@@ -16,7 +16,7 @@ PROJECT = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 PYTHON = tuple(os.path.join(os.path.realpath(each), "") for each in (sys.prefix, sys.base_prefix))
 
 
-def is_outside(folder):
+def is_outside(folder: str) -> bool:
     """Whether a folder is not the project's: nothing in the project may be imported or started in our place."""
     real = os.path.join(os.path.realpath(folder), "")
     return os.path.isabs(folder) and (not real.startswith(PROJECT) or real.startswith(PYTHON))
