@@ -295,7 +295,6 @@ CHINESE: dict[str, str] = {
         "{} 的引用格式在此无法读取: 请先克隆它, 或给出其地址"
     ),
     "{} has more than {} refs": "{} 的引用超过 {} 个",
-    "{} is larger than {} bytes": "{} 大于 {} 字节",
     "{} names no folder: file:// is followed by an absolute path": "{} 没有指明目录: file:// 之后应是绝对路径",
     "{}: it ended after {} of {} bytes": "{}: 在 {} 字节处中断, 应有 {} 字节",
     "an address has no spaces or control characters": "地址中不能有空格或控制字符",
