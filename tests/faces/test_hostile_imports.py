@@ -197,3 +197,16 @@ def test_every_start_of_python_in_our_source_is_isolated() -> None:
 
 def _is_python(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "executable"
+
+
+def test_no_program_of_the_user_is_found_in_the_current_folder(places: Places, project: Path, canaries: Path) -> None:
+    """`.`, an empty entry and a relative one mean the current folder, or a part of it."""
+    for name in ("claude", "codex", "opencode", "uv", "git", "systemctl", "node"):
+        for folder in (project, project / "tools"):
+            folder.mkdir(exist_ok=True)
+            (folder / name).write_text(f"#!/bin/sh\ntouch {canaries}/{name}\necho 99.0.0\n")
+            (folder / name).chmod(0o755)
+    env = {"PATH": f".::tools:{os.environ['PATH']}"}
+    for words in (("backend", "list"), ("doctor",), ("service", "install", "--accept"), ("service", "status")):
+        done = run(own_command(*words), places, env)
+        assert [file.name for file in canaries.iterdir()] == [], (words, done.stdout, done.stderr)

@@ -25,6 +25,7 @@ from typing import IO
 
 from skillyard.catalog.roots import find_project
 from skillyard.core.errors import SourceFailed, SourceRefused
+from skillyard.core.searchpath import absolute_entries
 from skillyard.install.deadline import Deadline
 from skillyard.install.limits import Limits
 from skillyard.install.source import Tell
@@ -91,8 +92,8 @@ def safe_path(env: Mapping[str, str] = os.environ) -> str:
     root = os.path.realpath(inside) if inside else ""
     kept = [
         entry
-        for entry in env.get("PATH", os.defpath).split(os.pathsep)
-        if entry.startswith("/") and not (root and _is_inside(os.path.realpath(entry), root))
+        for entry in absolute_entries(env).split(os.pathsep)
+        if entry and not (root and _is_inside(os.path.realpath(entry), root))
     ]
     return os.pathsep.join(kept)
 
