@@ -1,0 +1,160 @@
+"""Repairs our database: the damaged file is set aside under a name of its own, and the last good backup takes its place.
+
+Nothing is ever deleted. The order of the renames is chosen so that a kill at any point leaves a state that the next
+process repairs: the database goes first, so its -wal file is never applied to another database, and never lost.
+
+Covered: not a database, damaged pages, zero length, missing with a -wal file or a backup left, kill -9 during the repair.
+Not covered: damage that SQLite's quick_check does not see, such as a changed letter in a text.
+"""
+
+import os
+import shutil
+import sqlite3
+import time
+from pathlib import Path
+
+from skillyard.core.errors import SkillError, StateDamaged
+from skillyard.store.atomic import damaged_name, list_damaged, sync_folder
+from skillyard.store.backups import list_backups
+from skillyard.store.connection import SUSPECT, StateConnection, connect, quick_check
+from skillyard.store.database import Damage, Tell, make_new, open_sound, put_in_place, version_known
+
+#: What SQLite keeps beside a database.
+SIDES = ("-wal", "-shm", "-journal")
+#: Of the byte range on which SQLite's processes hold their shared locks, for as long as they use a database.
+_SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
+
+
+def repair(path: Path, lock_seconds: float, tell: Tell) -> StateConnection:
+    """A connection to a sound file of whatever version. Hold the lock exclusively.
+
+    Raises StateDamaged if another process still uses the damaged file: what it writes must not get lost."""
+    try:
+        _check_suspect(path, lock_seconds)
+        return open_sound(path, lock_seconds)  # another process was faster
+    except Damage as damage:
+        reason = str(damage)
+    is_new = not os.path.lexists(path) and not list_backups(path) and not _leftover_sides(path)
+    if not is_new:
+        _refuse_while_in_use(path, reason)
+    aside = set_aside(path)
+    source = _restore(path, lock_seconds)
+    if source is None:
+        make_new(path, lock_seconds)
+    path.with_name(path.name + SUSPECT).unlink(missing_ok=True)
+    if not is_new:
+        tell(StateDamaged(f"{path} {reason}; {_outcome(source)}", _advice(path, aside)))
+    return open_sound(path, lock_seconds)
+
+
+def _check_suspect(path: Path, lock_seconds: float) -> None:
+    """Another command met damage: believe it only if the whole file, looked through, shows it."""
+    mark = path.with_name(path.name + SUSPECT)
+    if not mark.exists() or not path.is_file() or path.stat().st_size == 0:
+        return
+    if complaint := quick_check(path, lock_seconds, "mode=rw"):
+        raise Damage(f"is damaged: {complaint}")
+    mark.unlink(missing_ok=True)
+
+
+def _refuse_while_in_use(path: Path, reason: str) -> None:
+    """A process that has the file open would go on writing into what was set aside."""
+    from skillyard.store.lockholders import describe, other_users
+
+    users = other_users(path)
+    if users or _is_locked_elsewhere(path):
+        raise StateDamaged(
+            f"{path} {reason}, and it is still used by {describe(users)}",
+            "end that process, then run any command: it sets the damaged file aside and restores the last backup",
+        )
+
+
+def _is_locked_elsewhere(path: Path) -> bool:
+    """Where /proc tells nothing. Nobody in this process uses the file, so to close it here takes no lock away."""
+    import fcntl
+
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_SIZE, _SHARED_FIRST)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def set_aside(path: Path) -> Path | None:
+    """Rename the database, then what SQLite keeps beside it; the new name, or None if there was nothing.
+
+    What a repair that died has left is put with the database that it belongs to."""
+    aside = None
+    if os.path.lexists(path):
+        aside = damaged_name(path)
+        path.rename(aside)
+    left = _leftover_sides(path)
+    if left and aside is None:
+        aside = _widowed(path) or damaged_name(path)
+    for ending in left:
+        path.with_name(path.name + ending).rename(f"{aside}{ending}")
+    if aside is not None:
+        sync_folder(path.parent)
+    return aside
+
+
+def _leftover_sides(path: Path) -> list[str]:
+    return [ending for ending in SIDES if os.path.lexists(f"{path}{ending}")]
+
+
+def _widowed(path: Path) -> Path | None:
+    """The newest database set aside, if its -wal file has not followed it yet."""
+    whole = [name for name in list_damaged(path) if not name.name.endswith(SIDES)]
+    newest = whole[-1] if whole else None
+    return newest if newest and not any(os.path.lexists(f"{newest}{ending}") for ending in SIDES) else None
+
+
+def _restore(path: Path, lock_seconds: float) -> Path | None:
+    """Put a copy of the newest sound backup in place; None if there is none."""
+    for backup in list_backups(path):
+        fresh = path.with_name(f"{path.name}.restoring")
+        fresh.unlink(missing_ok=True)
+        try:
+            shutil.copyfile(backup, fresh)
+            fresh.chmod(0o600)
+            _check_backup(fresh, lock_seconds)
+        except (OSError, sqlite3.Error, SkillError, Damage):
+            fresh.unlink(missing_ok=True)
+            continue
+        os.utime(fresh, (time.time(), backup.stat().st_mtime))
+        put_in_place(fresh, path)
+        return backup
+    return None
+
+
+def _check_backup(fresh: Path, lock_seconds: float) -> None:
+    if complaint := quick_check(fresh, lock_seconds, "immutable=1"):
+        raise Damage(complaint)
+    connection = connect(fresh, lock_seconds, "immutable=1")
+    try:
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    finally:
+        connection.close()
+    if not 0 < version <= version_known():
+        raise Damage("is of another version")
+
+
+def _outcome(source: Path | None) -> str:
+    if source is None:
+        return "there is no backup, so a new one was made: the history of runs is empty"
+    minutes = max(0, round((time.time() - source.stat().st_mtime) / 60))
+    return f"the backup of {minutes} min ago was restored"
+
+
+def _advice(path: Path, aside: Path | None) -> str:
+    if aside is None or not os.path.lexists(aside):
+        return f"grants are not affected; to start anew, remove {path.name} together with {path.name}.backup*"
+    return f"grants are not affected; the damaged file is kept as {aside}, and `skillyard doctor` lists it"
+
+
