@@ -376,7 +376,8 @@ class StateNewer(StoreFailed):
     type = "RuntimeFailed"
     says = Text("数据由更新版本的 Skillyard 写入: {reason}", "written by a newer Skillyard: {reason}")
     advises = Text(
-        "视具体错误判断: 更新 Skillyard (`pip install -U skillyard`), 或把 SKILLYARD_HOME 设到另一个文件夹; 没有任何内容被改动",
+        "视具体错误判断: 更新 Skillyard (`pip install -U skillyard`), 或把 SKILLYARD_HOME 设到另一个文件夹; "
+        "没有任何内容被改动",
         "update Skillyard (`pip install -U skillyard`), or set SKILLYARD_HOME to another folder; nothing was changed",
     )
 

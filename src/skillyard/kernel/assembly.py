@@ -50,7 +50,7 @@ class Yard:
         notify: Callable[[SkillError], None] | None = None,
     ) -> None:
         """`ends_with_process`: leaving gives nothing back, because the end of the process does that faster.
-        `notify` hears of what is wrong with our own files and was repaired, or does not count; by default stderr does."""
+        `notify` hears what is wrong with our own files and was repaired, or does not count; the default is stderr."""
         self.places = places
         self._notify = notify or _notify_on_stderr
         self._ends_with_process = ends_with_process
@@ -392,7 +392,8 @@ def _notify_on_stderr(error: SkillError) -> None:
     from skillyard.core.phrases import Lang
 
     lang = Lang.choose(None, os.environ)
-    sys.stderr.write(f"skillyard: {error.says.fill(lang, **error.words)}\n  {error.hint(lang)}\n")
+    said = error.summary(lang).removeprefix(f"{error.type}: ")
+    sys.stderr.write(f"skillyard: {said}\n  {error.hint(lang)}\n")
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ DAMAGED = ".damaged-"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the file with mode 0600. Call under a lock: the temporary name is fixed, so a crash leaves at most one."""
+    """Replace the file with mode 0600. Call under a lock: the temporary name is fixed, a crash leaves one at most."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -33,6 +33,14 @@ def give_to_owner_of(folder: Path, file: int | Path) -> None:
     owner = folder.stat()
     if os.geteuid() == 0 and owner.st_uid != 0:
         os.chown(file, owner.st_uid, owner.st_gid)
+
+
+def put_in_place(fresh: Path, path: Path) -> None:
+    """Rename a finished file. Its content and owner are final before it gets its name."""
+    give_to_owner_of(path.parent, fresh)
+    sync_file(fresh)
+    fresh.replace(path)
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,8 +1,8 @@
 """Backups of our database: a compact copy, made at most once an hour by a process that changed something.
 
-Short commands make one after they have shown their result, and only while the database is small. Processes that live long
-make them whatever its size. A copy is checked before it takes its name, so a damaged database never replaces a good
-backup. The two newest are kept.
+Short commands make one after they have shown their result, and only while the database is small. Processes that live
+long make them whatever its size. A copy is checked before it takes its name, so a damaged database never replaces a
+good backup. The two newest are kept.
 """
 
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from skillyard.core.errors import StateDamaged, StoreFailed
 from skillyard.store import locks
+from skillyard.store.atomic import put_in_place
 from skillyard.store.connection import connect, quick_check
 
 BACKUP = ".backup"
@@ -93,8 +94,6 @@ def _copy(path: Path, fresh: Path, lock_seconds: float, limit_seconds: float | N
 
 
 def _put_in_place(fresh: Path, path: Path) -> Path:
-    from skillyard.store.database import put_in_place
-
     newest, older = path.with_name(path.name + BACKUP), path.with_name(path.name + OLDER)
     if newest.exists():
         newest.replace(older)
@@ -105,5 +104,3 @@ def _put_in_place(fresh: Path, path: Path) -> Path:
 def _clear(fresh: Path) -> None:
     for ending in ("", "-journal", "-wal", "-shm"):
         fresh.with_name(fresh.name + ending).unlink(missing_ok=True)
-
-

@@ -59,9 +59,7 @@ class StateCursor(sqlite3.Cursor):
 def connect(path: Path, lock_seconds: float, how: str = "") -> StateConnection:
     """Raises sqlite3.Error. Statements on the connection raise named errors. `how`: `mode=ro` or `immutable=1`."""
     address = f"{path.absolute().as_uri()}?{how}" if how else path
-    connection = sqlite3.connect(
-        address, lock_seconds, isolation_level=None, uri=bool(how), factory=StateConnection
-    )
+    connection = sqlite3.connect(address, lock_seconds, isolation_level=None, uri=bool(how), factory=StateConnection)
     connection.path, connection.lock_seconds = path, lock_seconds
     connection.text_factory = _decode
     return connection
@@ -72,7 +70,13 @@ def _decode(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
+#: What SQLite says of a statement of ours if the definition of a table is not ours any more.
+_OTHER_TABLES = ("no such table", "no such column", "has no column", "malformed database schema")
+
+
 def is_damage(error: sqlite3.Error) -> bool:
+    if _code(error) == sqlite3.SQLITE_ERROR:
+        return any(words in str(error) for words in _OTHER_TABLES)
     return _code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 

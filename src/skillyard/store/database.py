@@ -1,7 +1,7 @@
 """Opens our database: one SQLite file in the user's home, shared by every process of theirs.
 
-A home that cannot be written can still be read: what is there is shown, and nothing but a write fails. A damaged file is
-set aside and repaired (`repair.py`); one of a newer version is not touched.
+A home that cannot be written can still be read: what is there is shown, and nothing but a write fails. A damaged file
+is set aside and repaired (`repair.py`); one of a newer version is not touched.
 
 Every process opens the file under a shared lock on `state.lock`, and makes or repairs it under an exclusive one.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from skillyard.core.errors import SkillError, StateDamaged, StateNewer
 from skillyard.store import locks
-from skillyard.store.connection import SUSPECT, StateConnection, connect, is_damage
+from skillyard.store.connection import SUSPECT, StateConnection, connect
 
 _VERSIONS = (
     """
@@ -81,9 +81,7 @@ class Damage(Exception):
     """Why the file cannot be used; the message completes "state.db …"."""
 
 
-def open_database(
-    path: Path, lock_seconds: float = LOCK_SECONDS, tell: Tell = lambda _: None
-) -> sqlite3.Connection:
+def open_database(path: Path, lock_seconds: float = LOCK_SECONDS, tell: Tell = lambda _: None) -> sqlite3.Connection:
     """The tables of the newest version; an older file is brought up to date, step by step.
 
     Raises StateNewer, StateLocked, and StateDamaged if the file is damaged and cannot be repaired now. `tell` hears of
@@ -247,17 +245,31 @@ def make_new(path: Path, lock_seconds: float) -> None:
         _upgrade(connection, None)
     finally:
         connection.close()
+    from skillyard.store.atomic import put_in_place  # noqa: PLC0415  (once in a lifetime)
+
     put_in_place(fresh, path)
 
 
-def put_in_place(fresh: Path, path: Path) -> None:
-    """Durable, with its final mode and owner, before it gets its name."""
-    from skillyard.store.atomic import give_to_owner_of, sync_file, sync_folder  # noqa: PLC0415  (once in a lifetime)
+def check_tables(path: Path, lock_seconds: float) -> str:
+    """Empty if the tables are defined as this version defines them, else what is wrong. Other versions are not judged."""
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    there = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", lock_seconds, uri=True)
+    there.text_factory = bytes
+    try:
+        if _version(there) != len(_VERSIONS):
+            return ""
+        _upgrade(made, None)
+        made.text_factory = bytes
+        wanted, found = (set(each.execute(_TABLES).fetchall()) for each in (made, there))
+    except sqlite3.DatabaseError as error:
+        return str(error)
+    finally:
+        made.close()
+        there.close()
+    return "" if wanted <= found else "the definition of a table was changed"
 
-    give_to_owner_of(path.parent, fresh)
-    sync_file(fresh)
-    fresh.replace(path)
-    sync_folder(path.parent)
+
+_TABLES = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite%'"
 
 
 def version_known() -> int:

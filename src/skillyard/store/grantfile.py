@@ -1,8 +1,8 @@
 """The file that holds every grant and every trust: small, checked, and written twice.
 
-The file is one JSON object, `{"version": 1, "checksum": "<sha256>", "content": {…}}`. The checksum covers the version and
-the bytes of the content as they stand, so a changed byte anywhere is noticed. Every version of the format keeps this
-frame, so an older Skillyard can tell a newer file from a damaged one.
+The file is one JSON object, `{"version": 1, "checksum": "<sha256>", "content": {…}}`. The checksum covers the version
+and the bytes of the content as they stand, so a changed byte anywhere is noticed. Every version of the format keeps
+this frame, so an older Skillyard can tell a newer file from a damaged one.
 
 The copy beside it is written first. It is therefore never older than the file, and restoring it never brings back a
 grant that was revoked.
@@ -225,9 +225,7 @@ def inspect_grants(home: Path) -> GrantReport:
 
 def render(content: GrantContent) -> bytes:
     """The file's bytes."""
-    grants, trusts = (
-        ",\n".join(json.dumps(row, allow_nan=False) for row in sorted(set(rows))) for rows in content
-    )
+    grants, trusts = (",\n".join(json.dumps(row, allow_nan=False) for row in sorted(set(rows))) for rows in content)
     body = f'{{"grants": [\n{grants}\n], "trusts": [\n{trusts}\n]}}'.encode("ascii")
     return b'{"version": %d, "checksum": "%s", "content": %s%s' % (VERSION, _checksum(VERSION, body), body, _END)
 
@@ -281,14 +279,17 @@ def _read(path: Path) -> bytes:
         if os.path.lexists(path) and not path.is_file():
             raise _Damaged("is not a plain file") from None
         raise
-    with os.fdopen(file, "rb") as stream:
+    try:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
             raise _Damaged("is not a plain file")
         _check_owner(path, found)
         if found.st_size > _MOST_BYTES:
             raise _Damaged(f"has {found.st_size} bytes, which is too many")
-        return stream.read(_MOST_BYTES + 1)
+        with os.fdopen(file, "rb", closefd=False) as stream:
+            return stream.read(_MOST_BYTES + 1)
+    finally:
+        os.close(file)
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:

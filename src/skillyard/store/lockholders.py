@@ -42,7 +42,7 @@ def _mark(path: Path) -> tuple[int, int] | None:
 
 
 def _lockers(mark: tuple[int, int]) -> tuple[int, ...]:
-    """Parse /proc/locks. A line is `1: POSIX ADVISORY WRITE 4711 08:01:131 120 120`, with `->` before one that waits."""
+    """Parse /proc/locks. A line is `1: POSIX ADVISORY WRITE 4711 08:01:131 120 120`, `->` marks one that waits."""
     device, inode = mark
     wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
     try:
@@ -57,7 +57,7 @@ def _lockers(mark: tuple[int, int]) -> tuple[int, ...]:
 
 def _pids() -> Iterator[int]:
     try:
-        names = os.listdir(_PROC)
+        names = [entry.name for entry in os.scandir(_PROC)]
     except OSError:
         return
     yield from (int(name) for name in names if name.isdecimal())
@@ -67,8 +67,8 @@ def _open_files(pid: int) -> set[tuple[int, int]]:
     folder = _PROC / str(pid) / "fd"
     found: set[tuple[int, int]] = set()
     try:
-        for name in os.listdir(folder):
-            if mark := _mark(folder / name):
+        for entry in os.scandir(folder):
+            if mark := _mark(folder / entry.name):
                 found.add(mark)
     except OSError:  # it ended, or belongs to somebody else
         pass

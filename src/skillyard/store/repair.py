@@ -1,12 +1,13 @@
-"""Repairs our database: the damaged file is set aside under a name of its own, and the last good backup takes its place.
+"""Repairs our database: the damaged file is set aside under its own name, and the last good backup takes its place.
 
 Nothing is ever deleted. The order of the renames is chosen so that a kill at any point leaves a state that the next
 process repairs: the database goes first, so its -wal file is never applied to another database, and never lost.
 
-Covered: not a database, damaged pages, zero length, missing with a -wal file or a backup left, kill -9 during the repair.
+Covered: not a database, damaged pages, zero length, missing with a -wal file or a backup left, kill -9 of the repair.
 Not covered: damage that SQLite's quick_check does not see, such as a changed letter in a text.
 """
 
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -14,10 +15,11 @@ import time
 from pathlib import Path
 
 from skillyard.core.errors import SkillError, StateDamaged
-from skillyard.store.atomic import damaged_name, list_damaged, sync_folder
+from skillyard.store.atomic import damaged_name, list_damaged, put_in_place, sync_folder
 from skillyard.store.backups import list_backups
 from skillyard.store.connection import SUSPECT, StateConnection, connect, quick_check
-from skillyard.store.database import Damage, Tell, make_new, open_sound, put_in_place, version_known
+from skillyard.store.database import Damage, Tell, check_tables, make_new, open_sound, version_known
+from skillyard.store.lockholders import describe, other_users
 
 #: What SQLite keeps beside a database.
 SIDES = ("-wal", "-shm", "-journal")
@@ -52,15 +54,13 @@ def _check_suspect(path: Path, lock_seconds: float) -> None:
     mark = path.with_name(path.name + SUSPECT)
     if not mark.exists() or not path.is_file() or path.stat().st_size == 0:
         return
-    if complaint := quick_check(path, lock_seconds, "mode=rw"):
+    if complaint := quick_check(path, lock_seconds, "mode=rw") or check_tables(path, lock_seconds):
         raise Damage(f"is damaged: {complaint}")
     mark.unlink(missing_ok=True)
 
 
 def _refuse_while_in_use(path: Path, reason: str) -> None:
     """A process that has the file open would go on writing into what was set aside."""
-    from skillyard.store.lockholders import describe, other_users
-
     users = other_users(path)
     if users or _is_locked_elsewhere(path):
         raise StateDamaged(
@@ -71,8 +71,6 @@ def _refuse_while_in_use(path: Path, reason: str) -> None:
 
 def _is_locked_elsewhere(path: Path) -> bool:
     """Where /proc tells nothing. Nobody in this process uses the file, so to close it here takes no lock away."""
-    import fcntl
-
     try:
         file = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -156,5 +154,3 @@ def _advice(path: Path, aside: Path | None) -> str:
     if aside is None or not os.path.lexists(aside):
         return f"grants are not affected; to start anew, remove {path.name} together with {path.name}.backup*"
     return f"grants are not affected; the damaged file is kept as {aside}, and `skillyard doctor` lists it"
-
-
