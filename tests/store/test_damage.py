@@ -272,9 +272,10 @@ def test_a_database_that_is_locked_for_long_is_said_with_who_holds_it(
     fill(places.own_home)
     (places.own_home / "config.toml").write_text("[store]\nlock_seconds = 0.2\n")
     with holder(places.database, "exclusive") as other:
-        with pytest.raises(StateLocked, match=f"process {other.pid} "), closing(
-            open_database(places.database, 0.1)
-        ) as connection:
+        with (
+            pytest.raises(StateLocked, match=f"process {other.pid} "),
+            closing(open_database(places.database, 0.1)) as connection,
+        ):
             Runs(connection, "/p").record_use("echo", 1.0)
         for command in COMMANDS:
             done = skillyard(*command.split())

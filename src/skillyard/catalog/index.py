@@ -131,8 +131,9 @@ class _Connection(sqlite3.Connection):
     def _guarded(self, call: Callable[..., sqlite3.Cursor], *args: Any) -> sqlite3.Cursor:
         try:
             return call(*args)
-        except sqlite3.DatabaseError as error:
-            if self.path is None or getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second: not even its message can be read
+            damaged = isinstance(error, UnicodeDecodeError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+            if self.path is None or not damaged:
                 raise
             for ending in ("", "-wal", "-shm"):
                 Path(f"{self.path}{ending}").unlink(missing_ok=True)
@@ -297,7 +298,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
                 return _prepared(str(path), path)
             except sqlite3.OperationalError:
                 break  # no right to write, no room: nothing that deleting would mend
-            except sqlite3.DatabaseError:
+            except (sqlite3.DatabaseError, UnicodeDecodeError):
                 for ending in ("", "-wal", "-shm"):
                     Path(f"{path}{ending}").unlink(missing_ok=True)
             except OSError:

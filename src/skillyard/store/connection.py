@@ -1,5 +1,6 @@
 """The connection to our database: what SQLite reports becomes a named error, and damage is remembered."""
 
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +35,22 @@ class StateConnection(sqlite3.Connection):
             return call(*args)
         except sqlite3.DatabaseError as error:
             # No local name for it: the cycle would keep the statement, and with it the file, open.
-            raise as_named(error, self.path, self.lock_seconds) or error from None
+            raise self._named(error) or error from None
+        except UnicodeDecodeError:  # sqlite3 cannot even say what is wrong with the definition of a table
+            mark_suspect(self.path)
+            raise StateDamaged(f"{self.path}: {OTHER_TABLES}", _CHECKED) from None
+
+    def _named(self, error: sqlite3.DatabaseError) -> SkillError | None:
+        if _code(error) == sqlite3.SQLITE_READONLY and self._should_be_writable():
+            mark_suspect(self.path)
+            return StateDamaged(f"{self.path}: {error}", _CHECKED)
+        return as_named(error, self.path, self.lock_seconds)
+
+    def _should_be_writable(self) -> bool:
+        """A header in which a byte changed can claim that nobody may write."""
+        if not (os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)):
+            return False
+        return not super().execute("PRAGMA query_only").fetchone()[0]
 
 
 class StateCursor(sqlite3.Cursor):
@@ -70,8 +86,17 @@ def _decode(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
+OTHER_TABLES = "the definition of a table was changed"
+_CHECKED = "run it again: the file is checked, and repaired where it has to be"
 #: What SQLite says of a statement of ours if the definition of a table is not ours any more.
-_OTHER_TABLES = ("no such table", "no such column", "has no column", "malformed database schema")
+_OTHER_TABLES = (
+    "no such table",
+    "no such column",
+    "has no column",
+    "malformed database schema",
+    "unsupported file format",
+    "text encoding",
+)
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -88,7 +113,7 @@ def as_named(error: sqlite3.DatabaseError, path: Path, lock_seconds: float) -> S
     """None for what is neither damage nor a lock. Damage is marked, so that the next start checks everything."""
     if is_damage(error):
         mark_suspect(path)
-        return StateDamaged(f"{path}: {error}", "run it again: the file is checked, and repaired where it has to be")
+        return StateDamaged(f"{path}: {error}", _CHECKED)
     if is_busy(error):
         from skillyard.store.lockholders import describe_lock_holders  # noqa: PLC0415  (only on failure)
 
@@ -122,4 +147,6 @@ def quick_check(path: Path, lock_seconds: float, how: str = "mode=ro") -> str:
         if is_damage(error):
             return str(error)
         raise as_named(error, path, lock_seconds) or error from None
+    except UnicodeDecodeError:
+        return OTHER_TABLES
     return "" if found == "ok" else found

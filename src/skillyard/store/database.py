@@ -16,7 +16,7 @@ from pathlib import Path
 
 from skillyard.core.errors import SkillError, StateDamaged, StateNewer
 from skillyard.store import locks
-from skillyard.store.connection import SUSPECT, StateConnection, connect
+from skillyard.store.connection import OTHER_TABLES, SUSPECT, StateConnection, connect
 
 _VERSIONS = (
     """
@@ -176,11 +176,36 @@ def _look(path: Path) -> None:
         raise Damage("is not a plain file")
     if found.st_size == 0:
         raise Damage("is empty")
+    if found.st_size < _SMALLEST_BYTES:  # SQLite takes it for a new database
+        raise Damage("is cut off")
+    if not _has_sound_wal(path):
+        raise Damage("has a damaged -wal file")
     if path.with_name(path.name + SUSPECT).exists():
         raise Damage("was found damaged by another command")
     if stat.S_IMODE(found.st_mode) & 0o077:
         with suppress(OSError):
             path.chmod(0o600)
+
+
+def _has_sound_wal(path: Path) -> bool:
+    """Whether SQLite will read the -wal file: it deletes one whose first bytes it does not know.
+
+    Damage further behind looks like what a writer that was killed leaves, and is not noticed."""
+    try:
+        file = os.open(f"{path}-wal", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        start = os.read(file, len(_WAL_START))
+    finally:
+        os.close(file)
+    return not start.strip(b"\0") or (start[:3] == _WAL_START[:3] and start[3] in b"\x82\x83")
+
+
+#: A page of SQLite has no less.
+_SMALLEST_BYTES = 512
+#: Of a -wal file; the last bit tells the order of bytes. All zero is one that was only just made.
+_WAL_START = b"\x37\x7f\x06\x82"
 
 
 def _checked_version(connection: StateConnection) -> int:
@@ -190,10 +215,9 @@ def _checked_version(connection: StateConnection) -> int:
         if version > len(_VERSIONS):
             raise StateNewer(f"{connection.path} has version {version}, this Skillyard knows {len(_VERSIONS)}")
         found = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'runs'").fetchone()[0]
-        anything = found or connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     except StateDamaged as error:
         raise Damage(error.msg.removeprefix(f"{connection.path}: ")) from None
-    if version < 0 or (version > 0 and not found) or (version == 0 and anything):
+    if version <= 0 or not found:
         raise Damage("is not a database of Skillyard")
     return version
 
@@ -251,7 +275,7 @@ def make_new(path: Path, lock_seconds: float) -> None:
 
 
 def check_tables(path: Path, lock_seconds: float) -> str:
-    """Empty if the tables are defined as this version defines them, else what is wrong. Other versions are not judged."""
+    """Empty if the tables are defined as this version defines them, else what is wrong. Other versions pass."""
     made = sqlite3.connect(":memory:", isolation_level=None)
     there = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", lock_seconds, uri=True)
     there.text_factory = bytes
@@ -263,10 +287,12 @@ def check_tables(path: Path, lock_seconds: float) -> str:
         wanted, found = (set(each.execute(_TABLES).fetchall()) for each in (made, there))
     except sqlite3.DatabaseError as error:
         return str(error)
+    except UnicodeDecodeError:
+        return OTHER_TABLES
     finally:
         made.close()
         there.close()
-    return "" if wanted <= found else "the definition of a table was changed"
+    return "" if wanted <= found else OTHER_TABLES
 
 
 _TABLES = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite%'"

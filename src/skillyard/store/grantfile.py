@@ -163,12 +163,12 @@ class GrantFile:
             self.path.rename(aside)
         if content is None:
             sync_folder(self.path.parent)
-            raise StateDamaged(
-                f"{self.path} {reason}, and there is no intact copy: nothing is granted any more",
-                f"grant again what you need (`skillyard grant`, `skillyard trust`); the damaged file is kept as {aside}"
+            kept = (
+                f"grant again what you need; the damaged file is kept as {aside}"
                 if aside
-                else "grant again what you need (`skillyard grant`, `skillyard trust`)",
+                else "grant again what you need"
             )
+            raise StateDamaged(f"{self.path} {reason}, and there is no intact copy: nothing is granted any more", kept)
         self._write(content)
         kept = f"the damaged file is kept as {aside}" if aside else f"to drop every grant, remove {COPY} too"
         self._tell_once(StateDamaged(f"{self.path} {reason}; its copy was restored, no grant is lost", kept))

@@ -45,7 +45,7 @@ def repair(path: Path, lock_seconds: float, tell: Tell) -> StateConnection:
         make_new(path, lock_seconds)
     path.with_name(path.name + SUSPECT).unlink(missing_ok=True)
     if not is_new:
-        tell(StateDamaged(f"{path} {reason}; {_outcome(source)}", _advice(path, aside)))
+        tell(_as_told(path, reason, source, aside))
     return open_sound(path, lock_seconds)
 
 
@@ -56,7 +56,21 @@ def _check_suspect(path: Path, lock_seconds: float) -> None:
         return
     if complaint := quick_check(path, lock_seconds, "mode=rw") or check_tables(path, lock_seconds):
         raise Damage(f"is damaged: {complaint}")
+    if not _is_writable(path, lock_seconds):
+        raise Damage("is damaged: its header says that nobody may write")
     mark.unlink(missing_ok=True)
+
+
+def _is_writable(path: Path, lock_seconds: float) -> bool:
+    connection = sqlite3.connect(path, lock_seconds, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_READONLY
+    finally:
+        connection.close()
+    return True
 
 
 def _refuse_while_in_use(path: Path, reason: str) -> None:
@@ -143,14 +157,12 @@ def _check_backup(fresh: Path, lock_seconds: float) -> None:
         raise Damage("is of another version")
 
 
-def _outcome(source: Path | None) -> str:
-    if source is None:
-        return "there is no backup, so a new one was made: the history of runs is empty"
-    minutes = max(0, round((time.time() - source.stat().st_mtime) / 60))
-    return f"the backup of {minutes} min ago was restored"
-
-
-def _advice(path: Path, aside: Path | None) -> str:
+def _as_told(path: Path, reason: str, source: Path | None, aside: Path | None) -> StateDamaged:
     if aside is None or not os.path.lexists(aside):
-        return f"grants are not affected; to start anew, remove {path.name} together with {path.name}.backup*"
-    return f"grants are not affected; the damaged file is kept as {aside}, and `skillyard doctor` lists it"
+        advice = f"grants are not affected; to start anew, remove {path.name} together with {path.name}.backup*"
+    else:
+        advice = f"grants are not affected; the damaged file is kept as {aside}, and `skillyard doctor` lists it"
+    if source is None:
+        return StateDamaged(f"{path} {reason}; there is no backup, so a new one was made without any history", advice)
+    minutes = max(0, round((time.time() - source.stat().st_mtime) / 60))
+    return StateDamaged(f"{path} {reason}; the backup of {minutes} min ago was restored", advice)
