@@ -1399,11 +1399,12 @@ CHINESE: dict[str, str] = {
     ),
     "{}: its copy is sound, and the next command restores it": "{}: 副本完好, 下一个命令会恢复它",
     "{}: nothing is granted; grant again what you need": "{}: 没有任何授权; 请重新授权需要的内容",
-    "{} is empty": "{} 是空的",
-    "{} was written by a newer Skillyard": "{} 由更新版本的 Skillyard 写入",
-    "{} is damaged: {}": "{} 已损坏: {}",
-    "{}: the next command that needs it repairs it, such as `skillyard runs`": (
-        "{}: 下一个需要它的命令会修复它, 例如 `skillyard runs`"
+    "{} is missing; `skillyard runs` restores it": "{} 不存在; `skillyard runs` 会恢复它",
+    "{} is empty; `skillyard runs` repairs it": "{} 是空的; `skillyard runs` 会修复它",
+    "{} is not a plain file; `skillyard runs` repairs it": "{} 不是普通文件; `skillyard runs` 会修复它",
+    "{} is damaged: {}; `skillyard runs` repairs it": "{} 已损坏: {}; `skillyard runs` 会修复它",
+    "{} cannot be read: {}; see `ls -l {}`": "{} 无法读取: {}; 请看 `ls -l {}`",
+    "{} was written by a newer Skillyard: `pip install -U skillyard`": (
+        "{} 由更新版本的 Skillyard 写入: `pip install -U skillyard`"
     ),
-    "{}: update Skillyard (`pip install -U skillyard`)": "{}: 更新 Skillyard (`pip install -U skillyard`)",
 }

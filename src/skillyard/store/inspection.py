@@ -14,12 +14,12 @@ from skillyard.store.database import LOCK_SECONDS, check_tables, version_known
 
 
 class StateReport(NamedTuple):
-    """`problem` is empty if all is well. `version` is 0 if there is no file, or it could not be read."""
+    """`problem` says what is wrong and what to do; it is empty if all is well. `version` is 0 if there is no file, or it
+    could not be read."""
 
     version: int = 0
     size_bytes: int = 0
     problem: str = ""
-    remedy: str = ""
 
 
 class BackupReport(NamedTuple):
@@ -32,27 +32,23 @@ def inspect_state(path: Path, lock_seconds: float = LOCK_SECONDS) -> StateReport
     """The database as it lies there; a missing one is a problem only if something of it is left."""
     if not os.path.lexists(path):
         left = list_backups(path) or os.path.lexists(f"{path}-wal")
-        return StateReport(problem=f"{path} is missing", remedy=_REPAIRS) if left else StateReport()
+        return StateReport(problem=f"{path} is missing; `skillyard runs` restores it") if left else StateReport()
     if not path.is_file():
-        return StateReport(problem=f"{path} is not a plain file", remedy=_REPAIRS)
+        return StateReport(problem=f"{path} is not a plain file; `skillyard runs` repairs it")
     size = path.stat().st_size
     if size == 0:
-        return StateReport(problem=f"{path} is empty", remedy=_REPAIRS)
+        return StateReport(problem=f"{path} is empty; `skillyard runs` repairs it")
     try:
         if complaint := check_database(path, lock_seconds) or check_tables(path, lock_seconds):
-            return StateReport(0, size, f"{path} is damaged: {complaint}", _REPAIRS)
+            return StateReport(0, size, f"{path} is damaged: {complaint}; `skillyard runs` repairs it")
         version = _version_of(path, lock_seconds)
     except SkillError as error:
-        return StateReport(0, size, error.msg, "wait for that process or end it")
+        return StateReport(0, size, error.msg)
     except (OSError, sqlite3.Error) as error:
-        return StateReport(0, size, f"{path} cannot be read: {error}", f"look at its permissions with `ls -l {path}`")
+        return StateReport(0, size, f"{path} cannot be read: {error}; see `ls -l {path}`")
     if version > version_known():
-        remedy = "update Skillyard (`pip install -U skillyard`)"
-        return StateReport(version, size, f"{path} was written by a newer Skillyard", remedy)
+        return StateReport(version, size, f"{path} was written by a newer Skillyard: `pip install -U skillyard`")
     return StateReport(version, size)
-
-
-_REPAIRS = "the next command that needs it repairs it, such as `skillyard runs`"
 
 
 def check_database(path: Path, lock_seconds: float = LOCK_SECONDS) -> str:

@@ -122,7 +122,7 @@ def _state(yard: Yard) -> Iterator[Finding]:
     home, path = yard.places.own_home, yard.places.database
     report = inspect_state(path, yard.settings.lock_seconds)
     if report.problem:
-        yield Finding("state", ok=False, detail=f"{report.problem}: {report.remedy}", needed=True, is_state=True)
+        yield Finding("state", ok=False, detail=report.problem, needed=True, is_state=True)
     elif not report.version:
         yield Finding("state", ok=True, detail="not there yet: the first run makes it")
     else:
