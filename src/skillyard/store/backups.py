@@ -13,7 +13,7 @@ from pathlib import Path
 from skillyard.core.errors import StateDamaged, StoreFailed
 from skillyard.store import locks
 from skillyard.store.atomic import put_in_place
-from skillyard.store.connection import connect, quick_check
+from skillyard.store.connection import check_integrity, connect
 
 BACKUP = ".backup"
 OLDER = ".backup.1"
@@ -88,7 +88,7 @@ def _copy(path: Path, fresh: Path, lock_seconds: float, limit_seconds: float | N
         raise
     finally:
         connection.close()
-    if found := quick_check(fresh, lock_seconds, "immutable=1"):
+    if found := check_integrity(fresh, lock_seconds, "immutable=1"):
         raise StateDamaged(f"{fresh}: the new backup is not sound: {found}")
     return True
 

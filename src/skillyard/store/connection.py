@@ -133,14 +133,14 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def quick_check(path: Path, lock_seconds: float, how: str = "mode=ro") -> str:
+def check_integrity(path: Path, lock_seconds: float, how: str = "mode=ro") -> str:
     """Empty if SQLite finds the database sound, else its first complaint. Slow: every page is read.
 
     Marks nothing. Raises StateLocked, and sqlite3.OperationalError if it cannot be read for another reason."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", lock_seconds, uri=True)
         try:
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
         finally:
             connection.close()
     except sqlite3.DatabaseError as error:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 from skillyard.core.errors import SkillError
 from skillyard.store.atomic import list_damaged
 from skillyard.store.backups import list_backups
-from skillyard.store.connection import quick_check
+from skillyard.store.connection import check_integrity
 from skillyard.store.database import LOCK_SECONDS, check_tables, version_known
 
 
 class StateReport(NamedTuple):
-    """`problem` says what is wrong and what to do; it is empty if all is well. `version` is 0 if there is no file, or it
-    could not be read."""
+    """`problem` says what is wrong and what to do; it is empty if all is well. `version` is 0 if there is no file, or
+    it could not be read."""
 
     version: int = 0
     size_bytes: int = 0
@@ -54,9 +54,9 @@ def inspect_state(path: Path, lock_seconds: float = LOCK_SECONDS) -> StateReport
 def check_database(path: Path, lock_seconds: float = LOCK_SECONDS) -> str:
     """Empty if it is sound, else the first complaint of SQLite. In a read-only folder without what is in the -wal."""
     try:
-        return quick_check(path, lock_seconds)
+        return check_integrity(path, lock_seconds)
     except sqlite3.OperationalError:
-        return quick_check(path, lock_seconds, "immutable=1")
+        return check_integrity(path, lock_seconds, "immutable=1")
 
 
 def _version_of(path: Path, lock_seconds: float) -> int:
@@ -72,7 +72,7 @@ def inspect_backups(path: Path) -> tuple[BackupReport, ...]:
     found = []
     for name in list_backups(path):
         try:
-            problem = quick_check(name, 0.0, "immutable=1")
+            problem = check_integrity(name, 0.0, "immutable=1")
         except (SkillError, sqlite3.Error) as error:
             problem = str(error)
         found.append(BackupReport(name, max(0.0, time.time() - name.stat().st_mtime), problem))

@@ -4,7 +4,7 @@ Nothing is ever deleted. The order of the renames is chosen so that a kill at an
 process repairs: the database goes first, so its -wal file is never applied to another database, and never lost.
 
 Covered: not a database, damaged pages, zero length, missing with a -wal file or a backup left, kill -9 of the repair.
-Not covered: damage that SQLite's quick_check does not see, such as a changed letter in a text.
+Not covered: damage that SQLite's integrity_check does not see, such as a changed letter in a text.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from pathlib import Path
 from skillyard.core.errors import SkillError, StateDamaged
 from skillyard.store.atomic import damaged_name, list_damaged, put_in_place, sync_folder
 from skillyard.store.backups import list_backups
-from skillyard.store.connection import SUSPECT, StateConnection, connect, quick_check
+from skillyard.store.connection import SUSPECT, StateConnection, check_integrity, connect
 from skillyard.store.database import Damage, Tell, check_tables, make_new, open_sound, version_known
 from skillyard.store.lockholders import describe, other_users
 
@@ -54,7 +54,7 @@ def _check_suspect(path: Path, lock_seconds: float) -> None:
     mark = path.with_name(path.name + SUSPECT)
     if not mark.exists() or not path.is_file() or path.stat().st_size == 0:
         return
-    if complaint := quick_check(path, lock_seconds, "mode=rw") or check_tables(path, lock_seconds):
+    if complaint := check_integrity(path, lock_seconds, "mode=rw") or check_tables(path, lock_seconds):
         raise Damage(f"is damaged: {complaint}")
     if not _is_writable(path, lock_seconds):
         raise Damage("is damaged: its header says that nobody may write")
@@ -146,7 +146,7 @@ def _restore(path: Path, lock_seconds: float) -> Path | None:
 
 
 def _check_backup(fresh: Path, lock_seconds: float) -> None:
-    if complaint := quick_check(fresh, lock_seconds, "immutable=1"):
+    if complaint := check_integrity(fresh, lock_seconds, "immutable=1"):
         raise Damage(complaint)
     connection = connect(fresh, lock_seconds, "immutable=1")
     try:
