@@ -1344,4 +1344,82 @@ CHINESE: dict[str, str] = {
     "{}: the agents are {}": "{}: 可用的智能体有 {}",
     "nothing: the agents are {}": "没有写出: 可用的智能体有 {}",
     "nothing called {} can be allowed; there is {}": "没有可许可的 {}; 可用的有 {}",
+    "end that process, then run any command: it sets the damaged file aside and restores the last backup": (
+        "结束该进程, 然后执行任何命令: 损坏的文件会被保留到一边, 并恢复最近的备份"
+    ),
+    "run a command as the user who may write there: it repairs the file": "由有写权限的用户执行任何命令: 文件会被修复",
+    "run it again: the file is only a cache, it was removed and is made anew": (
+        "再执行一次: 该文件只是缓存, 已删除并会重新生成"
+    ),
+    "run it again: the file is checked, and repaired where it has to be": "再执行一次: 文件会被检查, 必要时修复",
+    "`skillyard doctor` shows what is damaged and what to do": "`skillyard doctor` 显示哪里损坏以及怎么办",
+    "stop the workers and set it aside: `mv {} {}.damaged`; a new one is made, jobs and flows that waited in it must "
+    "be added again, and what already ran stays in `skillyard jobs history`": (
+        "停止 worker 并把它移开: `mv {} {}.damaged`; 会生成新的文件, 其中等待的任务和流程需要重新添加, 已执行的仍在 "
+        "`skillyard jobs history` 中"
+    ),
+    "{} is damaged and cannot be replaced: {}": "{} 已损坏且无法替换: {}",
+    "{} belongs to another user (uid {}): nothing in it counts": "{} 属于其他用户 (uid {}): 其中的内容不算数",
+    "{} can be written by others: nothing in it counts until `chmod 600 {}`": (
+        "{} 可被其他用户写入: 执行 `chmod 600 {}` 之前其中的内容不算数"
+    ),
+    "{} cannot be read: {}; nothing is granted": "{} 无法读取: {}; 没有任何授权",
+    "{} {}, and it is still used by {}": "{} {}, 并且仍在使用: {}",
+    "{} {}, and SKILLYARD_HOME cannot be written": "{} {}, 并且 SKILLYARD_HOME 不可写",
+    "{} has format {}, this Skillyard knows {}": "{} 的格式是 {}, 当前 Skillyard 只认识 {}",
+    "{} has version {}, this Skillyard knows {}": "{} 的版本是 {}, 当前 Skillyard 只认识 {}",
+    "{} {}, and there is no intact copy: nothing is granted any more": "{} {}, 并且没有完好的副本: 不再有任何授权",
+    "{} {}; its copy was restored, no grant is lost": "{} {}; 已恢复其副本, 没有丢失任何授权",
+    "{} {}; there is no backup, so a new one was made without any history": "{} {}; 没有备份, 已新建一个没有历史的文件",
+    "{} {}; the backup of {} min ago was restored": "{} {}; 已恢复 {} 分钟前的备份",
+    "{}: no backup could be made: {}": "{}: 无法生成备份: {}",
+    "{}: the new backup is not sound: {}": "{}: 新备份不完好: {}",
+    "{}: {} has held it for {} s": "{}: {} 已占用 {} 秒",
+    "grant again what you need; the damaged file is kept as {}": "请重新授权需要的内容; 损坏的文件保留为 {}",
+    "grant again what you need": "请重新授权需要的内容",
+    "the damaged file is kept as {}": "损坏的文件保留为 {}",
+    "to drop every grant, remove {} too": "要撤销全部授权, 请同时删除 {}",
+    "grants are not affected; the damaged file is kept as {}, and `skillyard doctor` lists it": (
+        "授权不受影响; 损坏的文件保留为 {}, `skillyard doctor` 会列出它"
+    ),
+    "grants are not affected; to start anew, remove {} together with {}.backup*": (
+        "授权不受影响; 要重新开始, 请同时删除 {} 和 {}.backup*"
+    ),
+    "is missing": "不存在",
+    "is cut off": "被截断",
+    "is a link": "是链接",
+    "is a link to nothing": "是指向不存在文件的链接",
+    "is not a plain file": "不是普通文件",
+    "is cut off or not a file of grants": "被截断或不是授权文件",
+    "does not match its checksum": "与校验和不符",
+    "has {} bytes, which is too many": "有 {} 字节, 太大",
+    "does not have the fields of a file of grants: {}": "没有授权文件应有的字段: {}",
+    "is damaged: {}": "已损坏: {}",
+    "is damaged: its header says that nobody may write": "已损坏: 文件头标记为不可写",
+    "is not a database of Skillyard": "不是 Skillyard 的数据库",
+    "has a damaged -wal file": "的 -wal 文件已损坏",
+    "the definition of a table was changed": "表的定义被改动",
+    "not there yet: the first run makes it": "还没有: 第一次运行时生成",
+    "version {}, {}, sound": "版本 {}, {}, 完好",
+    "{} was made {} min ago": "{} 生成于 {} 分钟前",
+    "{} is damaged and will not be used: {}": "{} 已损坏, 不会使用: {}",
+    "none yet: one is made every hour while something runs": "还没有: 有任务运行时每小时生成一个",
+    "{} is damaged: {}: stop the workers, then `mv {} {}.damaged`": (
+        "{} 已损坏: {}: 停止 worker, 然后 `mv {} {}.damaged`"
+    ),
+    "{}: remove it when you do not need it: `rm -r {}*`": "{}: 不需要时删除: `rm -r {}*`",
+    "{} grants, {} trusted projects, checksum matches": "{} 项授权, {} 个受信任的项目, 校验和相符",
+    "the file is sound, its copy is not: the next `skillyard grant` writes both": (
+        "文件完好, 副本不完好: 下一次 `skillyard grant` 会写入两者"
+    ),
+    "{}: its copy is sound, and the next command restores it": "{}: 副本完好, 下一个命令会恢复它",
+    "{}: nothing is granted; grant again what you need": "{}: 没有任何授权; 请重新授权需要的内容",
+    "{} is missing; `skillyard runs` restores it": "{} 不存在; `skillyard runs` 会恢复它",
+    "{} is empty; `skillyard runs` repairs it": "{} 是空的; `skillyard runs` 会修复它",
+    "{} is not a plain file; `skillyard runs` repairs it": "{} 不是普通文件; `skillyard runs` 会修复它",
+    "{} is damaged: {}; `skillyard runs` repairs it": "{} 已损坏: {}; `skillyard runs` 会修复它",
+    "{} cannot be read: {}; see `ls -l {}`": "{} 无法读取: {}; 请看 `ls -l {}`",
+    "{} was written by a newer Skillyard: `pip install -U skillyard`": (
+        "{} 由更新版本的 Skillyard 写入: `pip install -U skillyard`"
+    ),
 }

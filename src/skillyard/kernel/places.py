@@ -22,6 +22,10 @@ class Places(NamedTuple):
         return self.own_home / "state.db"
 
     @property
+    def grants_file(self) -> Path:
+        return self.own_home / "grants.json"
+
+    @property
     def index_file(self) -> Path:
         return self.own_home / "cache" / "index.db"
 

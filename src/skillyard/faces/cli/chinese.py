@@ -585,8 +585,9 @@ HELP: dict[str, str] = {
         "只对其目录现在的内容有效。"
     ),
     "Tell what this machine can guard, and what is missing.": "说明这台机器能防护什么, 缺少什么。",
-    "The sandbox uses whatever the system offers; each layer that is not there is named with its reason.": (
-        "沙箱使用系统提供的一切; 缺少的每一层都会说明原因。"
+    "The sandbox uses whatever the system offers; each layer that is not there is named with its reason. The files of "
+    "SKILLYARD_HOME are checked too, and nothing is changed.": (
+        "沙箱使用系统提供的一切; 缺少的每一层都会说明原因。SKILLYARD_HOME 中的文件也会被检查, 不做任何改动。"
     ),
     "Lay out a project: its folders, bin/ scripts and the agents that a Task reaches.": (
         "建立项目: 目录、bin/ 脚本, 和 Task 能到达的智能体。"

@@ -13,7 +13,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StoreFailed
+from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StateDamaged, StoreFailed
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
@@ -165,6 +165,7 @@ def show_failure(error: SkillError, style: present.Style) -> None:
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def as_skill_error(error: OSError | sqlite3.Error) -> SkillError:
@@ -175,6 +176,8 @@ def as_skill_error(error: OSError | sqlite3.Error) -> SkillError:
         return PermissionDenied(
             "the database in SKILLYARD_HOME cannot be written; set SKILLYARD_HOME to a folder of yours"
         )
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+        return StateDamaged(f"SKILLYARD_HOME: {error}")
     if isinstance(error, sqlite3.Error) or error.errno in _NO_ROOM:
         return StoreFailed(f"{getattr(error, 'filename', None) or 'SKILLYARD_HOME'}: {error}")
     return RuntimeFailed(f"{error.filename}: {error.strerror}" if error.filename else str(error))
