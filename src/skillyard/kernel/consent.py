@@ -16,7 +16,7 @@ from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
 from skillyard.core.secrets import MASK
 from skillyard.core.skill import Skill
-from skillyard.runtime.permit import ALLOWED_TOOLS, ON_FAILURE, PLAIN, SCHEDULE, WITH_ARGUMENT, is_capability
+from skillyard.runtime.permit import ALLOWED_TOOLS, ON_FAILURE, PLAIN, SCHEDULE, WITH_ARGUMENT, is_capability, resolve_capability
 from skillyard.store.grants import Grant, Grants
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.runner import Runner, plan_of, runner_of
 from skillyard.runtime.check import check
+from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import NO_SECRETS, OnProgress, guard
 from skillyard.runtime.packages import Equipment, demand_packages, equip
 from skillyard.runtime.permit import Permit, demand, make_box, make_folders, make_outputs, permit, remove_empty
@@ -112,7 +113,9 @@ class Runtime(NamedTuple):
         make_folders(found.folders)
         facts["run"] = call.run_id
         with self.recorder.recording(as_run(request, call, moment, secrets.values()), request.lang) as record:
-            guarded = guard(self.sandbox, found if request.sandboxed else None, record, on_progress, secrets, stop)
+            policy = found if request.sandboxed else None
+            cleanup = cleanup_of(self.root, found.policy.write)
+            guarded = guard(self.sandbox, policy, record, on_progress, secrets, stop, cleanup)
             try:
                 equipped = equipment.around(guarded)
                 return record.keep(lambda: runner(call, equipped))
@@ -121,6 +124,7 @@ class Runtime(NamedTuple):
             finally:
                 remove_empty(fresh)
                 facts["sandbox"] = record.sandbox
+                facts |= record.cleaned
 
     def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, stderr: str) -> RuntimeFailed:
         """The same failure, and what it seems to need, where the policy was narrower than that."""

@@ -175,10 +175,12 @@ def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
 
         return request if build_on_yes(yard, request) else None
     if result.data.get("type") == "NotGranted":
-        capabilities = str(result.data["msg"]).removeprefix("Not granted: ")
+        asked = result.data.get("capabilities")
+        capabilities = tuple(map(str, asked)) if isinstance(asked, list) else ()
         spoken = request.name if request.staged else f"@{request.name}"
-        if confirm(_ALLOW.fill(request.lang, name=spoken, capabilities=capabilities)):
-            grant(yard.grants, yard.runtime.resolve(request), tuple(capabilities.split()))
+        question = _ALLOW.fill(request.lang, name=spoken, capabilities=", ".join(capabilities))
+        if capabilities and confirm(question):
+            grant(yard.grants, yard.runtime.resolve(request), capabilities)
             return request
     return None
 
