@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -52,7 +53,7 @@ class Site:
             "SKILLYARD_LANG": "en",
             **env,
         }
-        mine = {} if os.getuid() else {"user": self.uid, "group": self.uid, "extra_groups": []}
+        user = None if os.getuid() else self.uid
         return subprocess.run(
             [PYTHON, "-m", "skillyard", *words],
             cwd=self.project,
@@ -62,7 +63,9 @@ class Site:
             stdin=subprocess.DEVNULL,
             timeout=120,
             check=False,
-            **mine,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
         )
 
     def run(self, *words: str) -> dict[str, Any]:
@@ -146,13 +149,33 @@ def test_a_link_made_inside_that_leads_out_after_a_move_is_removed(site: Site) -
     assert links_out(site.project / "mybox") == []
 
 
+def test_a_folder_that_the_run_closed_hides_no_link(site: Site) -> None:
+    program = (
+        "import os\nfor mode in (0o000, 0o500, 0o400, 0o100):\n    at = f'mybox/output/{mode:o}'\n    os.mkdir(at)\n"
+    )
+    program += f"    os.symlink({str(site.home)!r}, at + '/l')\n    os.chmod(at, mode)\n"
+    site.skill("tool", TOOL, program)
+
+    result = site.run("@tool")
+
+    assert len(result["meta"]["removed_links"]) == 4, result
+    assert links_out(site.project / "mybox") == []
+
+
 def test_links_are_removed_after_a_failure_a_timeout_and_without_a_sandbox(site: Site) -> None:
-    make = f"import os, sys\nos.makedirs('mybox/output', exist_ok=True)\nos.symlink({str(site.home)!r}, 'mybox/output/l')\n"
+    make = (
+        "import os, sys\nos.makedirs('mybox/output', exist_ok=True)\n"
+        f"os.symlink({str(site.home)!r}, 'mybox/output/l')\n"
+    )
     site.skill("fails", TOOL, make + "sys.exit('no')\n")
     site.skill("hangs", TOOL, make + "import signal\nsignal.pause()\n")
     site.skill("works", TOOL, make)
 
-    for words, state in ((["@fails"], "error"), (["--timeout", "2", "@hangs"], "timeout"), (["--no-sandbox", "@works"], "success")):
+    for words, state in (
+        (["@fails"], "error"),
+        (["--timeout", "2", "@hangs"], "timeout"),
+        (["--no-sandbox", "@works"], "success"),
+    ):
         result = site.run(*words)
         assert result["state"] == state, result
         assert result["meta"]["removed_links"] == [f"mybox/output/l -> {site.home}"]
@@ -221,7 +244,7 @@ def test_a_box_that_is_a_link_starts_nothing_and_writes_nothing_through_it(site:
     assert result["data"]["type"] == "PermissionDenied", result
     assert str(site.home) in result["data"]["msg"]
     assert "rm " in result["meta"]["hint"]
-    assert sorted(os.listdir(site.home)) == [".ssh"]
+    assert [path.name for path in site.home.iterdir()] == [".ssh"]
 
 
 @pytest.mark.parametrize("output", ["mybox/output/x", "mybox/l/../x", "./mybox/output/../l/x", "{project}/mybox/l/new"])
@@ -237,7 +260,7 @@ def test_an_output_that_leads_out_of_mybox_is_refused_and_never_asked_as_if_it_w
 
     assert result["data"]["type"] == "PermissionDenied", result
     assert str(site.home) in result["data"]["msg"] or str(site.top) in result["data"]["msg"]
-    assert sorted(os.listdir(site.home)) == [".ssh"]
+    assert [path.name for path in site.home.iterdir()] == [".ssh"]
 
 
 def test_what_was_granted_as_a_folder_is_not_what_a_link_makes_of_it(site: Site) -> None:
@@ -256,7 +279,7 @@ def test_what_was_granted_as_a_folder_is_not_what_a_link_makes_of_it(site: Site)
     refused = site.run("@maker", "output=site")
     assert refused["data"]["type"] == "NotGranted"
     assert refused["data"]["grant"] == f"skillyard grant @maker write:{site.home}/"
-    assert sorted(os.listdir(site.home)) == [".ssh"]
+    assert [path.name for path in site.home.iterdir()] == [".ssh"]
 
 
 def test_a_grant_keeps_the_resolved_path_and_says_it(site: Site) -> None:
@@ -316,8 +339,6 @@ def test_the_grant_command_works_as_it_is_printed_also_with_spaces_and_quotes(si
     (site.project / "l").symlink_to(odd)
 
     refused = site.run("@tool", "l")
-    import shlex
-
     program, *words = shlex.split(refused["data"]["grant"])
     assert program == "skillyard"
     assert words == ["grant", "@tool", f"read:{odd}"]
@@ -344,3 +365,41 @@ def test_no_other_face_opens_what_lies_outside(site: Site) -> None:
             assert "the key" not in done.stdout
         inside = site.command("run", "--json", "@tool", word, SKILLYARD_DEPTH="1")
         assert "the key" not in inside.stdout
+
+
+# Our own writers
+
+
+WRITERS = {
+    "new": (["new", "fresh", "--kind", "prompt"], [".claude", ".claude/skills"]),
+    "role new": (["role", "new", "fresh"], ["agents"]),
+    "init": (["init"], [".claude", ".claude/agents", "agents", "bin", "mybox", "mybox/output"]),
+    "add": (["add", "{top}/source", "--yes"], [".claude", ".claude/skills", ".skillyard", ".skillyard/install"]),
+    "link": (["link", "tool", "--to", "codex"], [".agents", ".agents/skills"]),
+}
+
+
+@pytest.mark.parametrize(("writer", "place"), [(name, place) for name, (_, at) in WRITERS.items() for place in at])
+@pytest.mark.parametrize("inside", [True, False])
+def test_no_writer_of_ours_goes_through_a_link(site: Site, writer: str, place: str, inside: bool) -> None:
+    if site.uid == 0 and inside:
+        pytest.skip("one user is enough for the variant")
+    source = site.top / "source"
+    source.mkdir()
+    (source / "SKILL.md").write_text("---\nname: fresh\ndescription: Says x when asked\n---\n# x\n")
+    if writer == "link":
+        site.skill("tool", TOOL, SHOW)
+    elsewhere = site.project / "elsewhere" if inside else site.home / "elsewhere"
+    elsewhere.mkdir()
+    target = site.project / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.symlink_to(elsewhere)
+
+    words = [word.format(top=site.top) for word in WRITERS[writer][0]]
+    done = site.command(*words, "--json")
+
+    told = json.loads(done.stdout)
+    assert told["data"].get("type") == "PermissionDenied", done.stdout + done.stderr
+    assert str(elsewhere) in told["data"]["msg"]
+    assert f"rm {target}" in told["meta"]["hint"]
+    assert list(elsewhere.iterdir()) == []

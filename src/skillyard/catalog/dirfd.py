@@ -119,3 +119,47 @@ def remove_if_empty(path: Path, inode: int) -> None:
         return
     finally:
         os.close(handle)
+
+
+def read_below(anchor: Path, path: str, most_bytes: int) -> bytes:
+    """At most so many bytes of a plain file below the anchor, and one more if there are more. OSError if it is none."""
+    *folders, name = path.split("/")
+    handle = open_below(anchor, folders, create=False)
+    try:
+        file = os.open(name, os.O_RDONLY | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0), dir_fd=handle)
+    finally:
+        os.close(handle)
+    with os.fdopen(file, "rb") as content:
+        if not stat.S_ISREG(os.fstat(content.fileno()).st_mode):
+            raise OSError(22, "it is no file", str(anchor / path))
+        return content.read(most_bytes + 1)
+
+
+def write_below(anchor: Path, path: str, content: bytes) -> None:
+    """Replace a file below the anchor: there is the old one or the new one, never half of it."""
+    *folders, name = path.split("/")
+    handle = open_below(anchor, folders, create=True)
+    staged = f".{name}.{os.urandom(8).hex()}"
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
+        with os.fdopen(os.open(staged, flags, 0o666, dir_fd=handle), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(staged, name, src_dir_fd=handle, dst_dir_fd=handle)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(staged, dir_fd=handle)
+        raise
+    finally:
+        os.close(handle)
+
+
+def remove_below(anchor: Path, path: str) -> None:
+    """Remove a file, or a link itself, below the anchor."""
+    *folders, name = path.split("/")
+    handle = open_below(anchor, folders, create=False)
+    try:
+        os.unlink(name, dir_fd=handle)
+    finally:
+        os.close(handle)

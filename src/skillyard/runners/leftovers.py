@@ -170,8 +170,9 @@ def _is_system(target: str) -> bool:
     if not target.startswith(_SYSTEM) or ".." in target.split("/"):
         return False
     try:
-        return stat.S_ISREG(os.stat(target).st_mode) and os.path.realpath(target).startswith(_SYSTEM)
-    except (OSError, ValueError):
+        real = Path(target).resolve(strict=True)
+        return str(real).startswith(_SYSTEM) and real.is_file()
+    except (OSError, ValueError, RuntimeError):
         return False
 
 
@@ -189,7 +190,7 @@ def _clear(entry: Entry) -> bool:
         try:
             if os.fstat(place).st_ino != entry.status.st_ino:
                 return False
-            os.chmod(f"/proc/self/fd/{place}", mode)
+            Path(f"/proc/self/fd/{place}").chmod(mode)
             return True
         finally:
             os.close(place)
@@ -271,7 +272,7 @@ def _open_closed(parent: int, name: str) -> int | None:
         try:
             if os.fstat(place).st_ino != status.st_ino:
                 return None
-            os.chmod(f"/proc/self/fd/{place}", stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+            Path(f"/proc/self/fd/{place}").chmod(stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
             return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         finally:
             os.close(place)

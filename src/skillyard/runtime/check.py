@@ -4,10 +4,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from skillyard.core.errors import InvalidParam, ParamMissing
+from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing
 from skillyard.core.request import Call, Request
 from skillyard.core.skill import Kind, Param, ParamType, Skill
-from skillyard.core.values import Json
+from skillyard.core.values import Json, check_value
 from skillyard.runtime.paths import Meant, find_meant, resolve_output
 from skillyard.runtime.types import as_typed, validate
 from skillyard.runtime.words import OUTPUT, as_scalar, bind
@@ -45,6 +45,16 @@ def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
         stdin=request.stdin,
         strict=request.strict,
     )
+
+
+def check_text_of(request: Request) -> None:
+    """InvalidArgs for half a surrogate pair anywhere in a request: no file name, table or result can hold it."""
+    try:
+        check_value([request.name, request.script, request.role, request.action or "", *request.args])
+        check_value(request.params)
+        check_value(request.context)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgs(f"the request is no text: {error}") from None
 
 
 def _context(skill: Skill, request: Request, run_id: str) -> dict[str, Json]:
@@ -160,7 +170,9 @@ def _relocate_words(words: tuple[str, ...], request: Request, root: Path) -> tup
         return words, ()
     found = [(word, find_meant(word, request.typed_in or root, root)) for word in words]
     may = [meant for _, meant in found if meant and (request.typed_in or meant.path.is_relative_to(root.resolve()))]
-    moved = (_from_root(meant, word, request.typed_in, root) if meant in may and meant else word for word, meant in found)
+    moved = (
+        _from_root(meant, word, request.typed_in, root) if meant in may and meant else word for word, meant in found
+    )
     return tuple(moved), tuple(may)
 
 

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.catalog.plainfile import exists
 from skillyard.core.errors import InvalidParam, PermissionDenied
 from skillyard.core.phrases import Text
 
@@ -38,7 +39,7 @@ def find_meant(value: str, where: Path, root: Path) -> Meant | None:
     try:
         path = Path(os.path.realpath(where / value))
         real_root = os.path.realpath(root)
-        if not os.path.exists(path):
+        if not exists(path):
             return None
         is_inside = _is_below(str(path), real_root)
         return Meant(path, led_out=not is_inside and _passes_link_in(str(where / value), real_root))
@@ -58,11 +59,13 @@ def resolve_output(named: str, root: Path) -> str:
         is_folder = target.is_dir()
     except (OSError, ValueError, RecursionError):
         raise InvalidParam(f"no file can have the name {named[:80]!r}") from None
-    if any(path.is_relative_to(real_root / BOX) for path in (literal, _from_alias(literal, root, real_root))):
-        if target != literal and target != _from_alias(literal, root, real_root):
-            denied = PermissionDenied(f"{named} goes through a link in {BOX}/ and leads to {target}")
-            denied.also_advises = _NO_LINKS
-            raise denied
+    # The person may have written the project's own path with a link above it.
+    if literal.is_relative_to(root):
+        literal = real_root / literal.relative_to(root)
+    if literal.is_relative_to(real_root / BOX) and target != literal:
+        denied = PermissionDenied(f"{named} goes through a link in {BOX}/ and leads to {target}")
+        denied.also_advises = _NO_LINKS
+        raise denied
     if target != real_root and not target.is_relative_to(real_root):
         return f"{target}/" if is_folder and target != Path("/") else str(target)
     below = target.relative_to(real_root)
@@ -71,35 +74,22 @@ def resolve_output(named: str, root: Path) -> str:
     return f"{below.as_posix()}/" if is_folder else below.as_posix()
 
 
-def _from_alias(literal: Path, root: Path, real_root: Path) -> Path:
-    """The same path where the person wrote the project's own path with a link above it."""
-    return real_root / literal.relative_to(root) if literal.is_relative_to(root) else literal
-
-
 def _passes_link_in(path: str, real_root: str) -> bool:
     """Whether a link inside the project is followed on the way."""
-    left = [part for part in reversed(path.split("/")) if part]
-    here, links = "/", 0
+    left = [part for part in reversed(path.split("/")) if part not in {"", "."}]
+    here, links = Path("/"), 0
     while left:
         part = left.pop()
-        if part in {".", ""}:
-            continue
-        if part == "..":
-            here = os.path.dirname(here)
-            continue
-        place = os.path.join(here, part)
-        if not os.path.islink(place):
+        place = here.parent if part == ".." else here / part
+        if part == ".." or not place.is_symlink():
             here = place
             continue
-        if _is_below(here, real_root):
-            return True
         links += 1
-        if links > _MOST_LINKS:
+        if _is_below(str(here), real_root) or links > _MOST_LINKS:
             return True
-        target = os.readlink(place)
-        if target.startswith("/"):
-            here = "/"
-        left += [step for step in reversed(target.split("/")) if step]
+        target = str(place.readlink())
+        here = Path("/") if target.startswith("/") else here
+        left += [step for step in reversed(target.split("/")) if step not in {"", "."}]
     return False
 
 

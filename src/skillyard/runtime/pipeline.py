@@ -21,7 +21,7 @@ from skillyard.core.skill import Kind, Skill
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.runner import Runner, plan_of, runner_of
-from skillyard.runtime.check import check
+from skillyard.runtime.check import check, check_text_of
 from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import NO_SECRETS, OnProgress, guard
 from skillyard.runtime.packages import Equipment, demand_packages, equip
@@ -52,6 +52,7 @@ class Runtime(NamedTuple):
         run_id = self.new_id()
         facts: dict[str, Json] = {}
         try:
+            check_text_of(request)
             skill = self.resolve(request)
             call = check(skill, request, self.root, run_id)
             if skill.kind is Kind.PROMPT and not call.script:
@@ -76,6 +77,7 @@ class Runtime(NamedTuple):
             return jsonskill.as_outcome(call, responses[0])
 
         try:
+            check_text_of(request)
             call = check(self.resolve(request), request, self.root, self.new_id())
             if call.skill.kind is not Kind.JSON:
                 raise InvalidArgs(f"{request.name} is a {call.skill.kind} skill and speaks no JSON")
@@ -143,6 +145,7 @@ class Runtime(NamedTuple):
         """What a run would do, down to the last argument; nothing is started."""
         started, moment = time.monotonic(), self.now()
         try:
+            check_text_of(request)
             call = check(self.resolve(request), request, self.root, self.new_id())
             launch = plan_of(call)(call)
             granted = self.granted(call.skill) if launch else frozenset[str]()

@@ -27,7 +27,8 @@ from skillyard.runners.printed import as_printed
 from skillyard.runners.program import PACKAGE, base_environment, quoted, usage_of
 from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import OnProgress, guard
-from skillyard.runtime.permit import BOX, Permit, make_box
+from skillyard.runtime.paths import BOX
+from skillyard.runtime.permit import Permit, make_box
 from skillyard.runtime.record import Recorder
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.sandbox.policy import Policy, interpreter_paths

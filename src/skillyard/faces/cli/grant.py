@@ -18,7 +18,7 @@ from skillyard.core.request import Request
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.consent import grant, refuse_inside_agents, resolve_capability
+from skillyard.kernel.consent import grant, refuse_inside_agents, resolve_paths
 
 _QUESTION = Text("允许 @{name} ({folder}): {what} 吗?", "Allow @{name} ({folder}): {what}?")
 
@@ -35,7 +35,7 @@ def _answer(options: Options) -> Answer:
     refuse_inside_agents()
     with open_yard(ends_with_process=True) as yard:
         skill = yard.runtime.resolve(Request(name=options.name.removeprefix("@"), typed_in=Path.cwd()))
-        capabilities = tuple(resolve_capability(text, yard.root, yard.places.user_home) for text in options.capabilities)
+        capabilities = resolve_paths(options.capabilities, yard.root, yard.places.user_home)
         words = {"name": skill.name, "folder": skill.folder, "what": " ".join(capabilities)}
         if not options.accept and not (on_terminal() and confirm(_QUESTION.fill(lang_of(options), **words))):
             raise InvalidArgs("nothing was granted: say yes on a terminal, or give --accept")
