@@ -15,8 +15,9 @@ from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.request import Call
 from skillyard.core.skill import Kind
 from skillyard.runners.program import PACKAGE
+from skillyard.runners.toolchains import Reach, reach_of
 from skillyard.runtime.paths import BOX, resolve_output
-from skillyard.sandbox.policy import Policy, interpreter_paths, is_inside, system_paths
+from skillyard.sandbox.policy import Policy, is_inside, system_paths
 
 READ_PROJECT = "read-project"
 NETWORK = "network"
@@ -51,10 +52,14 @@ def is_capability(text: str) -> bool:
     return text in PLAIN or (name in WITH_ARGUMENT and bool(colon) and bool(argument))
 
 
-def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) -> Permit:
+def permit(
+    call: Call, program: str, granted: frozenset[str], own_home: Path, environment: tuple[Path, ...] | None = None
+) -> Permit:
+    """`environment` lists the parts of an environment that we built, where the program is its Python."""
     root = call.root.resolve()
     own = () if _is_around(root, call) else (call.skill.folder.resolve(),)
-    read = [*own, *interpreter_paths(Path(program)), *call.named_paths]
+    reach = Reach(environment) if environment is not None else reach_of(root / program)
+    read = [*own, *reach.known, *call.named_paths]
     read += [path for argument in _arguments(granted, READ) if (path := _as_granted(argument, root))]
     if call.skill.kind is Kind.JSON:
         read.append(PACKAGE.resolve())
@@ -69,6 +74,7 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
         _refuse_wide(path, own_home.resolve())
         if f"{READ}:{path}" not in granted:
             missing.append(f"{READ}:{path}")
+    missing += _unreadable_programs(reach.unknown, read, root)
     if target := _output_elsewhere(call, root):
         _refuse_wide(target, own_home.resolve())
         capability = f"{WRITE}:{call.output}"
@@ -85,6 +91,12 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
         network=NETWORK in granted,
     )
     return Permit(policy, tuple(_arguments(granted, ENV)), tuple(dict.fromkeys(missing)), tuple(made))
+
+
+def _unreadable_programs(programs: tuple[Path, ...], read: list[Path], root: Path) -> list[str]:
+    """What a person must grant before these can start: each by its resolved path, or the project it is part of."""
+    closed = [path for path in programs if not any(is_inside(str(path), str(place)) for place in read)]
+    return list(dict.fromkeys(READ_PROJECT if path.is_relative_to(root) else f"{READ}:{path}" for path in closed))
 
 
 def _is_around(root: Path, call: Call) -> bool:
@@ -162,15 +174,8 @@ def demand(call: Call, found: Permit) -> None:
     if found.missing:
         name = call.known_as or call.asked_as
         spoken = name if name.startswith((".", "/", "~")) else f"@{name}"
-        words = ("skillyard", "grant", spoken, *found.missing)
-        command = "skillyard trust" if call.skill.role else " ".join(map(_quoted, words))
+        command = "skillyard trust" if call.skill.role else shlex.join(("skillyard", "grant", spoken, *found.missing))
         raise NotGranted(" ".join(found.missing), command, details={"capabilities": list(found.missing)})
-
-
-def _quoted(word: str) -> str:
-    """For a shell; `@` and `:` need no quotes there."""
-    plain = word.replace("@", "").replace(":", "")
-    return word if plain and shlex.quote(plain) == plain else shlex.quote(word)
 
 
 def _as_granted(argument: str, root: Path) -> Path | None:
