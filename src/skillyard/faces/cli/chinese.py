@@ -568,8 +568,10 @@ HELP: dict[str, str] = {
         "给技能规则之外的授权: 只在这个项目里, 只对它现在的内容有效。"
     ),
     "Capabilities: read-project, network, packages, read:PATH, write:PATH, env:NAME. A changed skill has "
-    "none of them. What the agent.yaml of a role asks for is granted all at once by `skillyard trust`.": (
-        "能力: read-project、network、packages、read:PATH、write:PATH、env:NAME。技能变化后授权全部失效。角色的 "
+    "none of them. A path is taken from the project root, and resolved: what it leads to now is what is granted. What "
+    "the agent.yaml of a role asks for is granted all at once by `skillyard trust`.": (
+        "能力: read-project、network、packages、read:PATH、write:PATH、env:NAME。技能变化后授权全部失效。"
+        "路径从项目根目录算起并解析到实际位置: 授予的是它现在指向的路径。角色的 "
         "agent.yaml 请求的, 由 `skillyard trust` 一次授权。"
     ),
     "Show what was granted in this project, and whether it still counts.": "显示这个项目里的授权, 以及是否仍然有效。",

@@ -152,6 +152,7 @@ def answer_with(
 
 def show_and_exit(result: Result, style: present.Style, page: present.Page | None = None) -> NoReturn:
     present.show(result, style, sys.stdout, page)
+    present.show_cleaned(result, style, sys.stderr)
     present.show_hint(result, style, sys.stderr)
     sys.stdout.flush()
     raise SystemExit(result.exit_code)
@@ -168,8 +169,10 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def as_skill_error(error: OSError | sqlite3.Error) -> SkillError:
+def as_skill_error(error: OSError | sqlite3.Error | UnicodeEncodeError) -> SkillError:
     """A disk that is full, a folder that is not ours: said plainly, with where."""
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidArgs(f"a name here is not UTF-8: {str(error.object)[:200]!a}; rename that file or folder")
     if isinstance(error, PermissionError):
         return PermissionDenied(f"{error.filename or 'a file'}: {error.strerror}")
     if isinstance(error, sqlite3.OperationalError) and ("unable to open" in str(error) or "readonly" in str(error)):
