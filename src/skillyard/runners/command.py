@@ -1,5 +1,6 @@
 """Command skills: the `command` of SKILL.md, filled in and started without a shell."""
 
+import os
 from pathlib import Path
 
 from skillyard.core.errors import InvalidCommand
@@ -37,7 +38,7 @@ def started(call: Call, launch: Launch, sandbox: Sandbox) -> Outcome:
     ended = sandbox(launch)
     check_exit(call, ended)
     printed = as_printed(ended.stdout)
-    data: dict[str, Json] = {"skill": call.asked_as, **written(call, before), **printed.data}
+    data: dict[str, Json] = {"skill": call.asked_as, **written(call, before, ended), **printed.data}
     label = call.skill.title or call.asked_as
     if printed.state is not None and printed.summary is not None:
         return Outcome(data=data, summary=printed.summary, state=printed.state)
@@ -53,7 +54,7 @@ def _start(program: str, call: Call) -> tuple[str, ...]:
     told = call.root / program
     own = call.files / told.relative_to(call.run_folder) if told.is_relative_to(call.run_folder) else None
     if own is None or not own.is_file():
-        return (find_program(program),)
+        return (find_program(os.path.normpath(told) if "/" in program else program),)
     try:
         return (*interpreter_of(own), program)
     except InvalidCommand:

@@ -26,11 +26,14 @@ from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
 from skillyard.runners.printed import as_printed
 from skillyard.runners.program import PACKAGE, base_environment, quoted, usage_of
+from skillyard.runners.toolchains import reach_of
+from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import OnProgress, guard
-from skillyard.runtime.permit import BOX, Permit, make_box
+from skillyard.runtime.paths import BOX
+from skillyard.runtime.permit import Permit, make_box
 from skillyard.runtime.record import Recorder
 from skillyard.sandbox.launch import Exit, Launch, Mount, Sandbox, can_mount
-from skillyard.sandbox.policy import Policy, interpreter_paths
+from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.stop import Stop
 from skillyard.store.copies import Copies, FolderCopy
 from skillyard.store.runs import RUNNING, Run
@@ -157,11 +160,13 @@ class Worker(NamedTuple):
         )
         before = stamp_of(self.root)
         with self.recorder.recording(run, self.lang) as record:
-            guarded = guard(self.sandbox, self._permit(launch, standing, copy), record, on_progress, stop=self.stop)
+            permit, cleanup = self._permit(launch, standing, copy), cleanup_of(self.root, ())
+            guarded = guard(self.sandbox, permit, record, on_progress, stop=self.stop, cleanup=cleanup)
             try:
                 return record.keep(lambda: self._outcome(order, guarded(launch), before, ours=standing.ours))
             finally:
                 facts["sandbox"] = record.sandbox
+                facts |= record.cleaned
 
     def _launch(self, order: Order, standing: Standing, copy: FolderCopy) -> Launch:
         python = self.own_python if standing.ours else self.python()
@@ -177,7 +182,7 @@ class Worker(NamedTuple):
     def _permit(self, launch: Launch, standing: Standing, copy: FolderCopy) -> Permit:
         """The project's scripts read the project and write mybox/; ours may also install skills."""
         root = self.root.resolve()
-        read = (root, *interpreter_paths(Path(launch.argv[0])))
+        read = (root, *reach_of(Path(launch.argv[0])).known)
         home, files = self.own_home.resolve(), copy.files.resolve()
         if not standing.ours and can_mount(self.sandbox):
             mounts = (Mount(files, root / "bin"),)

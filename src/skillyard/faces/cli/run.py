@@ -182,12 +182,15 @@ def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
         from skillyard.faces.cli.env import build_on_yes
 
         return request if build_on_yes(yard, request) else None
-    capabilities = str(result.data["msg"]).removeprefix("Not granted: ")
+    asked = result.data.get("capabilities")
+    if not isinstance(asked, list):
+        return None
+    capabilities = tuple(map(str, asked))
     spoken = request.name if request.staged else f"@{request.name}"
     skill = yard.runtime.resolve(request)
     mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
-    if confirm(_ALLOW.fill(request.lang, name=spoken, capabilities=capabilities)):
-        grant(yard.grants, skill, tuple(capabilities.split()), mark)
+    if confirm(_ALLOW.fill(request.lang, name=spoken, capabilities=", ".join(capabilities))):
+        grant(yard.grants, skill, capabilities, mark)
         return request
     return None
 
