@@ -31,6 +31,7 @@ SkillError
   ExtraMissing        a part of us that is installed on its own (RuntimeFailed on the wire)
   Stopped             whoever asked for the run took it back (RuntimeFailed on the wire)
   SkillChanged        the bytes that a job meant are not here (RuntimeFailed on the wire)
+  FolderChanging      a folder did not stand still while it was read (RuntimeFailed on the wire)
   WorkflowChanged     the file that a flow was started from is another now (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
@@ -456,6 +457,14 @@ class SkillChanged(RuntimeFailed):
         "视具体错误判断: skillyard jobs retry <id> 使用现在的技能",
         "`skillyard jobs retry <id>` runs it as the skill is now",
     )
+
+
+class FolderChanging(RuntimeFailed):
+    """Something writes to a folder while we read it."""
+
+    type = "RuntimeFailed"
+    says = Text("文件夹正在变化: {reason}", "the folder is changing: {reason}")
+    advises = Text("视具体错误判断: 停止对它的改动, 然后重试", "stop whatever writes to it, and try again")
 
 
 class WorkflowChanged(RuntimeFailed):

@@ -260,11 +260,11 @@ class Yard:
         mine, project = self.settings.dispatch, self.places.project
         if project is None or not (project / "skillyard.toml").is_file():
             return mine
-        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.consent import are_settings_trusted
         from skillyard.kernel.settings import Dispatching, project_dispatching
 
         theirs = project_dispatching(project)
-        if theirs == Dispatching() or not is_trusted(self.grants, project):
+        if theirs == Dispatching() or not are_settings_trusted(self.grants, project):
             return mine
         return mine.over(theirs)
 
@@ -295,11 +295,11 @@ class Yard:
         project = self.places.project
         if project is None or not (project / "skillyard.toml").is_file():
             return (), ()
-        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.consent import are_settings_trusted
         from skillyard.kernel.settings import project_roots
 
         roots = project_roots(project, table)
-        return (roots, ()) if roots and is_trusted(self.grants, project) else ((), roots)
+        return (roots, ()) if roots and are_settings_trusted(self.grants, project) else ((), roots)
 
     def _remember_machine(self) -> None:
         """Only what this process looked up itself is new."""
@@ -332,21 +332,29 @@ class Yard:
         mine, project = self.settings.engine.database, self.places.project
         if mine or project is None or not (project / "skillyard.toml").is_file():
             return mine
-        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.consent import are_settings_trusted
         from skillyard.kernel.settings import project_engine
 
         asked = project_engine(project).database
-        return asked if asked and is_trusted(self.grants, project) else ""
+        return asked if asked and are_settings_trusted(self.grants, project) else ""
 
     def worker(self, lang: "Lang", decide: "Decider | None" = None) -> "Worker":
         import sys
 
-        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.consent import bin_changes, is_bin_trusted
         from skillyard.kernel.layout import is_ours
         from skillyard.runners.interpreters import find_program
+        from skillyard.store.copies import Copies, FolderCopy
         from skillyard.work.scripts import Standing, Worker
 
         root = self.root
+
+        def standing(script: str, copy: FolderCopy) -> Standing:
+            ours = is_ours(copy.files / script.removeprefix("bin/"), stands_for=root / script)
+            trusted = is_bin_trusted(self.grants, copy.marks.approved)
+            changes = {} if ours or trusted else bin_changes(root, self.grants)
+            return Standing(ours=ours, trusted=trusted, changes=changes)
+
         return Worker(
             sandbox=self.sandbox,
             recorder=self.recorder,
@@ -355,7 +363,8 @@ class Yard:
             new_id=new_run_id,
             python=lambda: find_program("python3"),
             own_python=sys.executable,
-            standing=lambda path: Standing(ours=is_ours(path), trusted=is_trusted(self.grants, root)),
+            standing=standing,
+            copies=Copies(self.places.own_home),
             decide=decide,
             lang=lang,
         )

@@ -88,15 +88,16 @@ def lay_out(root: Path) -> tuple[Found, ...]:
     return tuple(_made(root, piece, seen) for piece, seen in zip(LAYOUT, found, strict=True))
 
 
-def is_ours(path: Path, written: Path = WRITTEN) -> bool:
+def is_ours(path: Path, written: Path = WRITTEN, *, stands_for: Path | None = None) -> bool:
     """Whether this is a file of the layout, byte for byte as this version or an earlier one wrote it.
 
     It says nothing about what stands beside the file: whoever runs a script on the strength of it starts Python with
-    `-I`, or a module next to the script could be imported in place of the real one.
+    `-I`, or a module next to the script could be imported in place of the real one. `stands_for` is the path in the
+    project, where `path` is a copy.
     """
     if path.is_symlink() or not path.is_file():
         return False
-    return hashlib.sha256(read_plain(path, _MOST_BYTES)).hexdigest() in set(_hashes_of(path, written))
+    return hashlib.sha256(read_plain(path, _MOST_BYTES)).hexdigest() in set(_hashes_of(stands_for or path, written))
 
 
 def _hashes_of(path: Path, written: Path) -> Iterator[str]:

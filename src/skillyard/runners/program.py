@@ -4,6 +4,7 @@ import os
 import stat
 from pathlib import Path
 
+from skillyard.catalog.fingerprint import is_repository
 from skillyard.core.errors import InvalidArgs, OutputTooLarge, RuntimeFailed, SkillError, Timeout
 from skillyard.core.request import Call
 from skillyard.core.result import as_size, meaningful
@@ -35,8 +36,13 @@ def base_environment() -> dict[str, str]:
 def environment(call: Call) -> dict[str, str]:
     """The same, and where the program's skill is; JSON skills find our helper."""
     helper = {"PYTHONPATH": str(_FOR_SKILLS)} if call.skill.kind is Kind.JSON else {}
-    own = {"CLAUDE_SKILL_DIR": str(call.skill.folder), "SKILLYARD_RUN": call.run_id}
+    own = {"CLAUDE_SKILL_DIR": str(call.run_folder), "SKILLYARD_RUN": call.run_id}
     return {**base_environment(), **own, **helper}
+
+
+def in_repository(path: Path) -> bool:
+    """Whether it names something of git's own in a skill, which is not part of the skill."""
+    return any(map(is_repository, path.parts))
 
 
 def check_exit(call: Call, ended: Exit) -> None:

@@ -17,7 +17,8 @@ from skillyard.core.skill import Kind
 from skillyard.runners.program import PACKAGE
 from skillyard.runners.toolchains import Reach, reach_of
 from skillyard.runtime.paths import BOX, resolve_output
-from skillyard.sandbox.policy import Policy, is_inside, system_paths
+from skillyard.sandbox.policy import Mount, Policy, is_inside, system_paths
+from skillyard.store.copies import COPIES_SUFFIX
 
 READ_PROJECT = "read-project"
 NETWORK = "network"
@@ -57,7 +58,7 @@ def permit(
 ) -> Permit:
     """`environment` lists the parts of an environment that we built, where the program is its Python."""
     root = call.root.resolve()
-    own = () if _is_around(root, call) else (call.skill.folder.resolve(),)
+    own, mounts = _own_folder(call, root)
     reach = Reach(environment) if environment is not None else reach_of(root / program)
     read = [*own, *reach.known, *call.named_paths]
     read += [path for argument in _arguments(granted, READ) if (path := _as_granted(argument, root))]
@@ -68,13 +69,13 @@ def permit(
     made: list[Path] = []
     if READ_PROJECT in granted:
         read.append(root)
-    elif not own:
+    elif _is_around(root, call):
         missing.append(READ_PROJECT)
     for path in call.led_out:
         _refuse_wide(path, own_home.resolve())
         if f"{READ}:{path}" not in granted:
             missing.append(f"{READ}:{path}")
-    missing += _unreadable_programs(reach.unknown, read, root)
+    missing += _unreadable_programs(reach.unknown, [*read, *(mount.target for mount in mounts)], root)
     if target := _output_elsewhere(call, root):
         _refuse_wide(target, own_home.resolve())
         capability = f"{WRITE}:{call.output}"
@@ -87,7 +88,8 @@ def permit(
     policy = Policy(
         read=readable,
         write=tuple(write),
-        hide=hide,
+        hide=(*hide, *(_all_copies(mount) for mount in mounts)),
+        mounts=mounts,
         network=NETWORK in granted,
     )
     return Permit(policy, tuple(_arguments(granted, ENV)), tuple(dict.fromkeys(missing)), tuple(made))
@@ -97,6 +99,22 @@ def _unreadable_programs(programs: tuple[Path, ...], read: list[Path], root: Pat
     """What a person must grant before these can start: each by its resolved path, or the project it is part of."""
     closed = [path for path in programs if not any(is_inside(str(path), str(place)) for place in read)]
     return list(dict.fromkeys(READ_PROJECT if path.is_relative_to(root) else f"{READ}:{path}" for path in closed))
+
+
+def _own_folder(call: Call, root: Path) -> tuple[tuple[Path, ...], tuple[Mount, ...]]:
+    """How the run sees its skill: the folder or its copy to read, or the copy at the folder's path."""
+    folder = call.skill.folder.resolve()
+    copy, is_around = call.copy.resolve() if call.copy else None, _is_around(root, call)
+    if copy is None:
+        return () if is_around else (folder,), ()
+    if is_around:  # only the project of it, which a person must have opened
+        copy, folder = copy / root.relative_to(folder), root
+    return ((), (Mount(copy, folder),)) if call.copy_is_mounted else ((copy,), ())
+
+
+def _all_copies(mount: Mount) -> Path:
+    """The folder of all copies: no run has to see those of other skills."""
+    return next(place for place in mount.source.parents if place.name.endswith(COPIES_SUFFIX))
 
 
 def _is_around(root: Path, call: Call) -> bool:

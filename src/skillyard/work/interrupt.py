@@ -17,7 +17,7 @@ MARK = "[INTERRUPT]"
 FILE = "mybox/temp/langgraph_interrupt.json"
 _ANALYSIS = "【LLM 二次分析任务】"
 _MAX_BYTES = 1_000_000
-_RESUME = re.compile(r"(?:python3? bin/[\w./-]+\.py|skillyard review resume)(?: [^\n\r\0]*)?")
+_RESUME = re.compile(r"(?:python3? bin/[\w./-]+\.py|skillyard review resume)(?: [^\n\r\0;|&$`<>()\\\\]*)?")
 
 #: (mtime, size, inode) of the file, to tell one that this run wrote from one that was there before.
 Stamp = tuple[int, int, int] | None

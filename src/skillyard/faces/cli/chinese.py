@@ -582,9 +582,10 @@ HELP: dict[str, str] = {
     "Trust what this project's own files ask for, after seeing the list.": "看过清单之后, 信任这个项目的文件所请求的。",
     "What comes with a clone is not you: until you trust it, a project's files can only narrow what is "
     "allowed. What a role asks for (network, paths, secrets, schedules) counts for exactly the bytes of its "
-    "folder.": (
+    "folder, the scripts of bin/ for exactly the bytes of every file in it: what was added, changed or removed "
+    "since the last time is listed.": (
         "克隆来的内容不代表你: 在你信任之前, 项目的文件只能收窄许可。角色请求的 (网络、路径、密钥、计划) "
-        "只对其目录现在的内容有效。"
+        "只对其目录现在的内容有效, bin/ 的脚本只对其中每个文件现在的内容有效: 会列出自上次以来新增、更改或删除的文件。"
     ),
     "Tell what this machine can guard, and what is missing.": "说明这台机器能防护什么, 缺少什么。",
     "The sandbox uses whatever the system offers; each layer that is not there is named with its reason. The files of "

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StateDamaged, StoreFailed
 from skillyard.core.phrases import Lang, Text, as_read
@@ -208,6 +208,33 @@ def seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError("above 0")
     return number
+
+
+class ProgramLines:
+    """Shows what a program says on stderr while it runs, each line marked as the program's.
+
+    Nothing of it can move the cursor, and no line of it can pass for a question or an advice of ours. Leaving the
+    block ends a line that the program left open.
+    """
+
+    _MARK = "| "
+
+    def __init__(self) -> None:
+        self._at_start = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._at_start:
+            self(b"\n")
+
+    def __call__(self, piece: bytes) -> None:
+        text = present.printable(piece.decode("utf-8", "replace"))
+        for line in text.splitlines(keepends=True):
+            sys.stderr.write(self._MARK + line if self._at_start else line)
+            self._at_start = line.endswith("\n")
+        sys.stderr.flush()
 
 
 def show_progress(piece: bytes) -> None:

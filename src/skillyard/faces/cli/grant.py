@@ -18,7 +18,7 @@ from skillyard.core.request import Request
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.consent import grant, refuse_inside_agents, resolve_paths
+from skillyard.kernel.consent import grant, mark_of_skill, refuse_inside_agents, resolve_paths
 
 _QUESTION = Text("允许 @{name} ({folder}): {what} 吗?", "Allow @{name} ({folder}): {what}?")
 
@@ -35,11 +35,12 @@ def _answer(options: Options) -> Answer:
     refuse_inside_agents()
     with open_yard(ends_with_process=True) as yard:
         skill = yard.runtime.resolve(Request(name=options.name.removeprefix("@"), typed_in=Path.cwd()))
+        mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
         capabilities = resolve_paths(options.capabilities, yard.root, yard.places.user_home)
         words = {"name": skill.name, "folder": skill.folder, "what": " ".join(capabilities)}
         if not options.accept and not (on_terminal() and confirm(_QUESTION.fill(lang_of(options), **words))):
             raise InvalidArgs("nothing was granted: say yes on a terminal, or give --accept")
-        grant(yard.grants, skill, capabilities)
+        grant(yard.grants, skill, capabilities, mark)
     return Answer(
         summary=Text("已授权: @{name} {what}", "granted: @{name} {what}"),
         words={"name": skill.name, "what": " ".join(capabilities)},
