@@ -22,8 +22,8 @@ def finish_root(old: int, policy: Policy, layers: Layers, cwd: str) -> None:
 def warm_up() -> None:
     """Work out what is the same for every run, in the process that the others are copied from."""
     namespaces.system_layout(network=False)
-    for apart in (True, False) if MACHINE in seccomp.AUDIT_ARCH else ():
-        seccomp.as_bytes(seccomp.assemble(MACHINE, sockets(Policy(), apart=apart)))
+    for unix in (True, False) if MACHINE in seccomp.AUDIT_ARCH else ():
+        seccomp.as_bytes(seccomp.assemble(MACHINE, seccomp.Sockets(internet=unix, unix=unix)))
     limits.kernel(os.uname().release)
 
 
@@ -40,8 +40,8 @@ def restrict(way: Way, policy: Policy, layers: Layers, temp: str) -> None:
     drop_capabilities()
     if layers.landlock:
         rules = rules_inside(policy) if apart else rules_outside(policy, temp)
-        landlock.restrict(layers.landlock, rules, network=policy.network)
-    seccomp.load(seccomp.assemble(MACHINE, sockets(policy, apart=apart)))
+        landlock.restrict(layers.landlock, rules, network=policy.network or apart)
+    seccomp.load(seccomp.assemble(MACHINE, sockets(policy, way, layers)))
 
 
 def limit(policy: Policy, *, apart: bool) -> None:
@@ -50,9 +50,19 @@ def limit(policy: Policy, *, apart: bool) -> None:
     limits.apply(policy, limits.process_limit(policy.processes, counted_here=counted_here))
 
 
-def sockets(policy: Policy, *, apart: bool) -> seccomp.Sockets:
-    """Without a mount namespace a path leads to anybody's socket, and Landlock does not look at that."""
-    return seccomp.Sockets(internet=policy.network, unix=apart)
+def sockets(policy: Policy, way: Way, layers: Layers, *, sealed: bool = True) -> seccomp.Sockets:
+    """Which sockets a run may open.
+
+    Internet sockets: with the grant, or in a net namespace of its own, where there is nothing but its own loopback.
+    Unix sockets: only where no path and no abstract name leads to a socket of somebody else. That needs a mount
+    namespace whose read mounts are `sealed` (see `overlay`), and either a net namespace or Landlock's scopes.
+    """
+    apart = way in APART or way is Way.BUBBLEWRAP
+    scoped = way is Way.FULL and layers.landlock >= landlock.ABI_SCOPES
+    return seccomp.Sockets(
+        internet=policy.network or apart,
+        unix=apart and sealed and (scoped or not policy.network),
+    )
 
 
 def rules_inside(policy: Policy) -> tuple[Rule, ...]:

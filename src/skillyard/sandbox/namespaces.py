@@ -12,6 +12,7 @@ import ctypes
 import os
 import signal
 import stat
+import struct
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
@@ -102,12 +103,16 @@ def clone(*, network: bool) -> int:
     return call("clone", _ALWAYS | (0 if network else _NEW_NET) | signal.SIGCHLD, 0, 0, 0, 0)
 
 
-def begin(view: Layout, *, uid: int, gid: int) -> int:
+def begin(view: Layout, *, uid: int, gid: int, own_network: bool) -> int:
     """Build what every new root has, and move into it. `uid` and `gid` are those outside.
+
+    `own_network` says whether `clone` made a net namespace; its loopback interface is brought up.
 
     Gives the old root, still there for `finish`: between the two a process can wait for its order.
     """
     _map_ids(uid, gid)
+    if own_network:
+        _raise_loopback()
     # As a slave, so that what the machine mounts while we wait appears here too.
     call("mount", b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
     # Any folder does to stand the new root on; no policy names /proc.
@@ -163,6 +168,18 @@ def _map_ids(uid: int, gid: int) -> None:
     write_file("/proc/self/setgroups", "deny")
     write_file("/proc/self/uid_map", f"{uid or _NOBODY} {uid} 1")
     write_file("/proc/self/gid_map", f"{gid or _NOBODY} {gid} 1")
+
+
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+
+
+def _raise_loopback() -> None:
+    """Bring `lo` up, which gives 127.0.0.1 and ::1 to the programs inside. It leads nowhere else."""
+    file = call("socket", 2, 2, 0)  # AF_INET, SOCK_DGRAM
+    try:
+        call("ioctl", file, _SIOCSIFFLAGS, ctypes.create_string_buffer(struct.pack("=16sH22x", b"lo", _IFF_UP), 40))
+    finally:
+        os.close(file)
 
 
 def _mount(kind: bytes, target: bytes, flags: int, options: bytes | None = None) -> None:

@@ -60,7 +60,7 @@ def _try_namespaces(*, pid_limit: bool) -> str:
     uid, gid = os.getuid(), os.getgid()
 
     def enter() -> None:
-        old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid)
+        old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid, own_network=True)
         namespaces.finish(old, Policy(), "/", pid_limit=pid_limit)
 
     return _in_child(_clone, enter)

@@ -203,7 +203,7 @@ class _Service:
 
         def work() -> None:
             ours.close()
-            supervise_inside(theirs, view, group, uid, gid)
+            supervise_inside(theirs, view, group, uid, gid, own_network=not network)
 
         with theirs:
             pid = self._start(lambda: namespaces.clone(network=network), work, group)

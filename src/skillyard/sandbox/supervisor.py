@@ -43,7 +43,9 @@ def failure(stage: str, error: OSError) -> dict[str, Any]:
     return {"stage": stage, "errno": error.errno or 0, "text": why}
 
 
-def supervise_inside(channel: socket.socket, view: Layout, group: Cgroup | None, uid: int, gid: int) -> None:
+def supervise_inside(
+    channel: socket.socket, view: Layout, group: Cgroup | None, uid: int, gid: int, *, own_network: bool
+) -> None:
     """Serve one order, as the first process of new namespaces; nothing of it outlives this process.
 
     Everything that does not depend on the order is done before it comes. `uid` and `gid` are those outside.
@@ -52,7 +54,7 @@ def supervise_inside(channel: socket.socket, view: Layout, group: Cgroup | None,
     old = -1
     try:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        old = namespaces.begin(view, uid=uid, gid=gid)
+        old = namespaces.begin(view, uid=uid, gid=gid, own_network=own_network)
     except OSError as error:
         trouble = error
     letter = Letter.receive(channel)
@@ -237,7 +239,7 @@ def _become_confined(order: Order, policy: Policy, streams: Streams, gate: int, 
 
 def _become_wrapped(order: Order, policy: Policy, streams: Streams) -> None:
     filtered = os.memfd_create("seccomp", 0)
-    sockets = confine.sockets(policy, apart=True)
+    sockets = confine.sockets(policy, order.plan.way, order.plan.layers)
     os.write(filtered, seccomp.as_bytes(seccomp.assemble(MACHINE, sockets)))
     os.lseek(filtered, 0, os.SEEK_SET)
     words = bubblewrap.arguments(policy, order.cwd, filtered)
