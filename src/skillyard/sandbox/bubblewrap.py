@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from skillyard.sandbox.namespaces import PRIVATE, named, system_layout
-from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.policy import Policy, refuse_special
 
 _PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
 _TRIAL_SECONDS = 5
@@ -48,6 +48,8 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
     for bind in named(policy):
         if os.path.lexists(bind.path) and os.path.realpath(bind.path) != bind.path:
             raise OSError(errno.ELOOP, "there is a symlink on the way", bind.path)
+        if os.path.exists(bind.path):
+            refuse_special(bind.path, os.stat(bind.path).st_mode)
         words += [("--bind" if bind.writable else "--ro-bind-try"), bind.path, bind.path]
     for path in policy.hide:
         words += _cover(path) if any(path.is_relative_to(bind.path) for bind in named(policy)) else ()

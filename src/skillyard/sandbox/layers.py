@@ -37,6 +37,8 @@ class Layers(NamedTuple):
     seccomp: bool = False
     #: The program's path; empty is none, or one that cannot work here.
     bubblewrap: str = ""
+    #: Whether a folder can be shown so that no socket or FIFO in it leads to the host.
+    overlay: bool = False
     cgroup: Hierarchies = Hierarchies()
     #: Whether a pid namespace can be told its highest number (Linux 6.14).
     pid_limit: bool = False
@@ -47,7 +49,8 @@ class Layers(NamedTuple):
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        return cls(**(data | {"cgroup": Hierarchies(**data["cgroup"])}))
+        """KeyError for layers that an older version found and that lack an answer."""
+        return cls(**(data | {"cgroup": Hierarchies(**data["cgroup"]), "overlay": data["overlay"]}))
 
     def as_json(self) -> dict[str, Any]:
         return self._asdict() | {"cgroup": self.cgroup._asdict(), "reasons": dict(self.reasons)}

@@ -10,14 +10,17 @@ root. Whatever it starts next is inside, and dies with it.
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import stat
 import struct
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from skillyard.sandbox.policy import DEVICES, Policy, outside, system_paths
+from skillyard.sandbox import overlay
+from skillyard.sandbox.policy import DEVICES, Policy, is_inside, outside, refuse_special, system_paths
 from skillyard.sandbox.syscalls import (
     PR_SET_DUMPABLE,
     RESOLVE_IN_ROOT,
@@ -41,6 +44,10 @@ _OPEN_TREE_CLONE, _MOVE_FROM_EMPTY_PATH, _MNT_DETACH = 1, 4, 2
 #: Where the private temp and home are; /tmp is the same place unless the policy names /tmp itself.
 PRIVATE: Final = "/run/private"
 _NOBODY: Final = 65534
+#: The second layer of every overlay.
+_EMPTY: Final = "/.empty"
+#: How mountinfo writes spaces, tabs, newlines and backslashes.
+_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 #: The kernel never reuses the first 300 numbers.
 _RESERVED_PIDS: Final = 300
 
@@ -58,6 +65,8 @@ class Bind(NamedTuple):
 
     path: str
     writable: bool = False
+    #: A mount point inside a named folder, not a path that the policy names itself.
+    is_mount: bool = False
 
 
 class Layout(NamedTuple):
@@ -128,16 +137,18 @@ def begin(view: Layout, *, uid: int, gid: int, own_network: bool) -> int:
     return old
 
 
-def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> None:
-    """Add what the policy names, take away what it hides, and let go of the old root."""
+def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> bool:
+    """Add what the policy names, take away what it hides, and let go of the old root.
+
+    Return whether the readable folders are sealed: no socket or FIFO of the host is reached through them.
+    """
     size = b"size=%d" % policy.temp_bytes
     call("mount", b"none", PRIVATE.encode(), None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, size)
     stages = _stages(policy, cwd)
     for stage in stages:
         os.mkdir(stage)
         _mount(b"tmpfs", stage.encode(), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
-    for bind in named(policy):
-        _bind(old, bind)
+    sealed = _bind_all(old, policy)
     _hide(policy)
     _make_folder(cwd)
     for stage in stages:
@@ -151,6 +162,7 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> None:
     # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
     call("mount_setattr", _AT_FDCWD, b"/proc", 0, _PROC_ATTRIBUTES, _ATTRIBUTES_SIZE)
     call("mount_setattr", _AT_FDCWD, b"/", 0, _SYSTEM_ATTRIBUTES, _ATTRIBUTES_SIZE)
+    return sealed
 
 
 def _stages(policy: Policy, cwd: str) -> tuple[str, ...]:
@@ -243,17 +255,89 @@ def _bind_system(old: int, view: Layout) -> None:
             _graft(old, bind.source, bind.target, _SYSTEM_ATTRIBUTES)
 
 
-def _bind(old: int, bind: Bind) -> None:
+def _bind_all(old: int, policy: Policy) -> bool:
+    """Bind what the policy names. False if a socket or FIFO in a readable folder could be reached."""
+    binds = named(policy)
+    os.mkdir(_EMPTY, 0o755)
+    empty = os.open(_EMPTY, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    sealed = True
+    for bind in with_mounts_below(binds, policy.hide, _mount_points()):
+        sealed &= _bind(old, bind, empty, is_visible=_shown_by_another(bind, binds))
+    os.close(empty)
+    return sealed
+
+
+def _bind(old: int, bind: Bind, empty: int, *, is_visible: bool) -> bool:
+    """Bind one path. False if it is readable and could not be shown through an overlay.
+
+    `is_visible` says that another read-only bind shows it already: then it is only looked at.
+    """
     try:
-        place = open_path(old, bind.path, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
+        place = open_path(old, bind.path[1:], RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
     except FileNotFoundError:
         if bind.writable:
             raise
-        return  # what is not there cannot be read either
-    _make_place(bind.path, is_folder=stat.S_ISDIR(os.stat(place).st_mode))
-    attributes = _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES
-    _graft(place, b"", os.fsencode(bind.path), attributes)
-    os.close(place)
+        return True  # what is not there cannot be read either
+    try:
+        mode = os.stat(place).st_mode
+        if not bind.is_mount:
+            refuse_special(bind.path, mode)
+        if is_visible or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            return True
+        _make_place(bind.path, is_folder=stat.S_ISDIR(mode))
+        if bind.writable or stat.S_ISREG(mode):
+            attributes = _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES
+            _graft(place, b"", os.fsencode(bind.path), attributes)
+            return True
+        return _show(place, os.fsencode(bind.path), empty)
+    finally:
+        os.close(place)
+
+
+def _show(place: int, target: bytes, empty: int) -> bool:
+    """Through an overlay, or as it is where there can be none; then False."""
+    try:
+        tree = overlay.show(place, empty)
+    except OSError:
+        _graft(place, b"", target, _SYSTEM_ATTRIBUTES)
+        return False
+    call("move_mount", tree, b"", _AT_FDCWD, target, _MOVE_FROM_EMPTY_PATH)
+    os.close(tree)
+    return True
+
+
+def _shown_by_another(bind: Bind, binds: tuple[Bind, ...]) -> bool:
+    around = _around(bind.path, binds)
+    return around is not None and not around.writable and not bind.writable and not bind.is_mount
+
+
+def _around(path: str, binds: Iterable[Bind]) -> Bind | None:
+    """The innermost bind that contains `path` and is not it."""
+    outer = [bind for bind in binds if bind.path != path and is_inside(path, bind.path)]
+    return max(outer, key=lambda bind: len(bind.path), default=None)
+
+
+def with_mounts_below(binds: tuple[Bind, ...], hidden: Iterable[Path], mounts: Iterable[str]) -> tuple[Bind, ...]:
+    """`binds`, and what is mounted inside the read-only ones: an overlay does not show what is mounted below it."""
+    named_paths = {bind.path for bind in binds}
+    secrets = tuple(map(str, hidden))
+    more: dict[str, Bind] = {}
+    for mount in mounts:
+        around = _around(mount, binds)
+        is_hidden = any(is_inside(mount, secret) for secret in secrets)
+        if mount not in named_paths and around is not None and not around.writable and not is_hidden:
+            more[mount] = Bind(mount, is_mount=True)
+    if not more:
+        return binds
+    return tuple(sorted((*binds, *more.values()), key=lambda bind: bind.path.count("/")))
+
+
+def _mount_points() -> tuple[str, ...]:
+    """Where something is mounted in the old root, as paths there."""
+    with open("/proc/self/mountinfo", "rb") as lines:
+        points = [line.split(b" ", 5)[4] for line in lines]
+    found = (_ESCAPED.sub(lambda part: bytes((int(part[1], 8),)), point) for point in points if b"/.old/" in point)
+    return tuple(os.fsdecode(point[len(b"/.old") :]) for point in found if point.startswith(b"/.old/"))
 
 
 def _hide(policy: Policy) -> None:

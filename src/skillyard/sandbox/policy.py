@@ -5,7 +5,9 @@ symlink between two runs; who names a path resolves it once, while it is still t
 follow another.
 """
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
@@ -61,6 +63,12 @@ class Policy(NamedTuple):
         for path in (*self.read, *self.write, *self.hide):
             if not path.is_absolute() or ".." in path.parts or path == Path("/"):
                 raise ValueError(f"a policy names absolute paths below the root, not {path}")
+
+
+def refuse_special(path: str, mode: int) -> None:
+    """Raise OSError for a socket, FIFO or device: whoever names one would open what is behind it."""
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is neither a regular file nor a folder", path)
 
 
 #: The system as programs need it: tools, libraries, and of /etc what the libraries themselves read.

@@ -107,8 +107,8 @@ def _inside(order: Order, streams: Streams, old: int, group: Cgroup | None, cont
     stage = "layers"
     policy = order.policy or Policy()
     try:
-        confine.finish_root(old, policy, order.plan.layers, order.cwd)
-        confine.restrict(order.plan.way, policy, order.plan.layers, "")
+        sealed = confine.finish_root(old, policy, order.plan.layers, order.cwd)
+        confine.restrict(order.plan.way, policy, order.plan.layers, "", sealed=sealed)
         prctl(PR_SET_DUMPABLE, 0)
         watch = Watch()
         stage = "program"
@@ -239,7 +239,7 @@ def _become_confined(order: Order, policy: Policy, streams: Streams, gate: int, 
 
 def _become_wrapped(order: Order, policy: Policy, streams: Streams) -> None:
     filtered = os.memfd_create("seccomp", 0)
-    sockets = confine.sockets(policy, order.plan.way, order.plan.layers)
+    sockets = confine.sockets(policy, order.plan.way, order.plan.layers, sealed=False)
     os.write(filtered, seccomp.as_bytes(seccomp.assemble(MACHINE, sockets)))
     os.lseek(filtered, 0, os.SEEK_SET)
     words = bubblewrap.arguments(policy, order.cwd, filtered)
