@@ -84,6 +84,12 @@ def plan(layers: Layers, policy: Policy | None) -> Plan:
         return Plan(way=Way.NONE, layers=NO_LAYERS)
     policy.check()
     way = choose(layers)
+    if policy.hosts and not policy.network and way not in APART:
+        raise SandboxUnavailable(
+            f"This machine cannot limit the network to hosts: that needs namespaces, and the sandbox here is {way.value}",
+            details={"missing": ["hosts"], "sandbox": way.value},
+            missing="hosts",
+        )
     lost = [guard for guard in Guard if guard not in _held(way, layers)]
     refused = [guard.value for guard in lost if guard in policy.demand]
     if refused:

@@ -55,6 +55,7 @@ def _policy_as_json(policy: Policy) -> dict[str, Any]:
 
 def _policy_from_json(data: dict[str, Any]) -> Policy:
     paths = {name: tuple(Path(path) for path in data[name]) for name in _PATHS}
+    paths |= {"hosts": tuple(data["hosts"])}
     return Policy(**(data | paths | {"demand": frozenset(Guard(name) for name in data["demand"])}))
 
 

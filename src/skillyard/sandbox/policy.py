@@ -47,8 +47,10 @@ class Policy(NamedTuple):
     write: tuple[Path, ...] = ()
     #: Invisible, whatever else says; also what lies inside.
     hide: tuple[Path, ...] = ()
-    #: False: no socket but a socketpair and the program's own unix sockets.
+    #: TCP and UDP over IP. False: with namespaces only a private loopback, without no internet socket at all.
     network: bool = False
+    #: The hosts that may be reached through our proxy (see `hosts`), where `network` is False.
+    hosts: tuple[str, ...] = ()
     #: For each process (RLIMIT_DATA), and for all together where there is a cgroup.
     memory_bytes: int = 4 * _GIB
     processes: int = 512
@@ -63,6 +65,11 @@ class Policy(NamedTuple):
         for path in (*self.read, *self.write, *self.hide):
             if not path.is_absolute() or ".." in path.parts or path == Path("/"):
                 raise ValueError(f"a policy names absolute paths below the root, not {path}")
+        if self.hosts:
+            from skillyard.sandbox.hosts import parse_rule  # noqa: PLC0415  (brings socket; few runs name hosts)
+
+            for host in self.hosts:
+                parse_rule(host)
 
 
 def refuse_special(path: str, mode: int) -> None:

@@ -14,12 +14,13 @@ import json
 import os
 import signal
 import socket
-from typing import Any
+from typing import Any, Final
 
 from skillyard.sandbox import bubblewrap, confine, namespaces, program, seccomp, tree
 from skillyard.sandbox.cgroup import Cgroup
 from skillyard.sandbox.layers import Way
-from skillyard.sandbox.letter import Letter
+from skillyard.sandbox.hosts import proxy_variables
+from skillyard.sandbox.letter import LISTENER, Letter
 from skillyard.sandbox.namespaces import Layout
 from skillyard.sandbox.order import Order, send
 from skillyard.sandbox.policy import Policy
@@ -33,6 +34,10 @@ from skillyard.sandbox.syscalls import (
     prctl,
 )
 from skillyard.sandbox.watch import Watch
+
+
+#: Connections that wait for the proxy to take them.
+_PROXY_BACKLOG: Final = 256
 
 
 def failure(stage: str, error: OSError) -> dict[str, Any]:
@@ -107,6 +112,7 @@ def _inside(order: Order, streams: Streams, old: int, group: Cgroup | None, cont
     stage = "layers"
     policy = order.policy or Policy()
     try:
+        own = _open_proxy(policy, control)
         sealed = confine.finish_root(old, policy, order.plan.layers, order.cwd)
         confine.restrict(order.plan.way, policy, order.plan.layers, "", sealed=sealed)
         prctl(PR_SET_DUMPABLE, 0)
@@ -114,13 +120,22 @@ def _inside(order: Order, streams: Streams, old: int, group: Cgroup | None, cont
         stage = "program"
         os.chdir(order.cwd)
         home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
-        main = program.spawn(order.argv, order.env | home, streams)
+        main = program.spawn(order.argv, order.env | own | home, streams)
     except OSError as error:
         return {"failed": failure(stage, error)}
     _close(streams)
     watch.wait(main, control, order.limit_seconds)
     watch.end(lambda: _signal_everybody(signal.SIGTERM), lambda: _signal_everybody(signal.SIGKILL))
     return _report(watch, group)
+
+
+def _open_proxy(policy: Policy, control: socket.socket) -> dict[str, str]:
+    """Hand a listening socket of this net namespace out to the runtime; return the variables that name it."""
+    if policy.network or not policy.hosts:
+        return {}
+    with socket.create_server(("127.0.0.1", 0), backlog=_PROXY_BACKLOG) as listener:
+        socket.send_fds(control, [LISTENER], [listener.fileno()])
+        return proxy_variables(policy.hosts, listener.getsockname()[1])
 
 
 def _signal_everybody(which: signal.Signals) -> None:
