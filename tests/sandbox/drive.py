@@ -71,6 +71,7 @@ def launch(given: dict[str, Any]) -> dict[str, Any]:
         "missing": done.missing,
         "timed_out": done.timed_out,
         "hit": done.hit,
+        "refused": done.refused,
         "seconds": done.seconds,
     }
 

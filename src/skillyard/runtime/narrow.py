@@ -31,7 +31,7 @@ _PATHS = re.compile(r"'([^'\n]{1,400})'|\"([^\"\n]{1,400})\"|`([^`\n]{1,400})`|(
 
 def seems_to_need(stderr: str, policy: Policy, root: Path, folder: Path) -> str | None:
     """The capability that would have helped, as far as its last words tell."""
-    if not policy.network and _NO_NETWORK.search(stderr):
+    if not policy.network and not policy.hosts and _NO_NETWORK.search(stderr):
         return NETWORK
     if not _NO_FILE.search(stderr) and not _NO_WRITE.search(stderr):
         return None

@@ -47,7 +47,17 @@ class Permit(NamedTuple):
 
 def is_capability(text: str) -> bool:
     name, colon, argument = text.partition(":")
-    return text in PLAIN or (name in WITH_ARGUMENT and bool(colon) and bool(argument))
+    return text in PLAIN or (name in (*WITH_ARGUMENT, NETWORK) and bool(colon) and bool(argument))
+
+
+def as_capability(text: str) -> str:
+    """The one spelling of a capability; ValueError with the reason where `network:HOST` names no host."""
+    name, colon, argument = text.partition(":")
+    if name != NETWORK or not colon:
+        return text
+    from skillyard.sandbox.hosts import parse_rule  # noqa: PLC0415  (few skills name hosts)
+
+    return f"{NETWORK}:{parse_rule(argument)}"
 
 
 def permit(
@@ -82,6 +92,7 @@ def permit(
         write=tuple(write),
         hide=hide,
         network=NETWORK in granted,
+        hosts=tuple(_arguments(granted, NETWORK)),
     )
     return Permit(policy, tuple(_arguments(granted, ENV)), tuple(missing), tuple(made))
 

@@ -55,6 +55,8 @@ class Record:
         self._redactor, self._secrets = Redactor(), Redactor(keys=False)
         self._line = b""
         self.sandbox: str | None = None
+        #: The capabilities of hosts that the run was refused.
+        self.refused: tuple[str, ...] = ()
         self.stderr = ""
 
     def starting(self, launch: Launch, secrets: tuple[str, ...]) -> None:
@@ -98,6 +100,7 @@ class Record:
 
     def ended(self, ended: Exit) -> None:
         self.sandbox = ended.sandbox
+        self.refused = tuple(dict.fromkeys((*self.refused, *ended.refused)))
         self.stderr = ended.stderr.decode("utf-8", "replace")
         self._tell(
             exit=ended.code,
@@ -108,6 +111,7 @@ class Record:
             sandbox=ended.sandbox,
             missing=list(ended.missing),
             hit=ended.hit,
+            **({"refused": list(ended.refused)} if ended.refused else {}),
         )
         if ended.overflowed:
             self._keep_ends(ended)

@@ -15,6 +15,7 @@ _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
 #: What inet_aton would take for the end of an IPv4 address.
 _NUMBER: Final = re.compile(r"0x[0-9a-f]*|[0-9]+", re.ASCII)
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
+_NOT_A_HOST: Final = "a host is a name such as api.example.com, or an address; no scheme, path or user"
 _LONGEST_NAME: Final = 253
 _MAPPED: Final = b"\0" * 10 + b"\xff\xff"
 #: Letters that IDNA 2003 and 2008 write differently: the same name would be two hosts.
@@ -42,6 +43,8 @@ class HostRule(NamedTuple):
 
 def parse_rule(text: str) -> HostRule:
     """ValueError, saying what is wrong, for anything that is not exactly one host."""
+    if any(mark in text for mark in "/@?#"):
+        raise ValueError(_NOT_A_HOST)
     host, port = split_port(text)
     if host == "*":
         raise ValueError("every host is the capability `network`, without a host")
@@ -82,7 +85,7 @@ def canonical_host(host: str) -> str:
     if _NUMBER.fullmatch(labels[-1]):
         raise ValueError("an IPv4 address is four decimal numbers without leading zeros")
     if len(name) > _LONGEST_NAME or not all(map(_LABEL.fullmatch, labels)):
-        raise ValueError("a host is a name such as api.example.com, or an address; no scheme, path or user")
+        raise ValueError(_NOT_A_HOST)
     return name
 
 

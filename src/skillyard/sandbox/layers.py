@@ -86,7 +86,7 @@ def plan(layers: Layers, policy: Policy | None) -> Plan:
     way = choose(layers)
     if policy.hosts and not policy.network and way not in APART:
         raise SandboxUnavailable(
-            f"This machine cannot limit the network to hosts: that needs namespaces, and the sandbox here is {way.value}",
+            f"This machine cannot limit the network to hosts: it needs namespaces, and the sandbox here is {way.value}",
             details={"missing": ["hosts"], "sandbox": way.value},
             missing="hosts",
         )

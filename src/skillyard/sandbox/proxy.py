@@ -176,9 +176,9 @@ class NameFilter:
 class Connection:
     """Serves one connection from inside."""
 
-    def __init__(self, client: socket.socket, gate: Gate) -> None:
+    def __init__(self, client: socket.socket, gate: Gate, head_seconds: float = _HEAD_SECONDS) -> None:
         self._client, self._gate = client, gate
-        self._deadline = time.monotonic() + _HEAD_SECONDS
+        self._deadline = time.monotonic() + head_seconds
 
     def serve(self) -> None:
         with self._client, contextlib.suppress(OSError, EOFError):

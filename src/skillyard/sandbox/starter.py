@@ -198,7 +198,7 @@ class _Service:
                 self._spare = self._prepare(letter, groups, network=policy.network)
 
     def _prepare(self, letter: Letter, groups: Hierarchies, *, network: bool) -> "_Spare":
-        """`letter` is the one in hand: the new process must not keep its files open, or nobody would see its run end."""
+        """`letter` is the one in hand: the new process closes its copy of it, so that the end of that run is seen."""
         confine.warm_up()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         group = Cgroup.make(groups)

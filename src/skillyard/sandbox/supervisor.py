@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from skillyard.sandbox import bubblewrap, confine, namespaces, program, seccomp, tree
 from skillyard.sandbox.cgroup import Cgroup
-from skillyard.sandbox.layers import Way
 from skillyard.sandbox.hosts import proxy_variables
+from skillyard.sandbox.layers import Way
 from skillyard.sandbox.letter import LISTENER, Letter
 from skillyard.sandbox.namespaces import Layout
 from skillyard.sandbox.order import Order, send
@@ -34,7 +34,6 @@ from skillyard.sandbox.syscalls import (
     prctl,
 )
 from skillyard.sandbox.watch import Watch
-
 
 #: Connections that wait for the proxy to take them.
 _PROXY_BACKLOG: Final = 256
