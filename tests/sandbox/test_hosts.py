@@ -96,7 +96,9 @@ def test_an_address_of_this_machine_or_its_networks_is_not_public(address: str) 
     assert not is_public(ipaddress.ip_address(address))
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+)
 def test_an_address_on_the_internet_is_public(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))
 

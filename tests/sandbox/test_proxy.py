@@ -44,7 +44,8 @@ class Site(http.server.BaseHTTPRequestHandler):
             total = len(self.rfile.read(int(self.headers["Content-Length"])))
         self._answer(b"got %d" % total)
 
-    do_PUT = do_POST
+    def do_PUT(self) -> None:
+        self.do_POST()
 
     def _answer(self, body: bytes) -> None:
         self.server.seen.append(self.path)  # type: ignore[attr-defined]
@@ -361,6 +362,10 @@ def test_a_client_that_does_not_finish_its_request_is_dropped(sent: bytes) -> No
             pass
 
 
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not holds():
@@ -372,11 +377,11 @@ def test_neither_threads_nor_descriptors_are_left(site: http.server.ThreadingHTT
     target = f"127.0.0.1:{site.server_port}"
     with Launcher() as fresh:
         says(python(fresh, (target,), URLLIB, f"http://{target}/"))
-        files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        files, threads = open_files(), threading.active_count()
         for _ in range(5):
             says(python(fresh, (target,), URLLIB, f"http://{target}/"))
         # The site's own handlers may still be ending.
-        until(lambda: len(os.listdir("/proc/self/fd")) <= files and threading.active_count() <= threads)
+        until(lambda: open_files() <= files and threading.active_count() <= threads)
     # Leaving the block waits for every process of the launcher, proxies too.
 
 
@@ -396,7 +401,10 @@ def test_the_proxy_ends_when_the_runtime_is_killed(ground: Path, uid: int) -> No
     with socket.create_server(("127.0.0.1", 0)) as server:
         target = f"127.0.0.1:{server.getsockname()[1]}"
         given = {
-            **{"uid": uid, "level": "full", "cwd": "/", "policy": {"hosts": [target]}},
+            "uid": uid,
+            "level": "full",
+            "cwd": "/",
+            "policy": {"hosts": [target]},
             "argv": [PYTHON, "-I", "-S", "-c", HOLD, target],
         }
         env = {"PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}

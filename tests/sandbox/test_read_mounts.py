@@ -127,9 +127,7 @@ def test_a_fifo_in_a_readable_folder_leads_nowhere(drive: Drive, ground: Path, u
 @pytest.mark.parametrize("level", ["full", "namespaces+seccomp", "bubblewrap"])
 @pytest.mark.parametrize("uid", users())
 @pytest.mark.parametrize("named", ["read", "write"])
-def test_a_device_in_a_named_folder_does_not_open(
-    drive: Drive, ground: Path, uid: int, level: str, named: str
-) -> None:
+def test_a_device_in_a_named_folder_does_not_open(drive: Drive, ground: Path, uid: int, level: str, named: str) -> None:
     device = ground / "open/zero"
     os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 5))
     argv = [PYTHON, "-I", "-S", "-c", f"open({str(device)!r}, 'rb').read(1)"]
@@ -143,9 +141,7 @@ def test_a_device_in_a_named_folder_does_not_open(
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("what", ["socket", "fifo"])
 @pytest.mark.parametrize("named", ["read", "write"])
-def test_a_socket_or_fifo_cannot_be_named_itself(
-    drive: Drive, ground: Path, level: str, what: str, named: str
-) -> None:
+def test_a_socket_or_fifo_cannot_be_named_itself(drive: Drive, ground: Path, level: str, what: str, named: str) -> None:
     path = ground / "open/special"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path)) if what == "socket" else os.mkfifo(path)
@@ -283,9 +279,7 @@ def test_paths_inside_each_other_keep_their_own_rules(drive: Drive, ground: Path
 @pytest.mark.skipif(os.getuid() != 0, reason="only root mounts")
 @pytest.mark.parametrize("kind", ["tmpfs", "overlay"])
 @pytest.mark.parametrize("uid", users())
-def test_mounts_in_a_readable_folder_are_shown_and_sealed_too(
-    drive: Drive, ground: Path, uid: int, kind: str
-) -> None:
+def test_mounts_in_a_readable_folder_are_shown_and_sealed_too(drive: Drive, ground: Path, uid: int, kind: str) -> None:
     """Also a folder that lies on a tmpfs or an overlay itself."""
     with tempfile.TemporaryDirectory() as layers:
         for name in ("lower", "upper", "work"):

@@ -120,8 +120,8 @@ class BodyFilter:
             return piece
         self._held += data
         out: list[bytes] = []
-        while not self.done and (piece := self._chunked()) is not None:
-            out.append(piece)
+        while (chunk := None if self.done else self._chunked()) is not None:
+            out.append(chunk)
         return b"".join(out)
 
     def _chunked(self) -> bytes | None:

@@ -361,8 +361,10 @@ class Relay:
             if flow.waiting and ready.get(target, 0) & (select.POLLOUT | broken):
                 flow.write()
         with contextlib.suppress(BlockingIOError):
-            if flow.wants_input and events.get(source, 0) & select.POLLIN and ready.get(source, 0) & (
-                select.POLLIN | broken
+            if (
+                flow.wants_input
+                and events.get(source, 0) & select.POLLIN
+                and ready.get(source, 0) & (select.POLLIN | broken)
             ):
                 flow.read()
 
@@ -391,12 +393,13 @@ def serve(listener: socket.socket, control: socket.socket, hosts: Iterable[str])
         has_slot = slots.acquire(blocking=False)
         if has_slot:
             slots.release()
-        ready, _, _ = select.select([control, freed, *([listener] if has_slot else [])], [], [])
-        if control in ready:
+        waited = [control.fileno(), freed, *([listener.fileno()] if has_slot else [])]
+        ready, _, _ = select.select(waited, [], [])
+        if control.fileno() in ready:
             break
         if freed in ready:
             os.read(freed, 4096)
-        if listener in ready:
+        if listener.fileno() in ready:
             _accept(listener, slots, work)
     with contextlib.suppress(OSError):
         send(control, {"refused": gate.refused})
