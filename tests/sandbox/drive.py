@@ -48,7 +48,7 @@ def _with_bubblewrap() -> Layers:
 
 
 def launch(given: dict[str, Any]) -> dict[str, Any]:
-    paths = {name: tuple(map(Path, given["policy"].get(name, ()))) for name in ("read", "write", "hide")}
+    paths = {name: tuple(map(Path, given["policy"].get(name, ()))) for name in ("read", "write", "tools", "hide")}
     argv = [word.replace("{runtime}", str(os.getpid())) for word in given["argv"]]
     with Launcher(_with_bubblewrap() if given["level"] == "bubblewrap" else None) as launcher:
         try:

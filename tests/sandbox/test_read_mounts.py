@@ -312,3 +312,16 @@ def test_mounts_below_belong_to_the_innermost_bind() -> None:
     found = with_mounts_below(binds, [Path("/p/secret")], mounts)
 
     assert [bind.path for bind in found if bind.is_mount] == ["/p/data", "/p/mybox/fixed/disk"]
+
+
+def test_tools_inside_a_readable_folder_are_bound_as_they_are(drive: Drive, ground: Path) -> None:
+    (ground / "open/venv").mkdir()
+    (ground / "open/venv/file").write_text("tool")
+    policy = {"read": [str(ground / "open")], "tools": [str(ground / "open/venv")]}
+    code = f"print(open({str(ground / 'open/venv/file')!r}).read(), open({str(ground / 'open/file')!r}).read())"
+
+    for level in LEVELS:
+        done = drive(os.getuid(), level, argv=[PYTHON, "-I", "-S", "-c", code], policy=policy)
+        assert done["stdout"] == "tool welcome\n", done["stderr"]
+        code_write = f"open({str(ground / 'open/venv/new')!r}, 'w')"
+        assert drive(os.getuid(), level, argv=[PYTHON, "-I", "-S", "-c", code_write], policy=policy)["code"] == 1

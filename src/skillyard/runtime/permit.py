@@ -87,8 +87,10 @@ def permit(
         else:
             missing.append(capability)
     readable, hide = _around_home(_without_root(read), write, call.skill.folder.resolve(), own_home.resolve())
+    tools = frozenset(reach.known).difference(own, call.named_paths)
     policy = Policy(
-        read=readable,
+        read=tuple(path for path in readable if path not in tools),
+        tools=tuple(path for path in readable if path in tools),
         write=tuple(write),
         hide=hide,
         network=NETWORK in granted,

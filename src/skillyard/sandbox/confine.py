@@ -74,12 +74,14 @@ def rules_inside(policy: Policy) -> tuple[Rule, ...]:
 
 
 def rules_outside(policy: Policy, temp: str) -> tuple[Rule, ...]:
-    for path in (*policy.read, *policy.write):
+    for path in (*policy.read, *policy.write, *policy.tools):
         if path.exists():
             refuse_special(str(path), path.stat().st_mode)
     system = [Rule(path, READ) for path in (*system_paths(network=policy.network), "/proc")]
     devices = [Rule(path, DEVICE) for path in DEVICES]
-    read = [Rule(str(kept), READ, literal=True) for path in policy.read for kept in _visible(path, policy)]
+    read = [
+        Rule(str(kept), READ, literal=True) for path in (*policy.tools, *policy.read) for kept in _visible(path, policy)
+    ]
     write = [Rule(str(kept), WRITE, literal=True) for path in policy.write for kept in _visible(path, policy)]
     return (*system, *devices, Rule(temp, WRITE), *read, *write)
 

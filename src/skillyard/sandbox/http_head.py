@@ -120,12 +120,14 @@ class BodyFilter:
             return piece
         self._held += data
         out: list[bytes] = []
-        while (chunk := None if self.done else self._chunked()) is not None:
+        while (chunk := self._chunked()) is not None:
             out.append(chunk)
         return b"".join(out)
 
     def _chunked(self) -> bytes | None:
-        """The next piece, None where more must come first."""
+        """The next piece, None where more must come first or nothing is left."""
+        if self.done:
+            return None
         if self._left:
             piece, self._held = self._held[: self._left], self._held[self._left :]
             self._left -= len(piece)

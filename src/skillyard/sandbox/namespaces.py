@@ -65,6 +65,8 @@ class Bind(NamedTuple):
 
     path: str
     writable: bool = False
+    #: Bound as it is, like the system, and not through an overlay.
+    is_tool: bool = False
     #: A mount point inside a named folder, not a path that the policy names itself.
     is_mount: bool = False
 
@@ -94,7 +96,8 @@ def system_layout(*, network: bool) -> Layout:
 
 def named(policy: Policy) -> tuple[Bind, ...]:
     """What the policy adds: outer places first, so that inner ones win."""
-    binds = {str(path): Bind(str(path)) for path in outside(policy.read, policy.hide)}
+    binds = {str(path): Bind(str(path), is_tool=True) for path in outside(policy.tools, policy.hide)}
+    binds |= {str(path): Bind(str(path)) for path in outside(policy.read, policy.hide)}
     binds |= {str(path): Bind(str(path), writable=True) for path in outside(policy.write, policy.hide)}
     return tuple(sorted(binds.values(), key=lambda bind: bind.path.count("/")))
 
@@ -285,7 +288,7 @@ def _bind(old: int, bind: Bind, empty: int, *, is_visible: bool) -> bool:
         if is_visible or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
             return True
         _make_place(bind.path, is_folder=stat.S_ISDIR(mode))
-        if bind.writable or stat.S_ISREG(mode):
+        if bind.writable or bind.is_tool or stat.S_ISREG(mode):
             attributes = _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES
             _graft(place, b"", os.fsencode(bind.path), attributes)
             return True
@@ -308,7 +311,9 @@ def _show(place: int, target: bytes, empty: int) -> bool:
 
 def _shown_by_another(bind: Bind, binds: tuple[Bind, ...]) -> bool:
     around = _around(bind.path, binds)
-    return around is not None and not around.writable and not bind.writable and not bind.is_mount
+    if bind.writable or bind.is_mount or bind.is_tool:
+        return False
+    return around is not None and not around.writable and not around.is_tool
 
 
 def _around(path: str, binds: Iterable[Bind]) -> Bind | None:
@@ -325,7 +330,8 @@ def with_mounts_below(binds: tuple[Bind, ...], hidden: Iterable[Path], mounts: I
     for mount in mounts:
         around = _around(mount, binds)
         is_hidden = any(is_inside(mount, secret) for secret in secrets)
-        if mount not in named_paths and around is not None and not around.writable and not is_hidden:
+        is_shown = around is None or around.writable or around.is_tool
+        if mount not in named_paths and not is_shown and not is_hidden:
             more[mount] = Bind(mount, is_mount=True)
     if not more:
         return binds

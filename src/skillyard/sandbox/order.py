@@ -44,7 +44,7 @@ class Order(NamedTuple):
         )
 
 
-_PATHS = ("read", "write", "hide")
+_PATHS = ("read", "write", "tools", "hide")
 
 
 def _policy_as_json(policy: Policy) -> dict[str, Any]:

@@ -45,6 +45,9 @@ class Policy(NamedTuple):
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
+    #: Folders of interpreters that we chose ourselves: read like the system, so without an overlay, which would cost each
+    #: start of an interpreter some milliseconds.
+    tools: tuple[Path, ...] = ()
     #: Invisible, whatever else says; also what lies inside.
     hide: tuple[Path, ...] = ()
     #: TCP and UDP over IP. False: with namespaces only a private loopback, without no internet socket at all.
@@ -62,7 +65,7 @@ class Policy(NamedTuple):
 
     def check(self) -> None:
         """ValueError for a path that no layer could take at its word."""
-        for path in (*self.read, *self.write, *self.hide):
+        for path in (*self.read, *self.write, *self.tools, *self.hide):
             if not path.is_absolute() or ".." in path.parts or path == Path("/"):
                 raise ValueError(f"a policy names absolute paths below the root, not {path}")
         if self.hosts:
