@@ -3,7 +3,6 @@
 import contextlib
 import http.server
 import json
-import os
 import shutil
 import signal
 import socket

@@ -45,8 +45,8 @@ class Policy(NamedTuple):
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
-    #: Folders of interpreters that we chose ourselves: read like the system, so without an overlay, which would cost each
-    #: start of an interpreter some milliseconds.
+    #: Folders of interpreters that we chose ourselves: read like the system, without an overlay, because that would
+    #: cost each start of an interpreter some milliseconds.
     tools: tuple[Path, ...] = ()
     #: Invisible, whatever else says; also what lies inside.
     hide: tuple[Path, ...] = ()
