@@ -134,6 +134,44 @@ def test_a_file_that_forbids_the_network_wins_over_a_grant(role: Role, port: int
     assert role.tries(("connect", port)) != ["connected"]
 
 
+@pytest.mark.parametrize("asked", ["trust", "whole network"])
+def test_hosts_that_the_file_names_come_with_trust_and_narrow_a_grant(yard: Yard, asked: str) -> None:
+    role = Role(yard)
+    role.says("security: {network: [API.example.com, 'db.example.com:5432']}\n")
+    request = Request(name="dev/probe", role="dev", action="try", interactive=False)
+
+    assert yard.runtime.plan(request).data["hosts"] == []
+    if asked == "trust":
+        assert [want.what for want in wants(yard.root)] == [
+            "reach api.example.com for the role dev",
+            "reach db.example.com:5432 for the role dev",
+        ]
+        role.trust()
+    else:
+        grant(yard.grants, yard.catalog.resolve("dev/probe"), ("network",))
+    planned = yard.runtime.plan(request).data
+    assert (planned["network"], planned["hosts"]) == (False, ["api.example.com", "db.example.com:5432"])
+
+
+def test_a_file_that_forbids_the_network_wins_over_granted_hosts(yard: Yard) -> None:
+    role = Role(yard)
+    role.says("security: {network: false}\n")
+    yard.catalog.sync()
+    grant(yard.grants, yard.catalog.resolve("dev/probe"), ("network:example.com",))
+
+    planned = yard.runtime.plan(Request(name="dev/probe", role="dev", action="try", interactive=False)).data
+    assert (planned["network"], planned["hosts"]) == (False, [])
+
+
+def test_a_host_that_is_none_makes_the_role_invalid(role: Role) -> None:
+    role.says("security: {network: ['https://example.com/']}\n")
+
+    result = role.run()
+
+    assert not result.ok
+    assert "names no host" in str(result.data["msg"])
+
+
 def test_a_path_outside_mybox_is_closed_until_trust_and_only_that_path_opens(role: Role, project: Path) -> None:
     for folder in ("data", "other"):
         (project / folder).mkdir()

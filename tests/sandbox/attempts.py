@@ -101,7 +101,10 @@ def listen_on_tcp() -> None:
 
 def send_by_udp() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.sendto(b"escaped", ("127.0.0.1", GIVEN["udp"]))
+        sender.connect(("127.0.0.1", GIVEN["udp"]))
+        # A private loopback takes the first datagram and answers that nobody listens.
+        sender.send(b"escaped")
+        sender.send(b"escaped")
 
 
 def open_a_raw_or_netlink_socket() -> None:
@@ -206,7 +209,11 @@ ATTEMPTS: list[Callable[[], None]] = [
 
 def main() -> None:
     escaped = refused_calls()
+    # A private loopback is always up where there is a net namespace; it leads nowhere.
+    allowed = [listen_on_tcp] if GIVEN["private_loopback"] else []
     for attempt in ATTEMPTS:
+        if attempt in allowed:
+            continue
         try:
             attempt()
         except OSError:

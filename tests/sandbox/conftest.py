@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from skillyard.sandbox import bubblewrap
+
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 #: An ordinary user without an account, who owns nothing but what a test gives.
@@ -68,6 +70,8 @@ def drive(ground: Path) -> Drive:
     def run(uid: int, level: str, *, argv: list[str], policy: dict[str, Any], **more: Any) -> dict[str, Any]:
         if not PYTHON:
             pytest.skip("no Python 3.11 that an ordinary user can run")
+        if level == "bubblewrap" and not bubblewrap.find()[0]:
+            pytest.skip("no bubblewrap that works here")
         give(ground, uid)
         given = {"uid": uid, "level": level, "argv": argv, "policy": policy, "cwd": str(ground), **more}
         env = {"PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1", "SECRET": "s3cret-of-the-runtime"}

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from skillyard.core.errors import SandboxUnavailable
-from skillyard.sandbox import seccomp
+from skillyard.sandbox import bubblewrap, seccomp
 from skillyard.sandbox.launch import Launch, Policy
 from skillyard.sandbox.launcher import Launcher
+from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.syscalls import MACHINE
 
 #: What a machine lacks at each level.
 LACKS: dict[str, tuple[str, ...]] = {
     "full": (),
+    "namespaces+seccomp": ("landlock_create_ruleset",),
+    "bubblewrap": (),
     "landlock+seccomp": ("unshare", "setns"),
     "none": ("unshare", "setns", "landlock_create_ruleset", "seccomp"),
 }
@@ -27,7 +30,7 @@ LACKS: dict[str, tuple[str, ...]] = {
 def main() -> None:
     given: dict[str, Any] = json.load(sys.stdin)
     if lacking := LACKS[given["level"]]:
-        seccomp.load(seccomp.refuse(MACHINE, lacking, namespaces=False))
+        seccomp.load(seccomp.refuse(MACHINE, lacking, namespaces="unshare" not in lacking))
     if given["uid"] != os.getuid():
         os.setgroups([])
         os.setgid(given["uid"])
@@ -35,10 +38,19 @@ def main() -> None:
     print(json.dumps(launch(given)))
 
 
+def _with_bubblewrap() -> Layers:
+    """A machine where only bubblewrap may make namespaces."""
+    program, reason = bubblewrap.find()
+    if not program:
+        raise SystemExit(f"bubblewrap: {reason}")
+    with Launcher() as probing:
+        return probing.layers._replace(namespaces=False, bubblewrap=program)
+
+
 def launch(given: dict[str, Any]) -> dict[str, Any]:
-    paths = {name: tuple(map(Path, given["policy"].get(name, ()))) for name in ("read", "write", "hide")}
+    paths = {name: tuple(map(Path, given["policy"].get(name, ()))) for name in ("read", "write", "tools", "hide")}
     argv = [word.replace("{runtime}", str(os.getpid())) for word in given["argv"]]
-    with Launcher() as launcher:
+    with Launcher(_with_bubblewrap() if given["level"] == "bubblewrap" else None) as launcher:
         try:
             done = launcher(
                 Launch(
@@ -59,6 +71,7 @@ def launch(given: dict[str, Any]) -> dict[str, Any]:
         "missing": done.missing,
         "timed_out": done.timed_out,
         "hit": done.hit,
+        "refused": done.refused,
         "seconds": done.seconds,
     }
 

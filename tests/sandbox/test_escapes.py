@@ -52,7 +52,7 @@ def targets(ground: Path) -> Iterator[Targets]:
         listener.close()
 
 
-def attempt(targets: Targets, ground: Path) -> list[str]:
+def attempt(targets: Targets, ground: Path, *, private_loopback: bool) -> list[str]:
     known = numbers(MACHINE)
     refused = {name: known[name] for name in (*seccomp.REFUSED, *seccomp.UNKNOWN) if name in known}
     given = {
@@ -62,6 +62,7 @@ def attempt(targets: Targets, ground: Path) -> list[str]:
         "abstract": targets.name,
         "secret": SECRET,
         "numbers": refused,
+        "private_loopback": private_loopback,
     }
     text = json.dumps(given)[:-1] + ', "runtime": {runtime}}'
     return [PYTHON, "-I", "-S", "-c", (HERE / "attempts.py").read_text(), text]
@@ -78,7 +79,9 @@ def policy(ground: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("level", ["full", "landlock+seccomp"])
 @pytest.mark.parametrize("uid", users())
 def test_nothing_gets_out(drive: Drive, ground: Path, targets: Targets, uid: int, level: str) -> None:
-    done = drive(uid, level, argv=attempt(targets, ground), policy=policy(ground))
+    argv = attempt(targets, ground, private_loopback=level == "full")
+
+    done = drive(uid, level, argv=argv, policy=policy(ground))
 
     assert done["code"] == 0, done["stderr"]
     assert json.loads(done["stdout"]) == {"escaped": [], "read": "welcome"}

@@ -19,6 +19,7 @@ EVERYTHING = Layers(
     landlock=7,
     seccomp=True,
     bubblewrap="/usr/bin/bwrap",
+    overlay=True,
     cgroup=Hierarchies(unified="/u", memory="/u", pids="/u"),
     pid_limit=True,
     process_limit=True,

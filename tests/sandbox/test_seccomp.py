@@ -25,6 +25,8 @@ def verdict(program: tuple[Instruction, ...], arch: int, number: int, *args: int
             loaded = struct.unpack_from("<I", data, value)[0]
         elif code == 0x06:
             return value
+        elif code == 0x54:
+            loaded &= value
         else:
             taken = {0x15: loaded == value, 0x45: bool(loaded & value), 0x35: loaded >= value}[code]
             at += yes if taken else no
@@ -39,7 +41,7 @@ def test_every_refused_call_is_refused_and_the_usual_ones_are_not(machine: str) 
 
     assert {asked(known[name]) for name in REFUSED if name in known} == {ERRNO | errno.EPERM}
     assert {asked(known[name]) for name in UNKNOWN} == {ERRNO | errno.ENOSYS}
-    refused = {known[name] for name in (*REFUSED, *UNKNOWN, "socket") if name in known}
+    refused = {known[name] for name in (*REFUSED, *UNKNOWN, "socket", "socketpair") if name in known}
     assert {asked(number) for number in range(470) if number not in refused} == {ALLOW}
 
 
@@ -60,22 +62,59 @@ def test_nobody_types_into_our_terminal(machine: str) -> None:
     assert verdict(program, AUDIT_ARCH[machine], ioctl, 0, 0x5401) == ALLOW
 
 
+UNIX, INET, INET6 = 1, 2, 10
+STREAM, DGRAM, RAW, SEQPACKET, NONBLOCK_CLOEXEC = 1, 2, 3, 5, 0x80800
+TCP_AND_UDP = {
+    (family, kind, protocol)
+    for family in (INET, INET6)
+    for kind, own in ((STREAM, 6), (DGRAM, 17))
+    for protocol in (0, own)
+}
+
+
 @pytest.mark.parametrize(
-    ("sockets", "given"),
+    ("sockets", "families", "internet"),
     [
-        (Sockets(internet=False, unix=True), {1}),
-        (Sockets(internet=False, unix=False), set()),
-        (Sockets(internet=True, unix=True), set(range(46))),
-        (Sockets(internet=True, unix=False), set(range(46)) - {1}),
+        (Sockets(internet=False, unix=True), {UNIX}, set()),
+        (Sockets(internet=False, unix=False), set(), set()),
+        (Sockets(internet=True, unix=True), {UNIX}, TCP_AND_UDP),
+        (Sockets(internet=True, unix=False), set(), TCP_AND_UDP),
     ],
 )
+@pytest.mark.parametrize("flags", [0, NONBLOCK_CLOEXEC])
 @pytest.mark.parametrize("machine", MACHINES)
-def test_only_the_given_families_of_sockets_open(machine: str, sockets: Sockets, given: set[int]) -> None:
+def test_only_the_given_sockets_open(
+    machine: str, flags: int, sockets: Sockets, families: set[int], internet: set[tuple[int, int, int]]
+) -> None:
     program, number = assemble(machine, sockets), numbers(machine)["socket"]
 
-    opened = {family for family in range(46) if verdict(program, AUDIT_ARCH[machine], number, family) == ALLOW}
+    opened = {
+        (family, kind, protocol)
+        for family in range(46)
+        for kind in range(16)
+        for protocol in (*range(40), 58, 132, 136, 255, 262)
+        if verdict(program, AUDIT_ARCH[machine], number, family, kind | flags, protocol) == ALLOW
+    }
 
-    assert opened == given
+    assert {asked for asked in opened if asked[0] != UNIX} == internet
+    assert {family for family, _, _ in opened} - {INET, INET6} == families
+
+
+@pytest.mark.parametrize(("unix", "kinds"), [(True, {STREAM, DGRAM, SEQPACKET}), (False, {STREAM, SEQPACKET})])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_pair_of_sockets_is_connected_for_good_where_unix_sockets_are_not_given(
+    machine: str, unix: bool, kinds: set[int]
+) -> None:
+    program, number = assemble(machine, Sockets(unix=unix)), numbers(machine)["socketpair"]
+
+    opened = {
+        (family, kind)
+        for family in range(46)
+        for kind in range(16)
+        if verdict(program, AUDIT_ARCH[machine], number, family, kind | NONBLOCK_CLOEXEC) == ALLOW
+    }
+
+    assert opened == {(UNIX, kind) for kind in kinds}
 
 
 @pytest.mark.parametrize("machine", MACHINES)

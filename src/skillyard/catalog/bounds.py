@@ -33,6 +33,8 @@ class Bounds(NamedTuple):
     allowed: tuple[str, ...] | None = None
     denied: tuple[str, ...] = ()
     network: bool | None = None
+    #: None: no hosts are named. Else the skills reach these and no others.
+    hosts: tuple[str, ...] | None = None
     memory_bytes: int | None = None
     processes: int | None = None
     secrets: tuple[Secret, ...] = ()
@@ -58,6 +60,7 @@ def read_bounds(kept: Mapping[str, Json]) -> Bounds:
         allowed=_texts(workspace["allowed_paths"]) if "allowed_paths" in workspace else None,
         denied=_texts(workspace.get("denied_paths")),
         network=network if isinstance(network, bool) else None,
+        hosts=_texts(network) if isinstance(network, list) else None,
         memory_bytes=int(memory) * _MIB if isinstance(memory, int | float) else None,
         processes=int(processes) if isinstance(processes, int | float) else None,
         secrets=tuple(map(_secret, _items(kept.get("secrets")))),

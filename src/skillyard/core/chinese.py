@@ -356,6 +356,7 @@ CHINESE: dict[str, str] = {
     "this is not a project folder: change into one, or make one": "这里不是项目目录: 进入一个项目, 或新建一个",
     "an agent cannot grant anything: a person must do it, outside": "智能体不能授权: 须由用户本人在外面操作",
     "{} is no capability; there are {}": "{} 不是能力; 可用的有 {}",
+    "{} names no host: {}": "{} 没有指明主机: {}",
     "this task is for {}: no backend, session or model goes with it": "这个任务交给 {}: 不带后端、会话或模型",
     "an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now": (
         "智能体不能为智能体排队任务: `skillyard dispatch` 可以立即交出一个"
@@ -489,6 +490,9 @@ CHINESE: dict[str, str] = {
     "The layers could not be probed": "无法探测沙箱的各层",
     "This machine cannot guard {}{}": "这台机器无法防护 {}{}",
     "This machine has no mount namespaces any more: try again": "这台机器不再有挂载命名空间: 请重试",
+    "This machine cannot limit the network to hosts: it needs namespaces, and the sandbox here is {}": (
+        "这台机器无法把网络限制到主机: 这需要命名空间, 而这里的沙箱是 {}"
+    ),
     "{} is not as it was when the job was queued": "{} 与任务排队时不同了",
     "{} is not as it was queued, and cannot be restored: {}": "{} 与排队时不同了, 而且无法恢复: {}",
     "{} is outside the folders that may be edited": "{} 在可编辑的目录之外",

@@ -18,10 +18,12 @@ from skillyard.core.secrets import MASK
 from skillyard.core.skill import Skill
 from skillyard.runtime.permit import (
     ALLOWED_TOOLS,
+    NETWORK,
     ON_FAILURE,
     PLAIN,
     SCHEDULE,
     WITH_ARGUMENT,
+    as_capability,
     is_capability,
     resolve_capability,
 )
@@ -85,13 +87,25 @@ def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:
         raise PermissionDenied("an agent cannot grant anything: a person must do it, outside")
 
 
+def as_capabilities(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Capabilities as they are asked for, kept and shown. InvalidArgs for what is none."""
+    return tuple(dict.fromkeys(map(_as_capability, words)))
+
+
+def _as_capability(word: str) -> str:
+    if not is_capability(word):
+        known = ", ".join((*PLAIN, *(f"{name}:…" for name in (NETWORK, *WITH_ARGUMENT))))
+        raise InvalidArgs(f"{word!r} is no capability; there are {known}")
+    try:
+        return as_capability(word)
+    except ValueError as error:
+        raise InvalidArgs(f"{word!r} names no host: {error}") from None
+
+
 def grant(grants: Grants, skill: Skill, capabilities: tuple[str, ...], mark: str = "") -> None:
     """`mark`: the fingerprint that the folder had when the person was asked."""
     refuse_inside_agents()
-    for capability in capabilities:
-        if not is_capability(capability):
-            known = ", ".join((*PLAIN, *(f"{name}:…" for name in WITH_ARGUMENT)))
-            raise InvalidArgs(f"{capability!r} is no capability; there are {known}")
+    capabilities = as_capabilities(capabilities)
     mark = mark or mark_of_skill(skill)
     for capability in capabilities:
         grants.add(Grant(str(skill.folder), mark, capability, time.time()))
@@ -213,7 +227,7 @@ def _of_role(role: "Role", root: Path) -> Iterator[RoleWant]:
             secret = secrets[argument]
             what = f"give {secret.name}, from {_SOURCES[secret.source]} {secret.key}, to the skills"
         else:
-            what = _WHAT[name].format(argument)
+            what = f"reach {argument}" if name == NETWORK and argument else _WHAT[name].format(argument)
         yield RoleWant(role.folder, capability, what, _SECTION[name])
     if role.schedule:
         count = len(role.schedule)

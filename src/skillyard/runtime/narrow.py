@@ -31,12 +31,12 @@ _PATHS = re.compile(r"'([^'\n]{1,400})'|\"([^\"\n]{1,400})\"|`([^`\n]{1,400})`|(
 
 def seems_to_need(stderr: str, policy: Policy, root: Path, folder: Path) -> str | None:
     """The capability that would have helped, as far as its last words tell."""
-    if not policy.network and _NO_NETWORK.search(stderr):
+    if not policy.network and not policy.hosts and _NO_NETWORK.search(stderr):
         return NETWORK
     if not _NO_FILE.search(stderr) and not _NO_WRITE.search(stderr):
         return None
     for path in _named(stderr, root):
-        if path.exists() and not _is_below(path, (*policy.read, *policy.write, folder)):
+        if path.exists() and not _is_below(path, (*policy.read, *policy.tools, *policy.write, folder)):
             return READ_PROJECT if path.is_relative_to(root) else f"{READ}:{path}"
         if _NO_WRITE.search(stderr) and not path.exists() and path.parent.is_dir() and path.is_relative_to(root):
             return f"{WRITE}:{path.relative_to(root).as_posix()}"

@@ -50,7 +50,17 @@ class Permit(NamedTuple):
 
 def is_capability(text: str) -> bool:
     name, colon, argument = text.partition(":")
-    return text in PLAIN or (name in WITH_ARGUMENT and bool(colon) and bool(argument))
+    return text in PLAIN or (name in (*WITH_ARGUMENT, NETWORK) and bool(colon) and bool(argument))
+
+
+def as_capability(text: str) -> str:
+    """The one spelling of a capability; ValueError with the reason where `network:HOST` names no host."""
+    name, colon, argument = text.partition(":")
+    if name != NETWORK or not colon:
+        return text
+    from skillyard.sandbox.hosts import parse_rule  # noqa: PLC0415  (few skills name hosts)
+
+    return f"{NETWORK}:{parse_rule(argument)}"
 
 
 def permit(
@@ -85,12 +95,15 @@ def permit(
         else:
             missing.append(capability)
     readable, hide = _around_home(_without_root(read), write, call.skill.folder.resolve(), own_home.resolve())
+    tools = frozenset(reach.known).difference(own, call.named_paths)
     policy = Policy(
-        read=readable,
+        read=tuple(path for path in readable if path not in tools),
+        tools=tuple(path for path in readable if path in tools),
         write=tuple(write),
         hide=(*hide, *(_all_copies(mount) for mount in mounts)),
         mounts=mounts,
         network=NETWORK in granted,
+        hosts=tuple(_arguments(granted, NETWORK)),
     )
     return Permit(policy, tuple(_arguments(granted, ENV)), tuple(dict.fromkeys(missing)), tuple(made))
 

@@ -26,7 +26,7 @@ from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import NO_SECRETS, OnProgress, guard
 from skillyard.runtime.packages import Equipment, demand_packages, equip
 from skillyard.runtime.permit import Permit, demand, make_box, make_folders, make_outputs, permit, remove_empty
-from skillyard.runtime.record import Recorder, as_run
+from skillyard.runtime.record import Record, Recorder, as_run
 from skillyard.sandbox.launch import Launch, Sandbox, can_mount
 from skillyard.store.grants import Grants
 
@@ -124,20 +124,26 @@ class Runtime(NamedTuple):
                 equipped = equipment.around(guarded)
                 return record.keep(lambda: runner(call, equipped))
             except RuntimeFailed as error:
-                raise self._with_advice(error, call, found, record.stderr) from None
+                raise self._with_advice(error, call, found, record) from None
             finally:
                 remove_empty(fresh)
                 facts["sandbox"] = record.sandbox
                 facts |= record.cleaned
+                if record.refused:
+                    facts["refused"] = list(record.refused)
 
-    def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, stderr: str) -> RuntimeFailed:
+    def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, record: Record) -> RuntimeFailed:
         """The same failure, and what it seems to need, where the policy was narrower than that."""
         from skillyard.runtime.narrow import HINT, TRUST_HINT, seems_to_need  # noqa: PLC0415  (only a failure needs it)
         from skillyard.runtime.reach import wider  # noqa: PLC0415
 
-        needed = seems_to_need(stderr, found.policy, self.root.resolve(), call.skill.folder.resolve())
+        # What the proxy refused is known; only for the rest its last words must do.
+        needed = " ".join(record.refused) or seems_to_need(
+            record.stderr, found.policy, self.root.resolve(), call.skill.folder.resolve()
+        )
         if needed:
-            by_trust = bool(call.skill.role) and needed in wider(bounds_of(call.skill), self.root, call.skill.folder)
+            asked = wider(bounds_of(call.skill), self.root, call.skill.folder) if call.skill.role else ()
+            by_trust = bool(asked) and set(needed.split(" ")) <= {*asked}
             error.details = {**error.details, "may_need": needed}
             error.also_advises = TRUST_HINT if by_trust else HINT
             error.words = {**error.words, "capability": needed, "name": call.asked_as}
@@ -235,10 +241,11 @@ def _as_plan(launch: Launch | None, found: Permit | None, equipment: Equipment, 
             "processes": policy.processes,
         },
         "sandboxed": request.sandboxed,
-        "reads": [str(path) for path in policy.read],
+        "reads": [str(path) for path in (*policy.read, *policy.tools)],
         "writes": [str(path) for path in policy.write],
         "hides": [str(path) for path in policy.hide],
         "network": policy.network,
+        "hosts": list(policy.hosts),
         **equipment.as_plan(),
         "missing_grants": [*found.missing, *equipment.missing],
     }

@@ -22,6 +22,7 @@ def wider(bounds: Bounds, root: Path, folder: Path) -> tuple[str, ...]:
     paths = (_asked(path, root.resolve(), folder.resolve()) for path in bounds.allowed or ())
     return (
         *((NETWORK,) if bounds.network else ()),
+        *(f"{NETWORK}:{host}" for host in _hosts(bounds)),
         *dict.fromkeys(filter(None, paths)),
         *((_memory(bounds),) if (bounds.memory_bytes or 0) > _USUAL.memory_bytes else ()),
         *((_processes(bounds),) if (bounds.processes or 0) > _USUAL.processes else ()),
@@ -40,7 +41,8 @@ def bound(call: Call, found: Permit, granted: frozenset[str]) -> Permit:
     policy = found.policy._replace(
         write=write,
         hide=(*found.policy.hide, *hidden),
-        network=found.policy.network and bounds.network is not False,
+        network=found.policy.network and bounds.network is not False and bounds.hosts is None,
+        hosts=_reachable(bounds, found.policy),
         memory_bytes=_limit(bounds.memory_bytes, _USUAL.memory_bytes, _memory(bounds) in granted),
         processes=_limit(bounds.processes, _USUAL.processes, _processes(bounds) in granted),
     )
@@ -108,6 +110,30 @@ def _refuse_blind(call: Call, hidden: tuple[Path, ...]) -> None:
     for place in hidden:
         if program.is_relative_to(place):
             raise RoleInvalid(f"workspace.denied_paths: {place} hides the role's own program")
+
+
+def _hosts(bounds: Bounds) -> tuple[str, ...]:
+    """The hosts that the file names, each in its one spelling."""
+    if not bounds.hosts:
+        return ()
+    from skillyard.sandbox.hosts import parse_rule  # noqa: PLC0415  (few roles name hosts)
+
+    found: dict[str, None] = {}
+    for host in bounds.hosts:
+        try:
+            found[str(parse_rule(host))] = None
+        except ValueError as error:
+            raise RoleInvalid(f"security.network: {host} names no host: {error}") from None
+    return tuple(found)
+
+
+def _reachable(bounds: Bounds, policy: Policy) -> tuple[str, ...]:
+    """The hosts that were granted, or of the whole network those that the file names."""
+    if bounds.network is False:
+        return ()
+    if bounds.hosts is None:
+        return policy.hosts
+    return tuple(host for host in _hosts(bounds) if policy.network or host in policy.hosts)
 
 
 def _limit(asked: int | None, usual: int, is_granted: bool) -> int:

@@ -58,6 +58,8 @@ class Record:
         self.sandbox: str | None = None
         #: For `meta`: links that were removed after the run, and files whose setuid bits were cleared.
         self.cleaned: dict[str, Json] = {}
+        #: The capabilities of hosts that the run was refused.
+        self.refused: tuple[str, ...] = ()
         self.stderr = ""
 
     def starting(self, launch: Launch, secrets: tuple[str, ...]) -> None:
@@ -107,6 +109,7 @@ class Record:
 
     def ended(self, ended: Exit) -> None:
         self.sandbox = ended.sandbox
+        self.refused = tuple(dict.fromkeys((*self.refused, *ended.refused)))
         self.stderr = ended.stderr.decode("utf-8", "replace")
         self._tell(
             exit=ended.code,
@@ -117,6 +120,7 @@ class Record:
             sandbox=ended.sandbox,
             missing=list(ended.missing),
             hit=ended.hit,
+            **({"refused": list(ended.refused)} if ended.refused else {}),
         )
         if ended.overflowed:
             self._keep_ends(ended)

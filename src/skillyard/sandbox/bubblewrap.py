@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from skillyard.sandbox.namespaces import PRIVATE, Bind, named, pinned_inside, system_layout
-from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.policy import Policy, refuse_special
 
 _PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
 _TRIAL_SECONDS = 5
@@ -51,6 +51,8 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
         source = bind.source or bind.path
         if os.path.lexists(source) and os.path.realpath(source) != source:
             raise OSError(errno.ELOOP, "there is a symlink on the way", source)
+        if os.path.exists(source):
+            refuse_special(source, os.stat(source).st_mode)
         if (inner := pinned_inside(bind, binds)) and os.path.isdir(source):
             words += ["--tmpfs", bind.path, *_children(source, bind.path, inner)]
             pinned.append(bind.path)

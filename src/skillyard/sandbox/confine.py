@@ -10,27 +10,28 @@ from pathlib import Path
 from skillyard.sandbox import landlock, limits, namespaces, seccomp
 from skillyard.sandbox.landlock import DEVICE, READ, WRITE, Rule
 from skillyard.sandbox.layers import APART, Layers, Way
-from skillyard.sandbox.policy import DEVICES, Policy, outside, system_paths
+from skillyard.sandbox.policy import DEVICES, Policy, outside, refuse_special, system_paths
 from skillyard.sandbox.syscalls import MACHINE, PR_SET_NO_NEW_PRIVS, drop_capabilities, prctl
 
 
-def finish_root(old: int, policy: Policy, layers: Layers, cwd: str) -> None:
-    """First half, only after `namespaces.clone` and `begin`: the new root."""
-    namespaces.finish(old, policy, cwd, pid_limit=layers.pid_limit and not layers.process_limit)
+def finish_root(old: int, policy: Policy, layers: Layers, cwd: str) -> bool:
+    """First half, only after `namespaces.clone` and `begin`: the new root. Return whether it is sealed."""
+    sealed = namespaces.finish(old, policy, cwd, pid_limit=layers.pid_limit and not layers.process_limit)
+    return sealed and layers.overlay
 
 
 def warm_up() -> None:
     """Work out what is the same for every run, in the process that the others are copied from."""
     namespaces.system_layout(network=False)
-    for apart in (True, False) if MACHINE in seccomp.AUDIT_ARCH else ():
-        seccomp.as_bytes(seccomp.assemble(MACHINE, sockets(Policy(), apart=apart)))
+    for unix in (True, False) if MACHINE in seccomp.AUDIT_ARCH else ():
+        seccomp.as_bytes(seccomp.assemble(MACHINE, seccomp.Sockets(internet=unix, unix=unix)))
     limits.kernel(os.uname().release)
 
 
-def restrict(way: Way, policy: Policy, layers: Layers, temp: str) -> None:
+def restrict(way: Way, policy: Policy, layers: Layers, temp: str, *, sealed: bool = False) -> None:
     """Second half, in every way but bubblewrap's: limits, capabilities, Landlock, seccomp, in this order.
 
-    `temp` is the private folder outside, where there are no namespaces.
+    `temp` is the private folder outside, where there are no namespaces. `sealed` is what `finish_root` returned.
     """
     apart = way in APART
     limit(policy, apart=apart)
@@ -40,8 +41,8 @@ def restrict(way: Way, policy: Policy, layers: Layers, temp: str) -> None:
     drop_capabilities()
     if layers.landlock:
         rules = rules_inside(policy) if apart else rules_outside(policy, temp)
-        landlock.restrict(layers.landlock, rules, network=policy.network)
-    seccomp.load(seccomp.assemble(MACHINE, sockets(policy, apart=apart)))
+        landlock.restrict(layers.landlock, rules, network=policy.network or apart)
+    seccomp.load(seccomp.assemble(MACHINE, sockets(policy, way, layers, sealed=sealed)))
 
 
 def limit(policy: Policy, *, apart: bool) -> None:
@@ -50,9 +51,19 @@ def limit(policy: Policy, *, apart: bool) -> None:
     limits.apply(policy, limits.process_limit(policy.processes, counted_here=counted_here))
 
 
-def sockets(policy: Policy, *, apart: bool) -> seccomp.Sockets:
-    """Without a mount namespace a path leads to anybody's socket, and Landlock does not look at that."""
-    return seccomp.Sockets(internet=policy.network, unix=apart)
+def sockets(policy: Policy, way: Way, layers: Layers, *, sealed: bool) -> seccomp.Sockets:
+    """Which sockets a run may open.
+
+    Internet sockets: with the grant, or in a net namespace of its own, where there is nothing but its own loopback.
+    Unix sockets: only where no path and no abstract name leads to a socket of somebody else. That needs a mount
+    namespace whose read mounts are `sealed` (see `overlay`), and either a net namespace or Landlock's scopes.
+    """
+    apart = way in APART or way is Way.BUBBLEWRAP
+    scoped = way is Way.FULL and layers.landlock >= landlock.ABI_SCOPES
+    return seccomp.Sockets(
+        internet=policy.network or apart,
+        unix=apart and sealed and (scoped or not policy.network),
+    )
 
 
 def rules_inside(policy: Policy) -> tuple[Rule, ...]:
@@ -63,9 +74,14 @@ def rules_inside(policy: Policy) -> tuple[Rule, ...]:
 
 
 def rules_outside(policy: Policy, temp: str) -> tuple[Rule, ...]:
+    for path in (*policy.read, *policy.write, *policy.tools):
+        if path.exists():
+            refuse_special(str(path), path.stat().st_mode)
     system = [Rule(path, READ) for path in (*system_paths(network=policy.network), "/proc")]
     devices = [Rule(path, DEVICE) for path in DEVICES]
-    read = [Rule(str(kept), READ, literal=True) for path in policy.read for kept in _visible(path, policy)]
+    read = [
+        Rule(str(kept), READ, literal=True) for path in (*policy.tools, *policy.read) for kept in _visible(path, policy)
+    ]
     write = [Rule(str(kept), WRITE, literal=True) for path in policy.write for kept in _visible(path, policy)]
     return (*system, *devices, Rule(temp, WRITE), *read, *write)
 

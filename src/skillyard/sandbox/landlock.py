@@ -116,7 +116,10 @@ def _add(ruleset: int, rule: Rule, rights: Access) -> None:
             raise
         return  # what is not there cannot be read either
     try:
-        is_folder = stat.S_ISDIR(os.stat(place).st_mode)
+        mode = os.stat(place).st_mode
+        is_folder = stat.S_ISDIR(mode)
+        if rule.literal and not is_folder and not stat.S_ISREG(mode):
+            return  # a socket, FIFO or device beside something hidden
         access = rule.access & rights & (rights if is_folder else _ON_A_FILE)
         call("landlock_add_rule", ruleset, 1, buffer("=Qi", access, place), 0)
     finally:

@@ -5,12 +5,13 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Self
 
 from skillyard.core.errors import SandboxUnavailable
 from skillyard.sandbox.attached import Supervised, pipes
 from skillyard.sandbox.layers import APART, Layers, Plan, plan
-from skillyard.sandbox.letter import INSIDE, OUTSIDE, PROBE, Letter
+from skillyard.sandbox.letter import INSIDE, LISTENER, OUTSIDE, PROBE, PROXY, Letter
 from skillyard.sandbox.order import Order, receive
 from skillyard.sandbox.starter import Starter
 from skillyard.sandbox.streams import Streams
@@ -74,7 +75,7 @@ class Launcher:
                 kind = INSIDE if chosen.way in APART else OUTSIDE
                 self._begin(kind, _order(launch, chosen).as_json(), theirs, streams.inner)
             streams.close_inner()
-            with _stopping(launch, control):
+            with _stopping(launch, control), self._proxy(launch, control) as refused:
                 streams.collect(control)
             report = receive(control) or _SILENCE
             streams.drain()
@@ -90,7 +91,27 @@ class Launcher:
             sandbox=chosen.way.value,
             missing=chosen.missing,
             hit=report["hit"],
+            refused=tuple(refused),
         )
+
+    @contextlib.contextmanager
+    def _proxy(self, launch: Launch, control: socket.socket) -> Iterator[list[str]]:
+        """Serve the run's hosts during the block; afterwards the list holds the capabilities that it lacked."""
+        refused: list[str] = []
+        listener = _listener(control) if launch.policy and launch.policy.hosts and not launch.policy.network else -1
+        if listener < 0 or launch.policy is None:
+            yield refused
+            return
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                try:
+                    self._begin(PROXY, {"hosts": launch.policy.hosts}, theirs, (listener, listener, listener))
+                finally:
+                    os.close(listener)
+            yield refused
+            ours.shutdown(socket.SHUT_WR)
+            refused += (receive(ours) or {}).get("refused", ())
 
     def attach(self, launch: Launch) -> Supervised:
         """Start it outside every layer and leave its streams to the caller; its deadline is the caller's too."""
@@ -137,6 +158,14 @@ class Launcher:
         if answer is None:
             raise SandboxUnavailable("The layers could not be probed", missing="probe")
         return Layers.from_json(answer)
+
+
+def _listener(control: socket.socket) -> int:
+    """The socket that the supervisor hands out for the proxy; -1 where it failed before that."""
+    if control.recv(1, socket.MSG_PEEK) != LISTENER:
+        return -1
+    _, files, _, _ = socket.recv_fds(control, 1, 1)
+    return files[0] if files else -1
 
 
 def _stopping(launch: Launch, control: socket.socket) -> contextlib.AbstractContextManager[None]:

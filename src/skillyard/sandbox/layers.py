@@ -39,6 +39,8 @@ class Layers(NamedTuple):
     seccomp: bool = False
     #: The program's path; empty is none, or one that cannot work here.
     bubblewrap: str = ""
+    #: Whether a folder can be shown so that no socket or FIFO in it leads to the host.
+    overlay: bool = False
     cgroup: Hierarchies = Hierarchies()
     #: Whether a pid namespace can be told its highest number (Linux 6.14).
     pid_limit: bool = False
@@ -49,7 +51,8 @@ class Layers(NamedTuple):
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        return cls(**(data | {"cgroup": Hierarchies(**data["cgroup"])}))
+        """KeyError for layers that an older version found and that lack an answer."""
+        return cls(**(data | {"cgroup": Hierarchies(**data["cgroup"]), "overlay": data["overlay"]}))
 
     def as_json(self) -> dict[str, Any]:
         return self._asdict() | {"cgroup": self.cgroup._asdict(), "reasons": dict(self.reasons)}
@@ -85,6 +88,12 @@ def plan(layers: Layers, policy: Policy | None) -> Plan:
     way = choose(layers)
     if policy.mounts and way not in MOUNTING:
         raise SandboxUnavailable("This machine has no mount namespaces any more: try again", missing="namespaces")
+    if policy.hosts and not policy.network and way not in APART:
+        raise SandboxUnavailable(
+            f"This machine cannot limit the network to hosts: it needs namespaces, and the sandbox here is {way.value}",
+            details={"missing": ["hosts"], "sandbox": way.value},
+            missing="hosts",
+        )
     lost = [guard for guard in Guard if guard not in _held(way, layers)]
     refused = [guard.value for guard in lost if guard in policy.demand]
     if refused:

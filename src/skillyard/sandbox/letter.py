@@ -6,8 +6,11 @@ import os
 import socket
 from typing import Any, Final, NamedTuple, Self
 
-#: What a letter asks for. `INSIDE` is a run in namespaces, `OUTSIDE` every other run.
-PROBE, INSIDE, OUTSIDE = b"p", b"i", b"o"
+#: What a letter asks for. `INSIDE` is a run in namespaces, `OUTSIDE` every other run, `PROXY` a run's way to its hosts.
+PROBE, INSIDE, OUTSIDE, PROXY = b"p", b"i", b"o", b"x"
+
+#: What a supervisor says, with a listening socket, before the run starts: no report starts with it.
+LISTENER: Final = b"L"
 
 _SIZE: Final = array.array("i").itemsize
 _RIGHTS: Final = 5

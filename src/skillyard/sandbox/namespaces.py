@@ -10,13 +10,17 @@ root. Whatever it starts next is inside, and dies with it.
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import stat
+import struct
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from skillyard.sandbox.policy import DEVICES, Policy, outside, system_paths
+from skillyard.sandbox import overlay
+from skillyard.sandbox.policy import DEVICES, Policy, is_inside, outside, refuse_special, system_paths
 from skillyard.sandbox.syscalls import (
     PR_SET_DUMPABLE,
     RESOLVE_IN_ROOT,
@@ -40,6 +44,10 @@ _OPEN_TREE_CLONE, _MOVE_FROM_EMPTY_PATH, _MNT_DETACH = 1, 4, 2
 #: Where the private temp and home are; /tmp is the same place unless the policy names /tmp itself.
 PRIVATE: Final = "/run/private"
 _NOBODY: Final = 65534
+#: The second layer of every overlay.
+_EMPTY: Final = "/.empty"
+#: How mountinfo writes spaces, tabs, newlines and backslashes.
+_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 #: The kernel never reuses the first 300 numbers.
 _RESERVED_PIDS: Final = 300
 
@@ -59,6 +67,10 @@ class Bind(NamedTuple):
     writable: bool = False
     #: What is shown at the path; empty for the path itself.
     source: str = ""
+    #: Bound as it is, like the system, and not through an overlay.
+    is_tool: bool = False
+    #: A mount point inside a named folder, not a path that the policy names itself.
+    is_mount: bool = False
 
 
 class Layout(NamedTuple):
@@ -86,7 +98,8 @@ def system_layout(*, network: bool) -> Layout:
 
 def named(policy: Policy) -> tuple[Bind, ...]:
     """What the policy adds: outer places first, so that inner ones win."""
-    binds = {str(path): Bind(str(path)) for path in outside(policy.read, policy.hide)}
+    binds = {str(path): Bind(str(path), is_tool=True) for path in outside(policy.tools, policy.hide)}
+    binds |= {str(path): Bind(str(path)) for path in outside(policy.read, policy.hide)}
     binds |= {str(path): Bind(str(path), writable=True) for path in outside(policy.write, policy.hide)}
     targets = set(outside((mount.target for mount in policy.mounts), policy.hide))
     mounts = (mount for mount in policy.mounts if mount.target in targets)
@@ -121,12 +134,16 @@ def clone(*, network: bool) -> int:
     return call("clone", _ALWAYS | (0 if network else _NEW_NET) | signal.SIGCHLD, 0, 0, 0, 0)
 
 
-def begin(view: Layout, *, uid: int, gid: int) -> int:
+def begin(view: Layout, *, uid: int, gid: int, own_network: bool) -> int:
     """Build what every new root has, and move into it. `uid` and `gid` are those outside.
+
+    `own_network` says whether `clone` made a net namespace; its loopback interface is brought up.
 
     Gives the old root, still there for `finish`: between the two a process can wait for its order.
     """
     _map_ids(uid, gid)
+    if own_network:
+        _raise_loopback()
     # As a slave, so that what the machine mounts while we wait appears here too.
     call("mount", b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
     # Any folder does to stand the new root on; no policy names /proc.
@@ -142,21 +159,21 @@ def begin(view: Layout, *, uid: int, gid: int) -> int:
     return old
 
 
-def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> None:
-    """Add what the policy names, take away what it hides, and let go of the old root."""
+def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> bool:
+    """Add what the policy names, take away what it hides, and let go of the old root.
+
+    Return whether the readable folders are sealed: no socket or FIFO of the host is reached through them.
+    """
     size = b"size=%d" % policy.temp_bytes
     call("mount", b"none", PRIVATE.encode(), None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, size)
     stages = _stages(policy, cwd)
     for stage in stages:
         os.mkdir(stage)
         _mount(b"tmpfs", stage.encode(), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
-    pinned: list[str] = []
-    binds = named(policy)
-    for bind in binds:
-        pinned += _bind(old, bind, pinned_inside(bind, binds))
+    sealed, made = _bind_all(old, policy)
     _hide(policy)
     _make_folder(cwd)
-    for stage in (*stages, *pinned):
+    for stage in (*stages, *made):
         call("mount_setattr", _AT_FDCWD, os.fsencode(stage), 0, _SYSTEM_ATTRIBUTES, _ATTRIBUTES_SIZE)
     os.close(old)
     call("umount2", b"/.old", _MNT_DETACH)
@@ -167,6 +184,7 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> None:
     # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
     call("mount_setattr", _AT_FDCWD, b"/proc", 0, _PROC_ATTRIBUTES, _ATTRIBUTES_SIZE)
     call("mount_setattr", _AT_FDCWD, b"/", 0, _SYSTEM_ATTRIBUTES, _ATTRIBUTES_SIZE)
+    return sealed
 
 
 def _stages(policy: Policy, cwd: str) -> tuple[str, ...]:
@@ -184,6 +202,18 @@ def _map_ids(uid: int, gid: int) -> None:
     write_file("/proc/self/setgroups", "deny")
     write_file("/proc/self/uid_map", f"{uid or _NOBODY} {uid} 1")
     write_file("/proc/self/gid_map", f"{gid or _NOBODY} {gid} 1")
+
+
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+
+
+def _raise_loopback() -> None:
+    """Bring `lo` up, which gives 127.0.0.1 and ::1 to the programs inside. It leads nowhere else."""
+    file = call("socket", 2, 2, 0)  # AF_INET, SOCK_DGRAM
+    try:
+        call("ioctl", file, _SIOCSIFFLAGS, ctypes.create_string_buffer(struct.pack("=16sH22x", b"lo", _IFF_UP), 40))
+    finally:
+        os.close(file)
 
 
 def _mount(kind: bytes, target: bytes, flags: int, options: bytes | None = None) -> None:
@@ -247,23 +277,99 @@ def _bind_system(old: int, view: Layout) -> None:
             _graft(old, bind.source, bind.target, _SYSTEM_ATTRIBUTES)
 
 
-def _bind(old: int, bind: Bind, pinned: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Show it. Gives the folders that were made for `pinned` and have to become read-only."""
+def _bind_all(old: int, policy: Policy) -> tuple[bool, tuple[str, ...]]:
+    """Bind what the policy names.
+
+    Gives False if a socket or FIFO in a readable folder could be reached, and the folders that were made around
+    mounts and must still become read-only.
+    """
+    binds = named(policy)
+    os.mkdir(_EMPTY, 0o755)
+    empty = os.open(_EMPTY, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    made: list[str] = []
+    sealed = True
+    for bind in with_mounts_below(binds, policy.hide, _mount_points()):
+        if _shown_by_another(bind, binds):
+            _look_at(old, bind)
+            continue
+        bound = _bind(old, bind, empty, pinned_inside(bind, binds))
+        sealed &= bound.sealed
+        made += (bind.path,) if bound.piecemeal else ()
+    os.close(empty)
+    return sealed, tuple(made)
+
+
+def _look_at(old: int, bind: Bind) -> None:
+    """For a path that another read-only bind shows already: refuse what may not be named."""
+    with contextlib.suppress(FileNotFoundError):
+        place = _open_source(old, bind)
+        try:
+            refuse_special(bind.path, os.stat(place).st_mode)
+        finally:
+            os.close(place)
+
+
+def _open_source(old: int, bind: Bind) -> int:
+    return open_path(old, (bind.source or bind.path)[1:], RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
+
+
+class _Bound(NamedTuple):
+    """How a path was bound."""
+
+    #: False if a socket or FIFO of the host could be reached through it.
+    sealed: bool = True
+    #: The folder itself was made here and must still become read-only.
+    piecemeal: bool = False
+
+
+def _bind(old: int, bind: Bind, empty: int, pinned: tuple[str, ...]) -> _Bound:
+    """Bind one path. `pinned` are the mounts inside it, which nobody outside may move.
+
+    An overlay keeps them by itself; without one the folders that lead to them are made here, and what lies beside them
+    is bound one by one.
+    """
     try:
-        place = open_path(old, bind.source or bind.path, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
+        place = _open_source(old, bind)
     except FileNotFoundError:
         if bind.writable or bind.source:
             raise
-        return ()  # what is not there cannot be read either
-    is_folder = stat.S_ISDIR(os.stat(place).st_mode)
-    _make_place(bind.path, is_folder=is_folder)
-    if pinned and is_folder:
-        _mount(b"tmpfs", os.fsencode(bind.path), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
-        _bind_children(place, bind.path, pinned)
-    else:
-        _graft(place, b"", os.fsencode(bind.path), _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES)
-    os.close(place)
-    return (bind.path,) if pinned and is_folder else ()
+        return _Bound()  # what is not there cannot be read either
+    try:
+        mode = os.stat(place).st_mode
+        if not bind.is_mount:
+            refuse_special(bind.path, mode)
+        if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            return _Bound()
+        _make_place(bind.path, is_folder=stat.S_ISDIR(mode))
+        if pinned and bind.source and stat.S_ISDIR(mode):
+            return _bind_piecemeal(place, bind.path, pinned)
+        if bind.writable or bind.is_tool or bind.source or stat.S_ISREG(mode):
+            attributes = _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES
+            _graft(place, b"", os.fsencode(bind.path), attributes)
+            return _Bound()
+        return _show(place, bind.path, empty, pinned)
+    finally:
+        os.close(place)
+
+
+def _show(place: int, target: str, empty: int, pinned: tuple[str, ...]) -> _Bound:
+    """Through an overlay, or as it is where there can be none."""
+    try:
+        tree = overlay.show(place, empty)
+    except OSError:
+        if pinned:
+            return _bind_piecemeal(place, target, pinned)._replace(sealed=False)
+        _graft(place, b"", os.fsencode(target), _SYSTEM_ATTRIBUTES)
+        return _Bound(sealed=False)
+    call("move_mount", tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_FROM_EMPTY_PATH)
+    os.close(tree)
+    return _Bound()
+
+
+def _bind_piecemeal(place: int, target: str, pinned: tuple[str, ...]) -> _Bound:
+    _mount(b"tmpfs", os.fsencode(target), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
+    _bind_children(place, target, pinned)
+    return _Bound(piecemeal=True)
 
 
 def _bind_children(place: int, path: str, pinned: tuple[str, ...]) -> None:
@@ -295,6 +401,43 @@ def _bind_child(folder: int, name: str, child: str, pinned: tuple[str, ...]) -> 
             _graft(place, b"", os.fsencode(child), _SYSTEM_ATTRIBUTES)
     finally:
         os.close(place)
+
+
+def _shown_by_another(bind: Bind, binds: tuple[Bind, ...]) -> bool:
+    around = _around(bind.path, binds)
+    if bind.writable or bind.is_mount or bind.is_tool or bind.source:
+        return False
+    return around is not None and not around.writable and not around.is_tool
+
+
+def _around(path: str, binds: Iterable[Bind]) -> Bind | None:
+    """The innermost bind that contains `path` and is not it."""
+    outer = [bind for bind in binds if bind.path != path and is_inside(path, bind.path)]
+    return max(outer, key=lambda bind: len(bind.path), default=None)
+
+
+def with_mounts_below(binds: tuple[Bind, ...], hidden: Iterable[Path], mounts: Iterable[str]) -> tuple[Bind, ...]:
+    """`binds`, and what is mounted inside the read-only ones: an overlay does not show what is mounted below it."""
+    named_paths = {bind.path for bind in binds}
+    secrets = tuple(map(str, hidden))
+    more: dict[str, Bind] = {}
+    for mount in mounts:
+        around = _around(mount, binds)
+        is_hidden = any(is_inside(mount, secret) for secret in secrets)
+        is_shown = around is None or around.writable or around.is_tool
+        if mount not in named_paths and not is_shown and not is_hidden:
+            more[mount] = Bind(mount, is_mount=True)
+    if not more:
+        return binds
+    return tuple(sorted((*binds, *more.values()), key=lambda bind: bind.path.count("/")))
+
+
+def _mount_points() -> tuple[str, ...]:
+    """Where something is mounted in the old root, as paths there."""
+    with open("/proc/self/mountinfo", "rb") as lines:
+        points = [line.split(b" ", 5)[4] for line in lines]
+    found = (_ESCAPED.sub(lambda part: bytes((int(part[1], 8),)), point) for point in points if b"/.old/" in point)
+    return tuple(os.fsdecode(point[len(b"/.old") :]) for point in found if point.startswith(b"/.old/"))
 
 
 def _hide(policy: Policy) -> None:

@@ -44,7 +44,7 @@ class Order(NamedTuple):
         )
 
 
-_PATHS = ("read", "write", "hide")
+_PATHS = ("read", "write", "tools", "hide")
 
 
 def _policy_as_json(policy: Policy) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _policy_from_json(data: dict[str, Any]) -> Policy:
     paths = {name: tuple(Path(path) for path in data[name]) for name in _PATHS}
     mounts = tuple(Mount(Path(source), Path(target)) for source, target in data["mounts"])
     demand = frozenset(Guard(name) for name in data["demand"])
-    return Policy(**(data | paths | {"mounts": mounts, "demand": demand}))
+    return Policy(**(data | paths | {"mounts": mounts, "demand": demand, "hosts": tuple(data["hosts"])}))
 
 
 def send(channel: socket.socket, message: dict[str, Any]) -> None:

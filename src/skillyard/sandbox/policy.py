@@ -5,7 +5,9 @@ symlink between two runs; who names a path resolves it once, while it is still t
 follow another.
 """
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
@@ -50,12 +52,17 @@ class Policy(NamedTuple):
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
+    #: Folders of interpreters that we chose ourselves: read like the system, without an overlay, because that would
+    #: cost each start of an interpreter some milliseconds.
+    tools: tuple[Path, ...] = ()
     #: Invisible, whatever else says; also what lies inside.
     hide: tuple[Path, ...] = ()
     #: Needs a mount namespace. Nobody outside can swap what is seen at a target, unless it is inside `write`.
     mounts: tuple[Mount, ...] = ()
-    #: False: no socket but a socketpair and the program's own unix sockets.
+    #: TCP and UDP over IP. False: with namespaces only a private loopback, without no internet socket at all.
     network: bool = False
+    #: The hosts that may be reached through our proxy (see `hosts`), where `network` is False.
+    hosts: tuple[str, ...] = ()
     #: For each process (RLIMIT_DATA), and for all together where there is a cgroup.
     memory_bytes: int = 4 * _GIB
     processes: int = 512
@@ -68,9 +75,20 @@ class Policy(NamedTuple):
     def check(self) -> None:
         """ValueError for a path that no layer could take at its word."""
         mounted = (path for mount in self.mounts for path in mount)
-        for path in (*self.read, *self.write, *self.hide, *mounted):
+        for path in (*self.read, *self.write, *self.tools, *self.hide, *mounted):
             if not path.is_absolute() or ".." in path.parts or path == Path("/"):
                 raise ValueError(f"a policy names absolute paths below the root, not {path}")
+        if self.hosts:
+            from skillyard.sandbox.hosts import parse_rule  # noqa: PLC0415  (brings socket; few runs name hosts)
+
+            for host in self.hosts:
+                parse_rule(host)
+
+
+def refuse_special(path: str, mode: int) -> None:
+    """Raise OSError for a socket, FIFO or device: whoever names one would open what is behind it."""
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is neither a regular file nor a folder", path)
 
 
 #: Where a system keeps its programs and libraries; every run can read them.

@@ -3,8 +3,13 @@
 Runs only where there is a single thread (the starter's child), because it forks.
 """
 
+import errno
 import os
+import shutil
+import socket
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from skillyard.sandbox import bubblewrap, cgroup, landlock, namespaces, seccomp
 from skillyard.sandbox.layers import Layers
@@ -21,6 +26,7 @@ def probe() -> Layers:
     filtered = _tried(reasons, "seccomp", _try_seccomp)
     pid_limit = not _try_namespaces(pid_limit=True)
     apart = pid_limit or _tried(reasons, "namespaces", lambda: _try_namespaces(pid_limit=False))
+    overlaid = apart and _tried(reasons, "overlay", _try_overlay)
     wrapper = ""
     if not apart:
         wrapper, reason = bubblewrap.find()
@@ -34,6 +40,7 @@ def probe() -> Layers:
         landlock=abi,
         seccomp=filtered,
         bubblewrap=wrapper,
+        overlay=overlaid,
         cgroup=groups,
         pid_limit=pid_limit,
         process_limit=os.getuid() != 0,
@@ -60,10 +67,32 @@ def _try_namespaces(*, pid_limit: bool) -> str:
     uid, gid = os.getuid(), os.getgid()
 
     def enter() -> None:
-        old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid)
+        old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid, own_network=True)
         namespaces.finish(old, Policy(), "/", pid_limit=pid_limit)
 
     return _in_child(_clone, enter)
+
+
+def _try_overlay() -> str:
+    """By its effect: a socket is made in a folder, shown through an overlay, and must not be there to connect to."""
+    uid, gid = os.getuid(), os.getgid()
+    folder = tempfile.mkdtemp(prefix="skillyard-probe-")
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{folder}/socket")
+            listener.listen()
+            return _in_child(_clone, lambda: _look_through(os.path.realpath(folder), uid, gid))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _look_through(folder: str, uid: int, gid: int) -> None:
+    old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid, own_network=True)
+    if not namespaces.finish(old, Policy(read=(Path(folder),)), "/", pid_limit=False):
+        raise OSError(errno.EINVAL, "overlayfs cannot be mounted in a user namespace")
+    with socket.socket(socket.AF_UNIX) as client:
+        if client.connect_ex(f"{folder}/socket") != errno.ECONNREFUSED:
+            raise OSError(errno.EINVAL, "a socket is reached through overlayfs")
 
 
 def _clone() -> int:

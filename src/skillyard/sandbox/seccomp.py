@@ -48,17 +48,26 @@ UNKNOWN: Final = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_regist
 NAMESPACE_FLAGS: Final = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 #: Typing into a terminal that we share with the person.
 _TERMINAL_REQUESTS: Final = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
-AF_UNIX: Final = 1
+AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
+_SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_DGRAM = 1, 5, 2
+_IPPROTO_TCP, _IPPROTO_UDP = 6, 17
+#: The type of a socket without SOCK_NONBLOCK and SOCK_CLOEXEC.
+_TYPE_MASK: Final = 0xF
 
-_LOAD, _JUMP_EQUAL, _JUMP_ANY_BIT, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
+_LOAD, _JUMP_EQUAL, _JUMP_ANY_BIT, _JUMP_AT_LEAST, _RETURN, _AND = 0x20, 0x15, 0x45, 0x35, 0x06, 0x54
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_NUMBER, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data, low words
+_NUMBER, _ARCH, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32  # offsets in struct seccomp_data, low words
 _X32 = 0x40000000
 
 
 class Sockets(NamedTuple):
-    """Which families `socket` may open. A socketpair reaches nobody else and is always given."""
+    """Which sockets may be opened. Nothing else is: no raw, packet, netlink, vsock or crypto sockets.
 
+    A connected socketpair reaches nobody else and is always given. A datagram pair is not connected for good
+    (`sendto` a path works on it), so it is given only together with `unix`.
+    """
+
+    #: TCP and UDP over IPv4 and IPv6.
     internet: bool = False
     unix: bool = True
 
@@ -82,6 +91,7 @@ def assemble(machine: str, sockets: Sockets) -> tuple[Instruction, ...]:
         *_on(known["clone"], _new_namespaces()),
         *_on(known["ioctl"], ((_LOAD, 0, 0, _SECOND), *_fail_on(_TERMINAL_REQUESTS, errno.EPERM))),
         *_on(known["socket"], _socket(sockets)),
+        *_on(known["socketpair"], _socketpair(sockets)),
         (_RETURN, 0, 0, _ALLOW),
     )
 
@@ -119,13 +129,51 @@ def _new_namespaces() -> tuple[Instruction, ...]:
 
 
 def _socket(sockets: Sockets) -> tuple[Instruction, ...]:
-    if sockets.internet and sockets.unix:
-        return ()
-    if sockets.internet:
-        return ((_LOAD, 0, 0, _FIRST), *_fail_on((AF_UNIX,), errno.EACCES))
+    """The body for `socket`: always returns."""
+    tests: list[tuple[Instruction, ...]] = []
     if sockets.unix:
-        return ((_LOAD, 0, 0, _FIRST), (_JUMP_EQUAL, 1, 0, AF_UNIX), _fail(errno.EACCES))
-    return (_fail(errno.EACCES),)
+        tests.append(((_JUMP_EQUAL, 0, 1, AF_UNIX), _allow()))
+    if sockets.internet:
+        internet = _internet()
+        tests.append(((_JUMP_EQUAL, 1, 0, _AF_INET), (_JUMP_EQUAL, 0, len(internet), _AF_INET6), *internet))
+    steps = tuple(step for test in tests for step in test)
+    return ((_LOAD, 0, 0, _FIRST), *steps, _fail(errno.EACCES))
+
+
+def _internet() -> tuple[Instruction, ...]:
+    """A stream is TCP and a datagram is UDP, by the default protocol (0) or by name; always returns."""
+    streams = ((_LOAD, 0, 0, _THIRD), *_allow_on((0, _IPPROTO_TCP)), _fail(errno.EACCES))
+    datagrams = ((_LOAD, 0, 0, _THIRD), *_allow_on((0, _IPPROTO_UDP)), _fail(errno.EACCES))
+    return (
+        (_LOAD, 0, 0, _SECOND),
+        (_AND, 0, 0, _TYPE_MASK),
+        (_JUMP_EQUAL, 0, len(streams), _SOCK_STREAM),
+        *streams,
+        (_JUMP_EQUAL, 0, len(datagrams), _SOCK_DGRAM),
+        *datagrams,
+        _fail(errno.EACCES),
+    )
+
+
+def _socketpair(sockets: Sockets) -> tuple[Instruction, ...]:
+    types = (_SOCK_STREAM, _SOCK_SEQPACKET, *((_SOCK_DGRAM,) if sockets.unix else ()))
+    return (
+        (_LOAD, 0, 0, _FIRST),
+        (_JUMP_EQUAL, 1, 0, AF_UNIX),
+        _fail(errno.EACCES),
+        (_LOAD, 0, 0, _SECOND),
+        (_AND, 0, 0, _TYPE_MASK),
+        *_allow_on(types),
+        _fail(errno.EACCES),
+    )
+
+
+def _allow() -> Instruction:
+    return (_RETURN, 0, 0, _ALLOW)
+
+
+def _allow_on(values: Iterable[int]) -> tuple[Instruction, ...]:
+    return tuple(step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _allow()))
 
 
 @cache

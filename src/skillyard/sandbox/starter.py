@@ -20,7 +20,7 @@ from typing import Final
 
 from skillyard.sandbox import confine, namespaces
 from skillyard.sandbox.cgroup import Cgroup, Hierarchies
-from skillyard.sandbox.letter import INSIDE, PROBE, Letter
+from skillyard.sandbox.letter import INSIDE, PROBE, PROXY, Letter
 from skillyard.sandbox.order import Order, send
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.supervisor import failure, serve_outside, supervise_inside
@@ -173,6 +173,9 @@ class _Service:
             self._start_inside(letter)
         elif letter.kind == PROBE:
             self._start(fork, lambda: _answer_probe(letter), None)
+        elif letter.kind == PROXY:
+            # With Python's own hooks: the proxy starts threads.
+            self._start(os.fork, lambda: _serve_proxy(letter), None)
         else:
             self._hand_over(letter)
 
@@ -186,15 +189,16 @@ class _Service:
             waiting.close()
             waiting = None
         if not (waiting and waiting.hand(letter, policy)):
-            fresh = self._prepare(groups, network=policy.network)
+            fresh = self._prepare(letter, groups, network=policy.network)
             if not fresh.hand(letter, policy):
                 raise ConnectionResetError(errno.ECONNRESET, "the supervisor ended before it had its order")
         self._orders_inside += 1
         if self._orders_inside > 1:
             with contextlib.suppress(OSError):  # the next order will tell why
-                self._spare = self._prepare(groups, network=policy.network)
+                self._spare = self._prepare(letter, groups, network=policy.network)
 
-    def _prepare(self, groups: Hierarchies, *, network: bool) -> "_Spare":
+    def _prepare(self, letter: Letter, groups: Hierarchies, *, network: bool) -> "_Spare":
+        """`letter` is the one in hand: the new process closes its copy of it, so that the end of that run is seen."""
         confine.warm_up()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         group = Cgroup.make(groups)
@@ -203,7 +207,8 @@ class _Service:
 
         def work() -> None:
             ours.close()
-            supervise_inside(theirs, view, group, uid, gid)
+            letter.close()
+            supervise_inside(theirs, view, group, uid, gid, own_network=not network)
 
         with theirs:
             pid = self._start(lambda: namespaces.clone(network=network), work, group)
@@ -285,6 +290,13 @@ def _answer_probe(letter: Letter) -> None:
     from skillyard.sandbox.probe import probe  # noqa: PLC0415  (once a boot; it brings subprocess)
 
     send(socket.socket(fileno=letter.control), probe().as_json())
+
+
+def _serve_proxy(letter: Letter) -> None:
+    from skillyard.sandbox.proxy import serve  # noqa: PLC0415  (brings threading; only a run with hosts needs it)
+
+    listener = socket.socket(fileno=letter.streams[0])
+    serve(listener, socket.socket(fileno=letter.control), letter.read()["hosts"])
 
 
 class _Spare:

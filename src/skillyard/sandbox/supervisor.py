@@ -14,12 +14,13 @@ import json
 import os
 import signal
 import socket
-from typing import Any
+from typing import Any, Final
 
 from skillyard.sandbox import bubblewrap, confine, namespaces, program, seccomp, tree
 from skillyard.sandbox.cgroup import Cgroup
+from skillyard.sandbox.hosts import proxy_variables
 from skillyard.sandbox.layers import Way
-from skillyard.sandbox.letter import Letter
+from skillyard.sandbox.letter import LISTENER, Letter
 from skillyard.sandbox.namespaces import Layout
 from skillyard.sandbox.order import Order, send
 from skillyard.sandbox.policy import Policy
@@ -34,6 +35,9 @@ from skillyard.sandbox.syscalls import (
 )
 from skillyard.sandbox.watch import Watch
 
+#: Connections that wait for the proxy to take them.
+_PROXY_BACKLOG: Final = 256
+
 
 def failure(stage: str, error: OSError) -> dict[str, Any]:
     """An error about a path is the caller's, whichever stage meets it."""
@@ -43,7 +47,9 @@ def failure(stage: str, error: OSError) -> dict[str, Any]:
     return {"stage": stage, "errno": error.errno or 0, "text": why}
 
 
-def supervise_inside(channel: socket.socket, view: Layout, group: Cgroup | None, uid: int, gid: int) -> None:
+def supervise_inside(
+    channel: socket.socket, view: Layout, group: Cgroup | None, uid: int, gid: int, *, own_network: bool
+) -> None:
     """Serve one order, as the first process of new namespaces; nothing of it outlives this process.
 
     Everything that does not depend on the order is done before it comes. `uid` and `gid` are those outside.
@@ -52,7 +58,7 @@ def supervise_inside(channel: socket.socket, view: Layout, group: Cgroup | None,
     old = -1
     try:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        old = namespaces.begin(view, uid=uid, gid=gid)
+        old = namespaces.begin(view, uid=uid, gid=gid, own_network=own_network)
     except OSError as error:
         trouble = error
     letter = Letter.receive(channel)
@@ -105,20 +111,30 @@ def _inside(order: Order, streams: Streams, old: int, group: Cgroup | None, cont
     stage = "layers"
     policy = order.policy or Policy()
     try:
-        confine.finish_root(old, policy, order.plan.layers, order.cwd)
-        confine.restrict(order.plan.way, policy, order.plan.layers, "")
+        own = _open_proxy(policy, control)
+        sealed = confine.finish_root(old, policy, order.plan.layers, order.cwd)
+        confine.restrict(order.plan.way, policy, order.plan.layers, "", sealed=sealed)
         prctl(PR_SET_DUMPABLE, 0)
         watch = Watch()
         stage = "program"
         os.chdir(order.cwd)
         home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
-        main = program.spawn(order.argv, order.env | home, streams)
+        main = program.spawn(order.argv, order.env | own | home, streams)
     except OSError as error:
         return {"failed": failure(stage, error)}
     _close(streams)
     watch.wait(main, control, order.limit_seconds)
     watch.end(lambda: _signal_everybody(signal.SIGTERM), lambda: _signal_everybody(signal.SIGKILL))
     return _report(watch, group)
+
+
+def _open_proxy(policy: Policy, control: socket.socket) -> dict[str, str]:
+    """Hand a listening socket of this net namespace out to the runtime; return the variables that name it."""
+    if policy.network or not policy.hosts:
+        return {}
+    with socket.create_server(("127.0.0.1", 0), backlog=_PROXY_BACKLOG) as listener:
+        socket.send_fds(control, [LISTENER], [listener.fileno()])
+        return proxy_variables(policy.hosts, listener.getsockname()[1])
 
 
 def _signal_everybody(which: signal.Signals) -> None:
@@ -237,7 +253,7 @@ def _become_confined(order: Order, policy: Policy, streams: Streams, gate: int, 
 
 def _become_wrapped(order: Order, policy: Policy, streams: Streams) -> None:
     filtered = os.memfd_create("seccomp", 0)
-    sockets = confine.sockets(policy, apart=True)
+    sockets = confine.sockets(policy, order.plan.way, order.plan.layers, sealed=False)
     os.write(filtered, seccomp.as_bytes(seccomp.assemble(MACHINE, sockets)))
     os.lseek(filtered, 0, os.SEEK_SET)
     words = bubblewrap.arguments(policy, order.cwd, filtered)

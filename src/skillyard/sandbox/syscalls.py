@@ -54,6 +54,7 @@ _DIFFERENT: Final[dict[str, tuple[int, int]]] = {
     "setns": (308, 268),
     "settimeofday": (164, 170),
     "socket": (41, 198),
+    "socketpair": (53, 199),
     "swapoff": (168, 225),
     "swapon": (167, 224),
     "syslog": (103, 116),

@@ -52,6 +52,8 @@ class Exit(NamedTuple):
     missing: tuple[str, ...] = ()
     #: The limit of the policy that was reached: "memory", "processes", or nothing.
     hit: str = ""
+    #: The capabilities (`network:HOST`) of the hosts that the run tried to reach and that were refused.
+    refused: tuple[str, ...] = ()
     #: The last bytes of stdout when there was too much of it.
     stdout_tail: bytes = b""
     #: For whoever looked after the run: the files in the output folder, each with (mtime, size, inode).

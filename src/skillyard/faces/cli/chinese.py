@@ -567,12 +567,15 @@ HELP: dict[str, str] = {
     "Allow a skill more than the rules give it: for this project, and for exactly its bytes.": (
         "给技能规则之外的授权: 只在这个项目里, 只对它现在的内容有效。"
     ),
-    "Capabilities: read-project, network, packages, read:PATH, write:PATH, env:NAME. A changed skill has "
-    "none of them. A path is taken from the project root, and resolved: what it leads to now is what is granted. What "
-    "the agent.yaml of a role asks for is granted all at once by `skillyard trust`.": (
-        "能力: read-project、network、packages、read:PATH、write:PATH、env:NAME。技能变化后授权全部失效。"
-        "路径从项目根目录算起并解析到实际位置: 授予的是它现在指向的路径。角色的 "
-        "agent.yaml 请求的, 由 `skillyard trust` 一次授权。"
+    "Capabilities: read-project, network, network:HOST, packages, read:PATH, write:PATH, env:NAME. A changed "
+    "skill has none of them. A path is taken from the project root, and resolved: what it leads to now is what is "
+    "granted. network:HOST allows one host (api.example.com, *.example.com, 192.0.2.1, [2001:db8::1]) on ports 80 and "
+    "443, or on the port that is named (network:HOST:PORT), through a proxy of ours. What the agent.yaml of a role "
+    "asks for is granted all at once by `skillyard trust`.": (
+        "能力: read-project、network、network:HOST、packages、read:PATH、write:PATH、env:NAME。技能变化后授权全部失效。"
+        "路径从项目根目录算起并解析到实际位置: 授予的是它现在指向的路径。"
+        "network:HOST 只允许一个主机 (api.example.com、*.example.com、192.0.2.1、[2001:db8::1]) 的 80 和 443 端口, "
+        "或写明的端口 (network:HOST:PORT), 经由我们的代理。角色的 agent.yaml 请求的, 由 `skillyard trust` 一次授权。"
     ),
     "Show what was granted in this project, and whether it still counts.": "显示这个项目里的授权, 以及是否仍然有效。",
     "A grant is for exactly the bytes that a skill had; after a change it is void until it is given again.": (

@@ -87,6 +87,7 @@ def _sandbox() -> Iterator[Finding]:
     yield Finding("sandbox", ok=holds(layers), detail=str(choose(layers)), needed=True)
     for name, there in (
         ("namespaces", layers.namespaces),
+        ("overlay", layers.overlay),
         ("landlock", bool(layers.landlock)),
         ("seccomp", layers.seccomp),
         ("cgroup", bool(layers.cgroup.memory)),

@@ -1,11 +1,14 @@
 """Allow a skill more than the rules give it: for this project, and for exactly its bytes.
 
-Capabilities: read-project, network, packages, read:PATH, write:PATH, env:NAME. A changed skill has none of them.
-A path is taken from the project root, and resolved: what it leads to now is what is granted.
+Capabilities: read-project, network, network:HOST, packages, read:PATH, write:PATH, env:NAME. A changed skill has none
+of them. A path is taken from the project root, and resolved: what it leads to now is what is granted. network:HOST
+allows one host (api.example.com, *.example.com, 192.0.2.1, [2001:db8::1]) on ports 80 and 443, or on the port that is
+named (network:HOST:PORT), through a proxy of ours.
 What the agent.yaml of a role asks for is granted all at once by `skillyard trust`.
 
 examples:
   skillyard grant @report network
+  skillyard grant @report network:api.example.com network:db.example.com:5432
   skillyard grant @deploy env:DEPLOY_TOKEN write:result.html --accept
 """
 
@@ -18,7 +21,7 @@ from skillyard.core.request import Request
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.consent import grant, mark_of_skill, refuse_inside_agents, resolve_paths
+from skillyard.kernel.consent import as_capabilities, grant, mark_of_skill, refuse_inside_agents, resolve_paths
 
 _QUESTION = Text("允许 @{name} ({folder}): {what} 吗?", "Allow @{name} ({folder}): {what}?")
 
@@ -36,7 +39,8 @@ def _answer(options: Options) -> Answer:
     with open_yard(ends_with_process=True) as yard:
         skill = yard.runtime.resolve(Request(name=options.name.removeprefix("@"), typed_in=Path.cwd()))
         mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
-        capabilities = resolve_paths(options.capabilities, yard.root, yard.places.user_home)
+        named = as_capabilities(tuple(options.capabilities))
+        capabilities = resolve_paths(named, yard.root, yard.places.user_home)
         words = {"name": skill.name, "folder": skill.folder, "what": " ".join(capabilities)}
         if not options.accept and not (on_terminal() and confirm(_QUESTION.fill(lang_of(options), **words))):
             raise InvalidArgs("nothing was granted: say yes on a terminal, or give --accept")

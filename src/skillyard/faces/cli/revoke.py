@@ -12,7 +12,7 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.consent import distrust
+from skillyard.kernel.consent import as_capabilities, distrust
 
 
 def arguments(parser: Parser) -> None:
@@ -33,8 +33,9 @@ def _answer(options: Options) -> Answer:
         if options.name:
             yard.catalog.sync()
             name = options.name.removeprefix("@")
+            wanted = as_capabilities((options.capability,))[0] if options.capability else None
             known = [str(entry.folder) for entry in yard.catalog.candidates(name)] or [name]
-            count = sum(yard.grants.revoke(folder, options.capability) for folder in known)
+            count = sum(yard.grants.revoke(folder, wanted) for folder in known)
     return Answer(
         summary=Text("已撤销 {count} 项授权", "{count} grants taken back"),
         words={"count": count},
