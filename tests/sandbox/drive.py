@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from skillyard.core.errors import SandboxUnavailable
-from skillyard.sandbox import seccomp
-from skillyard.sandbox.launch import Launch, Policy
+from skillyard.sandbox import bubblewrap, seccomp
+from skillyard.sandbox.launch import Launch, Layers, Policy
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.syscalls import MACHINE
 
@@ -20,6 +20,7 @@ from skillyard.sandbox.syscalls import MACHINE
 LACKS: dict[str, tuple[str, ...]] = {
     "full": (),
     "landlock+seccomp": ("unshare", "setns"),
+    "bubblewrap": (),
     "none": ("unshare", "setns", "landlock_create_ruleset", "seccomp"),
 }
 
@@ -35,10 +36,18 @@ def main() -> None:
     print(json.dumps(launch(given)))
 
 
+def wrapped() -> Layers:
+    """This machine, if it let nobody but bubblewrap make namespaces."""
+    program, reason = bubblewrap.find()
+    assert program, reason
+    with Launcher() as probing:
+        return probing.layers._replace(namespaces=False, landlock=0, bubblewrap=program)
+
+
 def launch(given: dict[str, Any]) -> dict[str, Any]:
     paths = {name: tuple(map(Path, given["policy"].get(name, ()))) for name in ("read", "write", "hide")}
     argv = [word.replace("{runtime}", str(os.getpid())) for word in given["argv"]]
-    with Launcher() as launcher:
+    with Launcher(wrapped() if given["level"] == "bubblewrap" else None) as launcher:
         try:
             done = launcher(
                 Launch(

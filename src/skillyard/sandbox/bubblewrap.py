@@ -31,7 +31,10 @@ def find() -> tuple[str, str]:
 
 
 def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
-    """Everything before the program itself; `seccomp` is the descriptor that holds the filter."""
+    """The options; `seccomp` is the descriptor that holds the filter.
+
+    They travel by `--args`, because the program can read the command line of bubblewrap.
+    """
     view = system_layout(network=policy.network)
     words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "skillyard"]
     words += ["--cap-drop", "ALL"]
@@ -51,7 +54,8 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
         words += [("--bind" if bind.writable else "--ro-bind-try"), bind.path, bind.path]
     for path in policy.hide:
         words += _cover(path) if any(path.is_relative_to(bind.path) for bind in named(policy)) else ()
-    words += ["--dir", cwd, "--remount-ro", "/", "--chdir", cwd, "--"]
+    # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
+    words += ["--dir", cwd, "--remount-ro", "/proc", "--remount-ro", "/", "--chdir", cwd]
     return tuple(words)
 
 

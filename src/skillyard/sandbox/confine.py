@@ -23,7 +23,7 @@ def warm_up() -> None:
     """Work out what is the same for every run, in the process that the others are copied from."""
     namespaces.system_layout(network=False)
     for apart in (True, False) if MACHINE in seccomp.AUDIT_ARCH else ():
-        seccomp.as_bytes(seccomp.assemble(MACHINE, sockets(Policy(), apart=apart)))
+        seccomp.as_bytes(seccomp.assemble(MACHINE, sockets(Policy(), apart=apart), shared=not apart))
     limits.kernel(os.uname().release)
 
 
@@ -41,7 +41,7 @@ def restrict(way: Way, policy: Policy, layers: Layers, temp: str) -> None:
     if layers.landlock:
         rules = rules_inside(policy) if apart else rules_outside(policy, temp)
         landlock.restrict(layers.landlock, rules, network=policy.network)
-    seccomp.load(seccomp.assemble(MACHINE, sockets(policy, apart=apart)))
+    seccomp.load(seccomp.assemble(MACHINE, sockets(policy, apart=apart), shared=not apart))
 
 
 def limit(policy: Policy, *, apart: bool) -> None:
