@@ -54,7 +54,7 @@ def main() -> None:
         on_stderr=tell,
         stop=stop,
     )
-    with Launcher(layers) as launcher:
+    with Launcher(layers, weak=True) as launcher:
         done = launcher(launch)
     print(json.dumps({"code": done.code, "timed_out": done.timed_out, "sandbox": done.sandbox, "hit": done.hit}))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from skillyard.core.errors import SandboxUnavailable
+from skillyard.core.phrases import Lang
 from skillyard.sandbox import bubblewrap, seccomp
 from skillyard.sandbox.launch import Launch, Layers, Policy
 from skillyard.sandbox.launcher import Launcher
@@ -47,7 +48,8 @@ def wrapped() -> Layers:
 def launch(given: dict[str, Any]) -> dict[str, Any]:
     paths = {name: tuple(map(Path, given["policy"].get(name, ()))) for name in ("read", "write", "hide")}
     argv = [word.replace("{runtime}", str(os.getpid())) for word in given["argv"]]
-    with Launcher(wrapped() if given["level"] == "bubblewrap" else None) as launcher:
+    layers = wrapped() if given["level"] == "bubblewrap" else None
+    with Launcher(layers, weak=given.get("weak", False)) as launcher:
         try:
             done = launcher(
                 Launch(
@@ -59,7 +61,11 @@ def launch(given: dict[str, Any]) -> dict[str, Any]:
                 )
             )
         except SandboxUnavailable as error:
-            return {"unavailable": error.details["missing"], "reasons": dict(launcher.layers.reasons)}
+            return {
+                "unavailable": error.details["missing"],
+                "reasons": dict(launcher.layers.reasons),
+                "hint": error.hint(Lang.EN),
+            }
     return {
         "code": done.code,
         "stdout": done.stdout.decode(),

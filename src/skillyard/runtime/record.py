@@ -97,7 +97,7 @@ class Record:
         )
 
     def ended(self, ended: Exit) -> None:
-        self.sandbox = ended.sandbox
+        self.sandbox = ended.described
         self.stderr = ended.stderr.decode("utf-8", "replace")
         self._tell(
             exit=ended.code,

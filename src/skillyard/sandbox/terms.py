@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from skillyard.sandbox.layers import NOT_COVERED
 from skillyard.sandbox.policy import Policy
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ class Exit(NamedTuple):
     hit: str = ""
     #: The last bytes of stdout when there was too much of it.
     stdout_tail: bytes = b""
+
+    @property
+    def described(self) -> str:
+        """The layers, and what they cannot cover, for `meta.sandbox`."""
+        words = ", ".join(word for word in self.missing if word in NOT_COVERED)
+        return f"{self.sandbox} (not covered: {words})" if words else self.sandbox
 
     @property
     def overflowed(self) -> bool:
