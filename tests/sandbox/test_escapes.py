@@ -275,6 +275,20 @@ def test_the_memory_of_all_processes_together_is_bounded_where_there_is_a_cgroup
     assert done["hit"] == "memory"
 
 
+#: Every process is smaller than the supervisor, so the kernel chooses that one.
+MANY_SMALL = "for n in $(seq 200); do sh -c 'x=$(head -c 900000 /dev/zero | tr \"\\0\" x); sleep 600' & done; wait"
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_ran_out_of_memory_is_told_as_such(drive: Drive, ground: Path) -> None:
+    done = drive(os.getuid(), "full", argv=["/bin/sh", "-c", MANY_SMALL], policy={"memory_bytes": 64 << 20})
+    if "memory" in done["missing"]:
+        pytest.skip("no memory cgroup is writable here")
+
+    assert (done["code"] != 0, done["hit"]) == (True, "memory")
+    assert not left_over(ground)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 def test_an_ordinary_user_is_told_what_is_not_guarded(drive: Drive, ground: Path) -> None:
     done = drive(ORDINARY, "full", argv=["/bin/true"], policy={})
