@@ -567,6 +567,9 @@ CHINESE: dict[str, str] = {
     "there are {}": "可用的有 {}",
     "{} ran longer than {} s": "{} 运行超过 {} 秒",
     "Not granted: {}": "未授权: {}",
+    "on_failure names {}: use a program of the system or of the project": (
+        "on_failure 写的是 {}: 请使用系统或项目里的程序"
+    ),
     "the job {} was cancelled": "任务 {} 已取消",
     "{} said nothing for {} s": "{} 超过 {} 秒没有响应",
     "{} could be any of: {}": "{} 可能是其中任何一个: {}",

@@ -21,9 +21,10 @@ from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program
 from skillyard.runners.program import BOX, base_environment, quoted
+from skillyard.runners.toolchains import reach_of
 from skillyard.runtime.redact import Redactor
 from skillyard.sandbox.launch import Launch, Sandbox
-from skillyard.sandbox.policy import Policy, interpreter_paths
+from skillyard.sandbox.policy import Policy
 from skillyard.work.jobs import Job
 
 if TYPE_CHECKING:
@@ -66,8 +67,11 @@ class Notifier(NamedTuple):
         inside = self.root / words[0]
         program = str(inside) if "/" in words[0] and inside.is_file() else find_program(words[0])
         root = self.root.resolve()
+        reach = reach_of(Path(program))
+        if outside := [path for path in reach.unknown if not path.is_relative_to(root)]:
+            raise PermissionDenied(f"on_failure names {outside[0]}: use a program of the system or of the project")
         policy = Policy(
-            read=(root, *interpreter_paths(Path(program))),
+            read=(root, *reach.known),
             write=(root / BOX,),
             hide=(self.own_home.resolve(),),
         )
