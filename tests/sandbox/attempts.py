@@ -303,8 +303,8 @@ def read_words_of_the_runtime_from_the_supervisor() -> None:
             shown += [f"{name}: {word.decode()}" for word in words if word in text]
     for name in ("cwd", "exe", "root"):
         with contextlib.suppress(OSError):
-            link = os.readlink(f"/proc/{os.getppid()}/{name}")
-            known = {os.readlink(f"/proc/self/{name}"), "/usr/bin/bwrap"}
+            link = pathlib.Path(f"/proc/{os.getppid()}/{name}").readlink()
+            known = {pathlib.Path("/proc/self", name).readlink(), pathlib.Path("/usr/bin/bwrap")}
             shown += [f"{name}={link}"] if link not in known else []
     if not shown:
         raise PermissionError
@@ -312,12 +312,13 @@ def read_words_of_the_runtime_from_the_supervisor() -> None:
 
 
 def use_a_descriptor_that_was_left_open() -> None:
-    listing = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
-    left = {int(name) for name in os.listdir(listing)} - {0, 1, 2, listing}
-    os.close(listing)
+    left = []
+    for number in range(3, 4096):
+        with contextlib.suppress(OSError):
+            left.append(str(pathlib.Path(f"/proc/self/fd/{number}").readlink()))
     if not left:
         raise PermissionError
-    raise Escape(str([os.readlink(f"/proc/self/fd/{number}") for number in left]))
+    raise Escape(str(left))
 
 
 # -- setuid and setgid bits

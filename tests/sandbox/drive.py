@@ -37,10 +37,8 @@ def main() -> None:
     print(json.dumps(launch(given)))
 
 
-def wrapped() -> Layers:
+def wrapped(program: str) -> Layers:
     """This machine, if it let nobody but bubblewrap make namespaces."""
-    program, reason = bubblewrap.find()
-    assert program, reason
     with Launcher() as probing:
         return probing.layers._replace(namespaces=False, landlock=0, bubblewrap=program)
 
@@ -48,7 +46,12 @@ def wrapped() -> Layers:
 def launch(given: dict[str, Any]) -> dict[str, Any]:
     paths = {name: tuple(map(Path, given["policy"].get(name, ()))) for name in ("read", "write", "hide")}
     argv = [word.replace("{runtime}", str(os.getpid())) for word in given["argv"]]
-    layers = wrapped() if given["level"] == "bubblewrap" else None
+    layers = None
+    if given["level"] == "bubblewrap":
+        wrapper, reason = bubblewrap.find()
+        if not wrapper:
+            return {"skip": f"bubblewrap: {reason}"}
+        layers = wrapped(wrapper)
     with Launcher(layers, weak=given.get("weak", False)) as launcher:
         try:
             done = launcher(

@@ -188,7 +188,7 @@ def test_node_runs(launcher: Launcher, project: Path) -> None:
 
 #: Programs that set modes, priorities, limits and affinities of their own, or come near what the filter refuses.
 USUAL = {
-    "tar": "mkdir -p t/a && echo x > t/a/f && chmod 1777 t/a && tar cf t.tar t && rm -r t && tar xpf t.tar && cat t/a/f",
+    "tar": "mkdir -p t/a && echo x > t/a/f && chmod 1777 t/a && tar cf t.tar t && rm -r t && tar xpf t.tar && ls t/a/f",
     "cp": "mkdir c && echo x > c/f && chmod 755 c/f && cp -a c d && cp -p c/f e && install -m 755 c/f i && test -x d/f",
     "git": "git init -q g && echo x > g/f && git -C g add f && git -C g -c user.name=n -c user.email=e commit -qm m"
     " && git clone -q g h && cat h/f",

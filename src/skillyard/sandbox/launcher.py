@@ -28,9 +28,7 @@ class Launcher:
     Not covered: a copy of this process made by fork keeps the control sockets of runs in flight open.
     """
 
-    def __init__(
-        self, layers: Layers | None = None, *, assumed: Layers | None = None, weak: bool = False
-    ) -> None:
+    def __init__(self, layers: Layers | None = None, *, assumed: Layers | None = None, weak: bool = False) -> None:
         """`layers` are taken as given; `assumed` ones only until they turn out to be wrong.
 
         `weak`: run without namespaces even as root. Only the command line sets it.

@@ -46,7 +46,10 @@ class Watch:
             if any(file != self._woken for file, _ in ready):
                 return
         # Killed after the limit: the starter's clock was faster than ours.
-        self.timed_out = self.status == signal.SIGKILL and time.monotonic() >= deadline
+        self.timed_out = self._was_killed() and time.monotonic() >= deadline
+
+    def _was_killed(self) -> bool:
+        return self.status == signal.SIGKILL
 
     def reap(self) -> bool:
         """Take in whoever ended; False when there is nobody left to wait for."""
