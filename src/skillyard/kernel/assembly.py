@@ -47,8 +47,6 @@ class Yard:
         self.places = places
         self._ends_with_process = ends_with_process
         self._borrows_sandbox = False
-        #: Run without namespaces even as root; set before the first run, only from the command line.
-        self.weak_sandbox = False
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +126,11 @@ class Yard:
         from skillyard.kernel.machine import remembered_layers
         from skillyard.sandbox.launch import make_sandbox
 
-        return make_sandbox(assumed=remembered_layers(self.places.own_home), weak=self.weak_sandbox)
+        return make_sandbox(assumed=remembered_layers(self.places.own_home))
+
+    def accept_weak_sandbox(self) -> None:
+        """Run without namespaces even as root. Only for what a person said on the command line."""
+        getattr(self.sandbox, "accept_weak", lambda: None)()
 
     @cached_property
     def runtime(self) -> "Runtime":

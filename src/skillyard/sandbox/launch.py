@@ -34,15 +34,10 @@ __all__ = [
 ]
 
 
-def make_sandbox(
-    layers: Layers | None = None, *, assumed: Layers | None = None, weak: bool = False
-) -> "Launcher | LocalSandbox":
-    """The best this system has; `close` ends it. `layers` stands in for what a probe would find.
-
-    `weak`: run without namespaces even as root.
-    """
+def make_sandbox(layers: Layers | None = None, *, assumed: Layers | None = None) -> "Launcher | LocalSandbox":
+    """The best this system has; `close` ends it. `layers` stands in for what a probe would find."""
     if sys.platform == "linux":
-        return Launcher(layers, assumed=assumed, weak=weak)
+        return Launcher(layers, assumed=assumed)
     else:  # noqa: RET505  (so that a type checker skips it where it is not true)
         from skillyard.sandbox.portable import LocalSandbox  # noqa: PLC0415  (brings subprocess)
 

@@ -31,7 +31,7 @@ class Launcher:
     def __init__(self, layers: Layers | None = None, *, assumed: Layers | None = None, weak: bool = False) -> None:
         """`layers` are taken as given; `assumed` ones only until they turn out to be wrong.
 
-        `weak`: run without namespaces even as root. Only the command line sets it.
+        `weak`: as after `accept_weak`.
         """
         self._weak = weak
         self._layers = layers or assumed
@@ -51,6 +51,10 @@ class Launcher:
             if self._starter:
                 self._starter.close()
             self._starter = None
+
+    def accept_weak(self) -> None:
+        """From now on, run without namespaces even as root. Only for what a person said on the command line."""
+        self._weak = True
 
     @property
     def layers(self) -> Layers:

@@ -90,7 +90,8 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
             parser.error("argument --model: only with --to")
         if options.no_sandbox or options.weak_sandbox:
             refuse_inside_agents()
-        yard.weak_sandbox = options.weak_sandbox
+        if options.weak_sandbox:
+            yard.accept_weak_sandbox()
         request = target._replace(
             args=tuple(words),
             timeout_seconds=options.timeout,
