@@ -23,6 +23,10 @@ SkillError
   SourceFailed        a source could not be fetched (RuntimeFailed on the wire)
   SecretMissing       a declared secret is not there (RuntimeFailed on the wire)
   StoreFailed         our own files cannot be kept: a full disk, most often (RuntimeFailed on the wire)
+  StateDamaged        a file of ours is damaged (RuntimeFailed on the wire)
+  StateNewer          a file of ours was written by a newer version (RuntimeFailed on the wire)
+  StateUnsafe         others could have written a file of ours (RuntimeFailed on the wire)
+  StateLocked         another process has held a file of ours for too long (RuntimeFailed on the wire)
   DatabaseFailed      the shared database does not answer (RuntimeFailed on the wire)
   ExtraMissing        a part of us that is installed on its own (RuntimeFailed on the wire)
   Stopped             whoever asked for the run took it back (RuntimeFailed on the wire)
@@ -351,6 +355,53 @@ class StoreFailed(RuntimeFailed):
         "视具体错误判断: 检查磁盘空间 (`df -h`) 或把 SKILLYARD_HOME 设到有空间的位置, 然后重试; 已保存的内容不会丢失",
         "look at the space on that disk (`df -h`) or set SKILLYARD_HOME to a place with room, and try again; "
         "what was kept is not lost",
+    )
+
+
+class StateDamaged(StoreFailed):
+    """A file in SKILLYARD_HOME cannot be read as what it should be. `remedy` is the next step, or what was done."""
+
+    type = "RuntimeFailed"
+    says = Text("自己的数据已损坏: {reason}", "a file of Skillyard is damaged: {reason}")
+    advises = Text("视具体错误判断: {remedy}", "{remedy}")
+
+    def __init__(self, msg: str, remedy: str = "`skillyard doctor` shows what is damaged and what to do") -> None:
+        super().__init__(msg)
+        self.words = {**self.words, "remedy": remedy}
+
+
+class StateNewer(StoreFailed):
+    """A file in SKILLYARD_HOME has a format that this version does not know. Nothing is written to it."""
+
+    type = "RuntimeFailed"
+    says = Text("数据由更新版本的 Skillyard 写入: {reason}", "written by a newer Skillyard: {reason}")
+    advises = Text(
+        "视具体错误判断: 更新 Skillyard (`pip install -U skillyard`), 或把 SKILLYARD_HOME 设到另一个文件夹; "
+        "没有任何内容被改动",
+        "update Skillyard (`pip install -U skillyard`), or set SKILLYARD_HOME to another folder; nothing was changed",
+    )
+
+
+class StateUnsafe(StoreFailed):
+    """Other users could have written the file. It stays where it is, and nothing in it counts."""
+
+    type = "RuntimeFailed"
+    says = Text("其他用户可能写过此文件: {reason}", "other users could have written a file of Skillyard: {reason}")
+    advises = Text(
+        "视具体错误判断: 检查文件内容后, 用 chown 和 chmod 600 设为只有你能写",
+        "look at what is in it, then make it yours alone with chown and chmod 600",
+    )
+
+
+class StateLocked(StoreFailed):
+    """Another process has held a file in SKILLYARD_HOME for longer than `[store] lock_seconds`."""
+
+    type = "RuntimeFailed"
+    recoverable = True
+    says = Text("数据被其他进程锁定: {reason}", "locked by another process: {reason}")
+    advises = Text(
+        "视具体错误判断: 等待或结束该进程后重试; 等待时间可在 config.toml 的 [store] lock_seconds 设置",
+        "wait for that process or end it, then try again; config.toml [store] lock_seconds sets how long to wait",
     )
 
 

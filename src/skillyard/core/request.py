@@ -68,6 +68,8 @@ class Call(NamedTuple):
     output: str = ""
     #: Paths that the caller named, and so may be read.
     named_paths: tuple[Path, ...] = ()
+    #: Paths outside the project that a link in the project leads to: readable only after a grant.
+    led_out: tuple[Path, ...] = ()
     stdin: bytes = b""
     strict: bool = False
 

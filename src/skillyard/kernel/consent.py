@@ -7,7 +7,7 @@ counter is set) nothing is granted at all.
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +16,15 @@ from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
 from skillyard.core.secrets import MASK
 from skillyard.core.skill import Skill
-from skillyard.runtime.permit import ALLOWED_TOOLS, ON_FAILURE, PLAIN, SCHEDULE, WITH_ARGUMENT, is_capability
+from skillyard.runtime.permit import (
+    ALLOWED_TOOLS,
+    ON_FAILURE,
+    PLAIN,
+    SCHEDULE,
+    WITH_ARGUMENT,
+    is_capability,
+    resolve_capability,
+)
 from skillyard.store.grants import Grant, Grants
 
 if TYPE_CHECKING:
@@ -57,6 +65,11 @@ def grant(grants: Grants, skill: Skill, capabilities: tuple[str, ...]) -> None:
     mark = fingerprint(skill.folder)
     for capability in capabilities:
         grants.add(Grant(str(skill.folder), mark, capability, time.time()))
+
+
+def resolve_paths(capabilities: Sequence[str], root: Path, user_home: Path) -> tuple[str, ...]:
+    """The capabilities as they are asked, stored and opened: every path in them resolved, from the project root."""
+    return tuple(resolve_capability(text, root, user_home) for text in capabilities)
 
 
 def wants(root: Path) -> tuple[Want, ...]:

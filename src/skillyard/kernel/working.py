@@ -269,6 +269,7 @@ def make_shift(
         project=project_key(yard, engine_settings(yard)),
         tell=tell,
         keep_days=yard.settings.keep_days,
+        back_up=yard.back_up_if_due,
     )
 
 

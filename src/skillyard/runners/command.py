@@ -36,7 +36,7 @@ def started(call: Call, launch: Launch, sandbox: Sandbox) -> Outcome:
     ended = sandbox(launch)
     check_exit(call, ended)
     printed, envelope = as_printed(ended.stdout)
-    data: dict[str, Json] = {"skill": call.asked_as, **written(call, before), **printed}
+    data: dict[str, Json] = {"skill": call.asked_as, **written(call, before, ended), **printed}
     label = call.skill.title or call.asked_as
     if envelope is not None:
         return Outcome(data=data, summary=envelope.summary, state=envelope.state)

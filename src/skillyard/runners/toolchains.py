@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from skillyard.core.searchpath import absolute_entries
 from skillyard.sandbox.policy import PYTHON_PARTS, existing_parts, is_inside, is_system
 
 #: What an installed interpreter is made of. The rest of its prefix (documentation, caches, notes) stays closed.
@@ -133,8 +134,7 @@ def _with_environment(program: Path, reach: Reach, env: Mapping[str, str]) -> Re
 
 def path_folders(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """The absolute folders of the PATH: a relative one would mean something else in each project."""
-    folders = env.get("PATH", os.defpath).split(os.pathsep)
-    return tuple(os.path.normpath(folder) for folder in folders if folder.startswith("/"))
+    return tuple(map(os.path.normpath, filter(None, absolute_entries(env).split(os.pathsep))))
 
 
 def _known_parts(real: str, env: Mapping[str, str]) -> tuple[Path, ...] | None:

@@ -21,7 +21,8 @@ from skillyard.core.skill import Kind, Skill
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.runner import Runner, plan_of, runner_of
-from skillyard.runtime.check import check
+from skillyard.runtime.check import check, check_text_of
+from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import NO_SECRETS, OnProgress, guard
 from skillyard.runtime.packages import Equipment, demand_packages, equip
 from skillyard.runtime.permit import Permit, demand, make_box, make_folders, make_outputs, permit, remove_empty
@@ -51,6 +52,7 @@ class Runtime(NamedTuple):
         run_id = self.new_id()
         facts: dict[str, Json] = {}
         try:
+            check_text_of(request)
             skill = self.resolve(request)
             call = check(skill, request, self.root, run_id)
             if skill.kind is Kind.PROMPT and not call.script:
@@ -75,6 +77,7 @@ class Runtime(NamedTuple):
             return jsonskill.as_outcome(call, responses[0])
 
         try:
+            check_text_of(request)
             call = check(self.resolve(request), request, self.root, self.new_id())
             if call.skill.kind is not Kind.JSON:
                 raise InvalidArgs(f"{request.name} is a {call.skill.kind} skill and speaks no JSON")
@@ -112,7 +115,9 @@ class Runtime(NamedTuple):
         make_folders(found.folders)
         facts["run"] = call.run_id
         with self.recorder.recording(as_run(request, call, moment, secrets.values()), request.lang) as record:
-            guarded = guard(self.sandbox, found if request.sandboxed else None, record, on_progress, secrets, stop)
+            policy = found if request.sandboxed else None
+            cleanup = cleanup_of(self.root, found.policy.write)
+            guarded = guard(self.sandbox, policy, record, on_progress, secrets, stop, cleanup)
             try:
                 equipped = equipment.around(guarded)
                 return record.keep(lambda: runner(call, equipped))
@@ -121,6 +126,7 @@ class Runtime(NamedTuple):
             finally:
                 remove_empty(fresh)
                 facts["sandbox"] = record.sandbox
+                facts |= record.cleaned
 
     def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, stderr: str) -> RuntimeFailed:
         """The same failure, and what it seems to need, where the policy was narrower than that."""
@@ -139,6 +145,7 @@ class Runtime(NamedTuple):
         """What a run would do, down to the last argument; nothing is started."""
         started, moment = time.monotonic(), self.now()
         try:
+            check_text_of(request)
             call = check(self.resolve(request), request, self.root, self.new_id())
             launch = plan_of(call)(call)
             granted = self.granted(call.skill) if launch else frozenset[str]()

@@ -26,8 +26,10 @@ from skillyard.core.values import NOTHING, Json
 from skillyard.runners.printed import as_printed
 from skillyard.runners.program import PACKAGE, base_environment, quoted, usage_of
 from skillyard.runners.toolchains import reach_of
+from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import OnProgress, guard
-from skillyard.runtime.permit import BOX, Permit, make_box
+from skillyard.runtime.paths import BOX
+from skillyard.runtime.permit import Permit, make_box
 from skillyard.runtime.record import Recorder
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.sandbox.policy import Policy
@@ -130,11 +132,13 @@ class Worker(NamedTuple):
         )
         before = stamp_of(self.root)
         with self.recorder.recording(run, self.lang) as record:
-            guarded = guard(self.sandbox, self._permit(launch, standing), record, on_progress, stop=self.stop)
+            permit, cleanup = self._permit(launch, standing), cleanup_of(self.root, ())
+            guarded = guard(self.sandbox, permit, record, on_progress, stop=self.stop, cleanup=cleanup)
             try:
                 return record.keep(lambda: self._outcome(order, guarded(launch), before))
             finally:
                 facts["sandbox"] = record.sandbox
+                facts |= record.cleaned
 
     def _launch(self, order: Order, standing: Standing) -> Launch:
         python = self.own_python if standing.ours else self.python()

@@ -571,8 +571,10 @@ HELP: dict[str, str] = {
         "给技能规则之外的授权: 只在这个项目里, 只对它现在的内容有效。"
     ),
     "Capabilities: read-project, network, packages, read:PATH, write:PATH, env:NAME. A changed skill has "
-    "none of them. What the agent.yaml of a role asks for is granted all at once by `skillyard trust`.": (
-        "能力: read-project、network、packages、read:PATH、write:PATH、env:NAME。技能变化后授权全部失效。角色的 "
+    "none of them. A path is taken from the project root, and resolved: what it leads to now is what is granted. What "
+    "the agent.yaml of a role asks for is granted all at once by `skillyard trust`.": (
+        "能力: read-project、network、packages、read:PATH、write:PATH、env:NAME。技能变化后授权全部失效。"
+        "路径从项目根目录算起并解析到实际位置: 授予的是它现在指向的路径。角色的 "
         "agent.yaml 请求的, 由 `skillyard trust` 一次授权。"
     ),
     "Show what was granted in this project, and whether it still counts.": "显示这个项目里的授权, 以及是否仍然有效。",
@@ -588,8 +590,9 @@ HELP: dict[str, str] = {
         "只对其目录现在的内容有效。"
     ),
     "Tell what this machine can guard, and what is missing.": "说明这台机器能防护什么, 缺少什么。",
-    "The sandbox uses whatever the system offers; each layer that is not there is named with its reason.": (
-        "沙箱使用系统提供的一切; 缺少的每一层都会说明原因。"
+    "The sandbox uses whatever the system offers; each layer that is not there is named with its reason. The files of "
+    "SKILLYARD_HOME are checked too, and nothing is changed.": (
+        "沙箱使用系统提供的一切; 缺少的每一层都会说明原因。SKILLYARD_HOME 中的文件也会被检查, 不做任何改动。"
     ),
     "Lay out a project: its folders, bin/ scripts and the agents that a Task reaches.": (
         "建立项目: 目录、bin/ 脚本, 和 Task 能到达的智能体。"
