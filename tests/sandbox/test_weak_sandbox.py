@@ -29,7 +29,12 @@ def skillyard(project: Path, home: Path, *args: str) -> dict[str, Any]:
     done = subprocess.run(
         (sys.executable, "-c", WITHOUT_NAMESPACES, *args, "--json"),
         cwd=project,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "SKILLYARD_HOME": str(home / "own"), "PYTHONPATH": str(SOURCE)},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "SKILLYARD_HOME": str(home / "own"),
+            "PYTHONPATH": str(SOURCE),
+        },
         capture_output=True,
         timeout=120,
     )
@@ -37,7 +42,9 @@ def skillyard(project: Path, home: Path, *args: str) -> dict[str, Any]:
     return answer
 
 
-def test_a_run_as_root_is_refused_and_says_how_to_insist(project: Path, tmp_path: Path, write_skill: WriteSkill) -> None:
+def test_a_run_as_root_is_refused_and_says_how_to_insist(
+    project: Path, tmp_path: Path, write_skill: WriteSkill
+) -> None:
     write_skill("echo", ECHO)
 
     refused = skillyard(project, tmp_path, "run", "@echo", "x")
