@@ -189,7 +189,13 @@ def test_grants_are_given_by_a_command_of_their_own(skillyard: Skillyard, write_
 
 
 @pytest.mark.parametrize(
-    "command", [("grant", "@cat", "network", "--accept"), ("trust", "--accept"), ("run", "--no-sandbox", "@cat", "x")]
+    "command",
+    [
+        ("grant", "@cat", "network", "--accept"),
+        ("trust", "--accept"),
+        ("run", "--no-sandbox", "@cat", "x"),
+        ("run", "--weak-sandbox", "@cat", "x"),
+    ],
 )
 def test_inside_an_agent_nothing_can_be_allowed(
     skillyard: Skillyard, write_skill: WriteSkill, command: tuple[str, ...]

@@ -84,6 +84,8 @@ def drive(ground: Path) -> Drive:
         )
         assert done.returncode == 0, done.stderr.decode()
         answer: dict[str, Any] = json.loads(done.stdout)
+        if reason := answer.get("skip"):
+            pytest.skip(reason)
         return answer
 
     return run

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from skillyard.core.errors import SandboxUnavailable
+from skillyard.core.phrases import Lang
 from skillyard.sandbox import bubblewrap, seccomp
 from skillyard.sandbox.launch import Launch, Policy
 from skillyard.sandbox.launcher import Launcher
@@ -38,19 +39,22 @@ def main() -> None:
     print(json.dumps(launch(given)))
 
 
-def _with_bubblewrap() -> Layers:
-    """A machine where only bubblewrap may make namespaces."""
-    program, reason = bubblewrap.find()
-    if not program:
-        raise SystemExit(f"bubblewrap: {reason}")
+def wrapped(program: str) -> Layers:
+    """This machine, if it let nobody but bubblewrap make namespaces."""
     with Launcher() as probing:
-        return probing.layers._replace(namespaces=False, bubblewrap=program)
+        return probing.layers._replace(namespaces=False, landlock=0, bubblewrap=program)
 
 
 def launch(given: dict[str, Any]) -> dict[str, Any]:
     paths = {name: tuple(map(Path, given["policy"].get(name, ()))) for name in ("read", "write", "tools", "hide")}
     argv = [word.replace("{runtime}", str(os.getpid())) for word in given["argv"]]
-    with Launcher(_with_bubblewrap() if given["level"] == "bubblewrap" else None) as launcher:
+    layers = None
+    if given["level"] == "bubblewrap":
+        wrapper, reason = bubblewrap.find()
+        if not wrapper:
+            return {"skip": f"bubblewrap: {reason}"}
+        layers = wrapped(wrapper)
+    with Launcher(layers, weak=given.get("weak", False)) as launcher:
         try:
             done = launcher(
                 Launch(
@@ -62,7 +66,11 @@ def launch(given: dict[str, Any]) -> dict[str, Any]:
                 )
             )
         except SandboxUnavailable as error:
-            return {"unavailable": error.details["missing"], "reasons": dict(launcher.layers.reasons)}
+            return {
+                "unavailable": error.details["missing"],
+                "reasons": dict(launcher.layers.reasons),
+                "hint": error.hint(Lang.EN),
+            }
     return {
         "code": done.code,
         "stdout": done.stdout.decode(),

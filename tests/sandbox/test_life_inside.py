@@ -29,7 +29,7 @@ def launcher(request: pytest.FixtureRequest) -> Iterator[Launcher]:
         if not program:
             pytest.skip(f"bubblewrap: {reason}")
         layers = layers._replace(bubblewrap=program)
-    with Launcher(layers) as launcher:
+    with Launcher(layers, weak=True) as launcher:
         assert launcher(Launch(argv=("/bin/true",), cwd=Path("/"), policy=Policy())).sandbox == request.param
         yield launcher
 
@@ -184,6 +184,66 @@ def test_node_runs(launcher: Launcher, project: Path) -> None:
     says(launcher(Launch(argv=argv, cwd=project, env=PATH, policy=policy)))
 
     assert (project / "mybox/n").read_text() == "bundled"
+
+
+#: Programs that set modes, priorities, limits and affinities of their own, or come near what the filter refuses.
+USUAL = {
+    "tar": "mkdir -p t/a && echo x > t/a/f && chmod 1777 t/a && tar cf t.tar t && rm -r t && tar xpf t.tar && ls t/a/f",
+    "cp": "mkdir c && echo x > c/f && chmod 755 c/f && cp -a c d && cp -p c/f e && install -m 755 c/f i && test -x d/f",
+    "git": "git init -q g && echo x > g/f && git -C g add f && git -C g -c user.name=n -c user.email=e commit -qm m"
+    " && git clone -q g h && cat h/f",
+    "sqlite3": "test $(sqlite3 db 'pragma journal_mode=wal; create table t(x); insert into t values(1);') = wal",
+    "gcc": "echo 'int main(){return 0;}' > a.c && gcc a.c -o a.out && ./a.out",
+    "nice": "test $(nice -n 5 nice) = 5",
+    "taskset": "test $(taskset -c 0 nproc) = 1 && taskset -c -p $$",
+    "prlimit": "prlimit --nofile=100 sh -c 'test $(ulimit -n) = 100'",
+    "chrt": "chrt --batch 0 true && chrt --idle 0 true",
+    "ionice": "ionice -c 3 true",
+    "timeout": "timeout 20 sh -c 'sleep 60 & kill $! && kill -0 $PPID'",
+    "java": "java -version",
+    "npm": "npm --version --cache $TMPDIR",
+}
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_usual_programs_still_run(launcher: Launcher, project: Path, name: str) -> None:
+    if shutil.which(name, path=PATH["PATH"]) is None:
+        pytest.skip(f"no {name} here")
+    policy = Policy(write=(project / "mybox",))
+    env = PATH | {"GIT_CONFIG_NOSYSTEM": "1"}
+    launch = Launch(argv=("/bin/sh", "-ec", USUAL[name]), cwd=project / "mybox", env=env, policy=policy)
+    if name == "taskset" and not (launcher.layers.namespaces or launcher.layers.bubblewrap):
+        launch = launch._replace(argv=("/bin/sh", "-ec", USUAL[name].partition(" &&")[0]))  # others by number: never
+
+    says(launcher(launch))
+
+
+THREADS = """
+import asyncio, concurrent.futures, ctypes, os, resource, threading
+libc = ctypes.CDLL(None)
+pinned = []
+def pin():
+    mask = ctypes.create_string_buffer(b"\\1", 128)
+    pinned.append(libc.pthread_setaffinity_np(ctypes.c_void_p(threading.get_ident()), 128, mask))
+thread = threading.Thread(target=pin)
+thread.start()
+thread.join()
+os.sched_setaffinity(0, os.sched_getaffinity(0))
+os.nice(1)
+resource.setrlimit(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
+async def child():
+    return await (await asyncio.create_subprocess_exec("true")).wait()
+assert asyncio.run(child()) == 0
+assert list(concurrent.futures.ThreadPoolExecutor(4).map(abs, [-1, 2])) == [1, 2]
+print(*pinned)
+"""
+
+
+def test_threads_may_choose_their_own_cpu(launcher: Launcher, project: Path) -> None:
+    """With namespaces by their number too; without, that is refused, because it could be anybody's."""
+    expected = "0" if launcher.layers.namespaces or launcher.layers.bubblewrap else "1"
+
+    assert says(python(launcher, project, THREADS)) == expected
 
 
 def test_the_programs_own_failure_is_told_as_it_is(launcher: Launcher, project: Path) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.core.errors import SandboxUnavailable
+from skillyard.core.errors import SandboxTooWeak, SandboxUnavailable
 from skillyard.sandbox import confine, landlock, namespaces
 from skillyard.sandbox.cgroup import Hierarchies
-from skillyard.sandbox.layers import NO_LAYERS, Layers, Way, plan
+from skillyard.sandbox.layers import NO_LAYERS, NOT_COVERED, Layers, Way, plan
 from skillyard.sandbox.limits import kernel, process_limit
 from skillyard.sandbox.order import Order
 from skillyard.sandbox.policy import Guard, Policy, python_paths, system_paths
@@ -38,7 +38,7 @@ def test_a_policy_names_absolute_paths_below_the_root(path: str) -> None:
         (EVERYTHING, Way.FULL, ()),
         (EVERYTHING._replace(landlock=0), Way.NAMESPACES, ()),
         (EVERYTHING._replace(namespaces=False), Way.BUBBLEWRAP, ()),
-        (EVERYTHING._replace(namespaces=False, bubblewrap=""), Way.LANDLOCK, ()),
+        (EVERYTHING._replace(namespaces=False, bubblewrap=""), Way.LANDLOCK, ("stat", "metadata", "proc")),
         (EVERYTHING._replace(cgroup=Hierarchies()), Way.FULL, ("memory",)),
         (
             EVERYTHING._replace(cgroup=Hierarchies(), process_limit=False, pid_limit=False),
@@ -68,6 +68,19 @@ def test_a_demand_that_a_machine_cannot_meet_is_refused(layers: Layers, missing:
         plan(layers, Policy())
 
     assert refused.value.details["missing"] == missing
+
+
+def test_root_needs_namespaces_unless_the_person_insists() -> None:
+    layers = EVERYTHING._replace(namespaces=False, bubblewrap="")
+
+    assert plan(layers, Policy()) == plan(layers._replace(root=True), Policy(), weak=True)._replace(layers=layers)
+    with pytest.raises(SandboxTooWeak, match=r"As root, landlock\+seccomp does not cover stat, metadata, proc"):
+        plan(layers._replace(root=True), Policy())
+
+
+def test_namespaces_are_enough_for_root() -> None:
+    for layers in (EVERYTHING, EVERYTHING._replace(namespaces=False)):
+        assert not set(plan(layers._replace(root=True), Policy()).missing) & set(NOT_COVERED)
 
 
 def test_a_policy_may_go_on_without_a_guard_that_it_does_not_demand() -> None:

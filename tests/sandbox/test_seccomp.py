@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.sandbox.seccomp import AUDIT_ARCH, REFUSED, UNKNOWN, Instruction, Sockets, as_bytes, assemble
+from skillyard.sandbox.seccomp import (
+    AUDIT_ARCH,
+    REFUSED,
+    REFUSED_WHEN_SHARED,
+    UNKNOWN,
+    UNKNOWN_WHEN_SHARED,
+    UNSUPPORTED_WHEN_SHARED,
+    Instruction,
+    Sockets,
+    as_bytes,
+    assemble,
+)
 from skillyard.sandbox.syscalls import numbers
 
 ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
@@ -23,6 +34,8 @@ def verdict(program: tuple[Instruction, ...], arch: int, number: int, *args: int
         at += 1
         if code == 0x20:
             loaded = struct.unpack_from("<I", data, value)[0]
+        elif code == 0x54:
+            loaded &= value
         elif code == 0x06:
             return value
         elif code == 0x54:
@@ -126,6 +139,100 @@ def test_the_x32_numbers_are_no_way_around() -> None:
     program = assemble("x86_64", Sockets())
 
     assert verdict(program, AUDIT_ARCH["x86_64"], 0x40000000 | 521) == ERRNO | errno.ENOSYS
+
+
+#: Which argument of each call is a mode; for those that open, the flags stand before it.
+MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mkdir": 1, "mkdirat": 2}
+MODES |= {"mknod": 1, "mknodat": 2, "open": 2, "openat": 3}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", MODES)
+def test_no_call_sets_a_setuid_or_setgid_bit(machine: str, name: str, shared: bool) -> None:
+    program, known = assemble(machine, Sockets(), shared=shared), numbers(machine)
+    if name not in known:
+        pytest.skip("not on this machine")
+
+    def asked(mode: int, flags: int = 0o100) -> int:
+        before = (*(0,) * (MODES[name] - 1), flags)
+        return verdict(program, AUDIT_ARCH[machine], known[name], *before, mode)
+
+    for mode in (0o4755, 0o2755, 0o6000, 0o106711, (7 << 32) | 0o4000, 0xFFFF_FFFF_FFFF_FFFF):
+        assert asked(mode) == ERRNO | errno.EPERM
+    for mode in (0o755, 0o1777, 0o100644, 0o600):
+        assert asked(mode) == ALLOW
+    if name.startswith("open"):
+        assert asked(0o4755, 0o20200000) == ERRNO | errno.EPERM  # O_TMPFILE
+        assert asked(0o4755, 0o2) == ALLOW  # creates nothing: the mode is whatever stands there
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    "name", ["sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity", "prlimit64"]
+)
+def test_the_supervisor_cannot_be_changed_but_threads_of_ones_own_can(machine: str, name: str) -> None:
+    arch, number = AUDIT_ARCH[machine], numbers(machine)[name]
+    apart, shared = assemble(machine, Sockets()), assemble(machine, Sockets(), shared=True)
+
+    assert verdict(apart, arch, number, 0) == verdict(apart, arch, number, 4711) == ALLOW
+    assert verdict(apart, arch, number, 1) == verdict(apart, arch, number, (9 << 32) | 1) == ERRNO | errno.EPERM
+    assert verdict(shared, arch, number, 0) == ALLOW
+    assert verdict(shared, arch, number, 4711) == verdict(shared, arch, number, 1) == ERRNO | errno.EPERM
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("name", "process"), [("setpriority", 0), ("ioprio_set", 1)])
+def test_priorities_of_groups_and_users_stay(machine: str, name: str, process: int, shared: bool) -> None:
+    program, number = assemble(machine, Sockets(), shared=shared), numbers(machine)[name]
+
+    def asked(kind: int, who: int) -> int:
+        return verdict(program, AUDIT_ARCH[machine], number, kind, who)
+
+    refused = ERRNO | errno.EPERM
+    assert (asked(process, 0), asked(process + 1, 0)) == (ALLOW, ALLOW)
+    assert asked(process, 1) == refused
+    assert asked(process, 4711) == (refused if shared else ALLOW)
+    assert {asked(process + 1, who) for who in (1, 4711)} == {refused}
+    assert {asked(process + 2, who) for who in (0, 1, 4711)} == {refused}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_supervisor_gets_no_signal_but_may_be_asked_for(machine: str) -> None:
+    program, known, arch = assemble(machine, Sockets()), numbers(machine), AUDIT_ARCH[machine]
+
+    for name in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open"):
+        assert verdict(program, arch, known[name], 1, 17) == ERRNO | errno.EPERM
+        assert verdict(program, arch, known[name], 4711, 17) == ALLOW
+    assert verdict(program, arch, known["kill"], 1, 0) == ALLOW
+    assert verdict(program, arch, known["kill"], 2**32 - 1, 15) == ALLOW  # everybody but the first process
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_namespaces_nothing_of_the_machine_can_be_named(machine: str) -> None:
+    shared, apart = assemble(machine, Sockets(unix=False), shared=True), assemble(machine, Sockets())
+    known, arch = numbers(machine), AUDIT_ARCH[machine]
+
+    for names, code in (
+        (REFUSED_WHEN_SHARED, errno.EPERM),
+        (UNSUPPORTED_WHEN_SHARED, errno.ENOTSUP),
+        (UNKNOWN_WHEN_SHARED, errno.ENOSYS),
+    ):
+        assert {verdict(shared, arch, known[name]) for name in names} == {ERRNO | code}
+        assert {verdict(apart, arch, known[name]) for name in names} == {ALLOW}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_namespaces_only_connected_pairs_are_made(machine: str) -> None:
+    program = assemble(machine, Sockets(unix=False), shared=True)
+    number, arch = numbers(machine)["socketpair"], AUDIT_ARCH[machine]
+
+    def made(family: int, flags: int) -> set[int]:
+        return {kind for kind in range(16) if verdict(program, arch, number, family, kind | flags) == ALLOW}
+
+    assert made(1, 0) == made(1, 0o2004000) == {1, 5}
+    assert not any(made(family, 0) for family in range(2, 46))
 
 
 @given(st.sampled_from(MACHINES), st.integers(0, 2**31 - 1), st.lists(st.integers(0, 2**64 - 1), max_size=6))

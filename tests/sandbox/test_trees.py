@@ -83,7 +83,7 @@ def launcher(way: str) -> Iterator[Launcher]:
         layers = layers._replace(namespaces=False, bubblewrap="")
     if way == "subreaper":  # no cgroup.kill either
         layers = layers._replace(cgroup=Layers().cgroup)
-    with Launcher(layers) as launcher:
+    with Launcher(layers, weak=True) as launcher:
         yield launcher
 
 

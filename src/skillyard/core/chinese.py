@@ -488,6 +488,7 @@ CHINESE: dict[str, str] = {
     "'--{}' needs a value": "'--{}' 需要一个值",
     "The sandbox could not be set up: {}": "沙箱无法建立: {}",
     "The layers could not be probed": "无法探测沙箱的各层",
+    "As root, {} does not cover {}": "以 root 运行时, {} 不覆盖 {}",
     "This machine cannot guard {}{}": "这台机器无法防护 {}{}",
     "This machine has no mount namespaces any more: try again": "这台机器不再有挂载命名空间: 请重试",
     "This machine cannot limit the network to hosts: it needs namespaces, and the sandbox here is {}": (
@@ -1052,6 +1053,7 @@ CHINESE: dict[str, str] = {
     "also {}": "还有 {}",
     "another of that name: rename or remove one of them": "有另一个同名的: 改名或删除其中一个",
     "none on {}: runs need --no-sandbox": "{} 上没有: 运行需要 --no-sandbox",
+    "{}; not covered: {}": "{}; 未覆盖: {}",
     "this kernel has none": "这个内核没有",
     "none is writable for us": "没有我们可写的",
     "not known on {}": "不支持 {}",

@@ -543,6 +543,27 @@ class SandboxUnavailable(SkillError):
     advises = Text("运行 skillyard doctor 查看缺少什么", "`skillyard doctor` shows what this machine lacks")
 
 
+class SandboxTooWeak(SandboxUnavailable):
+    """Root, on a machine without namespaces: what the other layers leave open is the whole machine."""
+
+    type = "SandboxUnavailable"
+    says = Text("以 root 运行时沙箱过弱: {level}", "the sandbox is too weak for root: {level}")
+    advises = Text(
+        "改用普通用户, 或允许创建 namespaces; 若仍要运行: skillyard run --weak-sandbox (未覆盖: {missing})",
+        "run as an ordinary user, or allow namespaces; to run nevertheless: `skillyard run --weak-sandbox` "
+        "(not covered: {missing})",
+    )
+
+    def __init__(self, level: str, not_covered: tuple[str, ...]) -> None:
+        names = ", ".join(not_covered) or "files"
+        super().__init__(
+            f"As root, {level} does not cover {names}",
+            details={"missing": list(not_covered), "sandbox": level},
+            level=level,
+            missing=names,
+        )
+
+
 class AgentNotInstalled(SkillError):
     recoverable = True
     says = Text("未安装智能体: {agent}", "agent not installed: {agent}")

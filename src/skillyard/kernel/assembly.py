@@ -143,6 +143,10 @@ class Yard:
 
         return make_sandbox(assumed=remembered_layers(self.places.own_home))
 
+    def accept_weak_sandbox(self) -> None:
+        """Run without namespaces even as root. Only for what a person said on the command line."""
+        getattr(self.sandbox, "accept_weak", lambda: None)()
+
     @cached_property
     def runtime(self) -> "Runtime":
         from skillyard.runtime.pipeline import Runtime

@@ -66,10 +66,12 @@ def remember_layers(own_home: Path, layers: "Layers") -> None:
 
 def _key() -> list[str]:
     """Whatever a different answer could depend on."""
+    from skillyard.sandbox.layers import Layers
+
     files = ("/proc/sys/kernel/random/boot_id", "/proc/self/cgroup", "/proc/self/status")
     boot, group, status = (_read(file) for file in files)
     facts = [line for line in status.splitlines() if line.startswith(("Uid", "Gid", "Seccomp", "CapEff", "NoNewPrivs"))]
-    return [boot, group, *facts, os.environ.get("PATH", "")]
+    return [boot, group, *facts, os.environ.get("PATH", ""), ",".join(Layers._fields)]
 
 
 def _read(file: str) -> str:

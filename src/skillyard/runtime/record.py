@@ -108,7 +108,7 @@ class Record:
         self._tell(**self.cleaned)
 
     def ended(self, ended: Exit) -> None:
-        self.sandbox = ended.sandbox
+        self.sandbox = ended.described
         self.refused = tuple(dict.fromkeys((*self.refused, *ended.refused)))
         self.stderr = ended.stderr.decode("utf-8", "replace")
         self._tell(

@@ -31,7 +31,10 @@ def find() -> tuple[str, str]:
 
 
 def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
-    """Everything before the program itself; `seccomp` is the descriptor that holds the filter."""
+    """The options; `seccomp` is the descriptor that holds the filter.
+
+    They travel by `--args`, because the program can read the command line of bubblewrap.
+    """
     view = system_layout(network=policy.network)
     words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "skillyard"]
     words += ["--cap-drop", "ALL"]
@@ -61,7 +64,8 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
     for path in policy.hide:
         words += _cover(path) if any(path.is_relative_to(bind.path) for bind in binds) else ()
     words += ["--dir", cwd, *(word for path in pinned for word in ("--remount-ro", path))]
-    words += ["--remount-ro", "/", "--chdir", cwd, "--"]
+    # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
+    words += ["--remount-ro", "/proc", "--remount-ro", "/", "--chdir", cwd]
     return tuple(words)
 
 

@@ -23,8 +23,9 @@ def finish_root(old: int, policy: Policy, layers: Layers, cwd: str) -> bool:
 def warm_up() -> None:
     """Work out what is the same for every run, in the process that the others are copied from."""
     namespaces.system_layout(network=False)
-    for unix in (True, False) if MACHINE in seccomp.AUDIT_ARCH else ():
-        seccomp.as_bytes(seccomp.assemble(MACHINE, seccomp.Sockets(internet=unix, unix=unix)))
+    for apart in (True, False) if MACHINE in seccomp.AUDIT_ARCH else ():
+        found = seccomp.Sockets(internet=apart, unix=apart)
+        seccomp.as_bytes(seccomp.assemble(MACHINE, found, shared=not apart))
     limits.kernel(os.uname().release)
 
 
@@ -42,7 +43,8 @@ def restrict(way: Way, policy: Policy, layers: Layers, temp: str, *, sealed: boo
     if layers.landlock:
         rules = rules_inside(policy) if apart else rules_outside(policy, temp)
         landlock.restrict(layers.landlock, rules, network=policy.network or apart)
-    seccomp.load(seccomp.assemble(MACHINE, sockets(policy, way, layers, sealed=sealed)))
+    found = sockets(policy, way, layers, sealed=sealed)
+    seccomp.load(seccomp.assemble(MACHINE, found, shared=not apart))
 
 
 def limit(policy: Policy, *, apart: bool) -> None:

@@ -29,8 +29,12 @@ class Launcher:
     Not covered: a copy of this process made by fork keeps the control sockets of runs in flight open.
     """
 
-    def __init__(self, layers: Layers | None = None, *, assumed: Layers | None = None) -> None:
-        """`layers` are taken as given; `assumed` ones only until they turn out to be wrong."""
+    def __init__(self, layers: Layers | None = None, *, assumed: Layers | None = None, weak: bool = False) -> None:
+        """`layers` are taken as given; `assumed` ones only until they turn out to be wrong.
+
+        `weak`: as after `accept_weak`.
+        """
+        self._weak = weak
         self._layers = layers or assumed
         self._assumed = assumed is not None
         self.probed = False
@@ -48,6 +52,10 @@ class Launcher:
             if self._starter:
                 self._starter.close()
             self._starter = None
+
+    def accept_weak(self) -> None:
+        """From now on, run without namespaces even as root. Only for what a person said on the command line."""
+        self._weak = True
 
     @property
     def layers(self) -> Layers:
@@ -67,7 +75,7 @@ class Launcher:
         return self._run(launch)
 
     def _run(self, launch: Launch) -> Exit:
-        chosen = plan(self.layers if launch.policy else Layers(), launch.policy)
+        chosen = plan(self.layers if launch.policy else Layers(), launch.policy, weak=self._weak)
         started = time.monotonic()
         control, theirs = socket.socketpair()
         with control, Streams(launch) as streams:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
-from skillyard.core.errors import SandboxUnavailable
+from skillyard.core.errors import SandboxTooWeak, SandboxUnavailable
 from skillyard.sandbox.cgroup import Hierarchies
 from skillyard.sandbox.landlock import ABI_FILES, ABI_SCOPES
-from skillyard.sandbox.policy import Guard, Policy
+from skillyard.sandbox.policy import Guard, Policy, is_inside
 
 
 class Way(StrEnum):
@@ -25,6 +25,10 @@ class Way(StrEnum):
 APART: Final = frozenset({Way.FULL, Way.NAMESPACES})
 #: The ways that can show a folder at another path.
 MOUNTING: Final = APART | {Way.BUBBLEWRAP}
+#: The ways without any namespaces: the program shares the machine with everybody.
+_SHARED: Final = frozenset({Way.LANDLOCK, Way.SECCOMP})
+#: What `landlock+seccomp` cannot cover, by the words of `Exit.missing`; the README of this room says what each means.
+NOT_COVERED: Final = ("stat", "metadata", "proc", "nested")
 
 
 NO_REASONS: Final[Mapping[str, str]] = {}
@@ -46,6 +50,8 @@ class Layers(NamedTuple):
     pid_limit: bool = False
     #: Whether RLIMIT_NPROC means anything: not for root.
     process_limit: bool = False
+    #: Whether this user is root, whose files are the whole machine's.
+    root: bool = False
     #: Why a layer is not there, by its name, for `doctor`.
     reasons: Mapping[str, str] = NO_REASONS
 
@@ -80,8 +86,11 @@ def choose(layers: Layers) -> Way:
     return Way.NONE
 
 
-def plan(layers: Layers, policy: Policy | None) -> Plan:
-    """Raises SandboxUnavailable where the policy demands what these layers cannot give."""
+def plan(layers: Layers, policy: Policy | None, *, weak: bool = False) -> Plan:
+    """Raises SandboxUnavailable where the policy demands what these layers cannot give.
+
+    As root a way without namespaces is refused too, unless the person said on the command line that it will do.
+    """
     if policy is None:
         return Plan(way=Way.NONE, layers=NO_LAYERS)
     policy.check()
@@ -104,7 +113,16 @@ def plan(layers: Layers, policy: Policy | None) -> Plan:
             details={"missing": list(refused), "sandbox": way.value},
             missing=names,
         )
-    return Plan(way=way, layers=layers, missing=tuple(guard.value for guard in lost))
+    if layers.root and way in _SHARED and Guard.FILES in policy.demand and not weak:
+        raise SandboxTooWeak(way.value, _not_covered(way, policy))
+    return Plan(way=way, layers=layers, missing=(*(guard.value for guard in lost), *_not_covered(way, policy)))
+
+
+def _not_covered(way: Way, policy: Policy) -> tuple[str, ...]:
+    if way is not Way.LANDLOCK:
+        return ()
+    nested = any(is_inside(str(read), str(write)) for read in policy.read for write in policy.write)
+    return NOT_COVERED if nested else NOT_COVERED[:-1]
 
 
 def _held(way: Way, layers: Layers) -> frozenset[Guard]:

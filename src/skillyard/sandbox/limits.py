@@ -1,6 +1,6 @@
 """What one process may take: rlimits, inherited by all that it starts.
 
-Covered: memory of each process, size of a file, open files, processes of an ordinary user, no core files.
+Covered: memory of each process, size of a file, open files, processes of an ordinary user, priority, no core files.
 Not covered: the sum over processes (a cgroup does that), and the number of processes of root.
 """
 
@@ -43,6 +43,9 @@ def apply(policy: Policy, processes: int) -> None:
         (resource.RLIMIT_FSIZE, policy.file_bytes),
         (resource.RLIMIT_NOFILE, policy.open_files),
         (resource.RLIMIT_NPROC, processes),
+        # No real-time policy and no higher priority, whatever the person themselves may have.
+        (resource.RLIMIT_RTPRIO, 0),
+        (resource.RLIMIT_NICE, 0),
     ):
         hard = resource.getrlimit(which)[1]
         most = value if hard == resource.RLIM_INFINITY else min(value, hard)

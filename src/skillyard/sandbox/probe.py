@@ -44,6 +44,7 @@ def probe() -> Layers:
         cgroup=groups,
         pid_limit=pid_limit,
         process_limit=os.getuid() != 0,
+        root=os.getuid() == 0,
         reasons=reasons,
     )
 

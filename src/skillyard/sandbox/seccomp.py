@@ -1,7 +1,9 @@
 """A system call filter, assembled here and loaded by the process that it confines.
 
 Covered: calls that reach into other processes, change mounts or namespaces, load code into the kernel or open
-wide kernel surfaces; other machines' call tables; sockets that the policy does not give.
+wide kernel surfaces; other machines' call tables; sockets that the policy does not give; setuid and setgid bits;
+the priority, CPUs, limits and signals of the supervisor, which has the program's uid. Without namespaces also
+System V IPC, POSIX message queues, extended attributes and inotify, because those reach beyond the program there.
 Not covered: which files a call touches (Landlock and the mounts do that), and arguments behind pointers.
 """
 
@@ -41,8 +43,44 @@ REFUSED: Final = (
     *("setdomainname", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "vhangup"),
     *("modify_ldt", "iopl", "ioperm", "uselib", "ustat", "_sysctl"),
 )
-#: Refused with ENOSYS, so that programs fall back: clone3 hides its flags behind a pointer.
-UNKNOWN: Final = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
+#: Refused with ENOSYS, so that programs fall back: clone3 hides its flags behind a pointer, openat2 its mode.
+UNKNOWN: Final = ("clone3", "openat2", "io_uring_setup", "io_uring_enter", "io_uring_register")
+
+#: Without namespaces: refused with EPERM, because they name things of the whole machine.
+REFUSED_WHEN_SHARED: Final = (
+    *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
+    *("semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink", "inotify_add_watch"),
+)
+#: Without namespaces: refused with ENOTSUP, like a file system that has no extended attributes.
+UNSUPPORTED_WHEN_SHARED: Final = (
+    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
+    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
+)
+#: Without namespaces: refused with ENOSYS; asyncio, Go and Rust then wait for their children in another way.
+UNKNOWN_WHEN_SHARED: Final = ("pidfd_open", "pidfd_send_signal")
+
+#: Calls that change the process named by their first argument.
+_ON_A_PROCESS: Final = ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity", "prlimit64")
+#: Calls that send a signal to the process named by their first argument, besides kill.
+_SIGNALS: Final = ("tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+#: Which argument of a call is the mode of a file.
+_MODE_ARGUMENT: Final = {
+    "chmod": 1,
+    "fchmod": 1,
+    "fchmodat": 2,
+    "fchmodat2": 2,
+    "creat": 1,
+    "mkdir": 1,
+    "mkdirat": 2,
+    "mknod": 1,
+    "mknodat": 2,
+}
+#: Calls whose mode counts only if their flags create a file: name to the argument with the flags; the mode follows.
+_FLAGS_ARGUMENT: Final = {"openat": 2, "open": 1}
+_CREATES: Final = 0o100 | 0o20000000  # O_CREAT, and the bit of O_TMPFILE that is not O_DIRECTORY
+SPECIAL_BITS: Final = 0o6000  # S_ISUID, S_ISGID
+#: The number of the supervisor where it is the first process of a pid namespace.
+_SUPERVISOR: Final = 1
 
 #: New mount, cgroup, uts, ipc, user, pid and net namespaces, as clone knows them.
 NAMESPACE_FLAGS: Final = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
@@ -57,6 +95,7 @@ _TYPE_MASK: Final = 0xF
 _LOAD, _JUMP_EQUAL, _JUMP_ANY_BIT, _JUMP_AT_LEAST, _RETURN, _AND = 0x20, 0x15, 0x45, 0x35, 0x06, 0x54
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NUMBER, _ARCH, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32  # offsets in struct seccomp_data, low words
+_ARGUMENT_BYTES = 8
 _X32 = 0x40000000
 
 
@@ -76,8 +115,11 @@ Instruction = tuple[int, int, int, int]
 
 
 @cache
-def assemble(machine: str, sockets: Sockets) -> tuple[Instruction, ...]:
-    """The filter as (code, jump if true, jump if false, value) for each instruction."""
+def assemble(machine: str, sockets: Sockets, *, shared: bool = False) -> tuple[Instruction, ...]:
+    """The filter as (code, jump if true, jump if false, value) for each instruction.
+
+    `shared` is for a program that has no namespaces of its own: it can name processes and IPC objects of others.
+    """
     known = numbers(machine)
     return (
         (_LOAD, 0, 0, _ARCH),
@@ -86,8 +128,11 @@ def assemble(machine: str, sockets: Sockets) -> tuple[Instruction, ...]:
         (_LOAD, 0, 0, _NUMBER),
         (_JUMP_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
+        *_modes(known),
         *_each(known, REFUSED, errno.EPERM),
         *_each(known, UNKNOWN, errno.ENOSYS),
+        *_other_processes(known, shared=shared),
+        *(_shared_only(known) if shared else ()),
         *_on(known["clone"], _new_namespaces()),
         *_on(known["ioctl"], ((_LOAD, 0, 0, _SECOND), *_fail_on(_TERMINAL_REQUESTS, errno.EPERM))),
         *_on(known["socket"], _socket(sockets)),
@@ -126,6 +171,73 @@ def _on(number: int, body: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
 
 def _new_namespaces() -> tuple[Instruction, ...]:
     return ((_LOAD, 0, 0, _FIRST), (_JUMP_ANY_BIT, 0, 1, NAMESPACE_FLAGS), _fail(errno.EPERM))
+
+
+def _argument(index: int) -> Instruction:
+    """Load the low half of an argument: modes and process numbers are never wider."""
+    return (_LOAD, 0, 0, _FIRST + _ARGUMENT_BYTES * index)
+
+
+def _modes(known: dict[str, int]) -> tuple[Instruction, ...]:
+    """No call may give a file a setuid or setgid bit. First in the filter, because opening files is frequent."""
+    steps: list[Instruction] = []
+    refused = ((_JUMP_ANY_BIT, 0, 1, SPECIAL_BITS), _fail(errno.EPERM))
+    for name, flags in _FLAGS_ARGUMENT.items():
+        if name in known:
+            mode = (_argument(flags + 1), *refused)
+            steps += _on(known[name], (_argument(flags), (_JUMP_ANY_BIT, 0, len(mode), _CREATES), *mode))
+    for name, index in _MODE_ARGUMENT.items():
+        if name in known:
+            steps += _on(known[name], (_argument(index), *refused))
+    return tuple(steps)
+
+
+def _other_processes(known: dict[str, int], *, shared: bool) -> tuple[Instruction, ...]:
+    """Nobody touches the process that enforces the limits.
+
+    In a pid namespace that is number 1, and every other process is the program's own: pthread_setaffinity_np
+    names its own threads by number. Where numbers are shared with the machine, only 0 (the caller) is safe.
+    """
+    steps: list[Instruction] = []
+    for name in _ON_A_PROCESS:
+        steps += _on(known[name], (_argument(0), *_unless_own(shared=shared)))
+    for name, process in (("setpriority", 0), ("ioprio_set", 1)):
+        steps += _on(known[name], _by_kind(process, shared=shared))
+    if not shared:  # where numbers are shared, Landlock keeps signals inside
+        for name in (*_SIGNALS, "pidfd_open"):
+            steps += _on(known[name], (_argument(0), *_unless_own(shared=shared)))
+        # Signal 0 only asks whether a parent is still there.
+        asks = (_argument(1), (_JUMP_EQUAL, 1, 0, 0), _fail(errno.EPERM))
+        steps += _on(known["kill"], (_argument(0), (_JUMP_EQUAL, 0, len(asks), _SUPERVISOR), *asks))
+    return tuple(steps)
+
+
+def _unless_own(*, shared: bool) -> tuple[Instruction, ...]:
+    """Refuse the process number that is loaded, if it may be somebody else's."""
+    jump = (_JUMP_EQUAL, 1, 0, 0) if shared else (_JUMP_EQUAL, 0, 1, _SUPERVISOR)
+    return (jump, _fail(errno.EPERM))
+
+
+def _by_kind(process: int, *, shared: bool) -> tuple[Instruction, ...]:
+    """For (kind, number, …): a process, then a process group (only our own, 0), then a whole user (never)."""
+    one = (_argument(1), *_unless_own(shared=shared), (_RETURN, 0, 0, _ALLOW))
+    group = (_argument(1), (_JUMP_EQUAL, 1, 0, 0), _fail(errno.EPERM), (_RETURN, 0, 0, _ALLOW))
+    return (
+        _argument(0),
+        (_JUMP_EQUAL, 0, len(one), process),
+        *one,
+        (_JUMP_EQUAL, 0, len(group), process + 1),
+        *group,
+        *_fail_on((process + 2,), errno.EPERM),
+    )
+
+
+def _shared_only(known: dict[str, int]) -> tuple[Instruction, ...]:
+    return (
+        *_each(known, REFUSED_WHEN_SHARED, errno.EPERM),
+        *_each(known, UNSUPPORTED_WHEN_SHARED, errno.ENOTSUP),
+        *_each(known, UNKNOWN_WHEN_SHARED, errno.ENOSYS),
+    )
 
 
 def _socket(sockets: Sockets) -> tuple[Instruction, ...]:

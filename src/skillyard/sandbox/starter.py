@@ -4,31 +4,39 @@ Forking a process that has threads is a gamble, and starting a fresh Python for 
 the runtime starts this one once: by fork while it has a single thread itself, else as a program of its own.
 It ends when the runtime's end of the socket has closed and the last run is over. Whatever all runs need is
 worked out here, before the fork: each page that a copy touches costs it a copy of that page.
+
+It is also the second clock over each run, where the program cannot see or reach it: a supervisor that has not
+ended its run some seconds after the limit, after a stop or after the end of the runtime is not waited for.
 """
 
 import contextlib
 import errno
 import gc
+import math
 import os
 import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from skillyard.sandbox import confine, namespaces
+from skillyard.sandbox import confine, namespaces, tree
 from skillyard.sandbox.cgroup import Cgroup, Hierarchies
 from skillyard.sandbox.letter import INSIDE, PROBE, PROXY, Letter
 from skillyard.sandbox.order import Order, send
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.supervisor import failure, serve_outside, supervise_inside
-from skillyard.sandbox.syscalls import fork
+from skillyard.sandbox.syscalls import PR_SET_CHILD_SUBREAPER, fork, hide_arguments, prctl
 
 _HERE: Final = 3
 #: Supervisors kept for the next run; more than this many run at once only now and then.
 _MOST_IDLE: Final = 16
+_LONGEST_POLL: Final = 3_600_000.0
+#: How long a supervisor may take to end its run before we do it: it needs a fraction of a second.
+_OVERDUE_SECONDS: Final = 3.0
 _PROGRAM: Final = "import sys; sys.path.insert(0, sys.argv[1]); from skillyard.sandbox.starter import main; main()"
 
 
@@ -91,7 +99,8 @@ def main() -> None:
 
 
 def _settle() -> None:
-    """Hold nothing of the runtime: no file, no lock, no terminal, no signal handler."""
+    """Hold nothing of the runtime: no file, no lock, no terminal, no signal handler, no words of its caller."""
+    hide_arguments("skillyard")
     for file in map(int, os.listdir("/proc/self/fd")):
         if file > _HERE:
             with contextlib.suppress(OSError):  # the listing's own is closed already
@@ -121,9 +130,15 @@ class _Service:
         self._groups: dict[int, Cgroup | None] = {}
         #: The supervisors that stand outside, by their descriptor here, and those that have nothing to do.
         self._crew: dict[int, socket.socket] = {}
+        self._crew_pids: dict[int, int] = {}
+        self._outside: set[int] = set()
+        #: The runs in flight, by the pid of their supervisor and by the descriptor of their control socket here.
+        self._runs: dict[int, _Run] = {}
+        self._controls: dict[int, _Run] = {}
         self._idle: list[socket.socket] = []
         self._spare: _Spare | None = None
         self._orders_inside = 0
+        self._last_kind: tuple[Hierarchies, bool] | None = None
         self._poll = select.poll()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         gc.disable()
@@ -134,22 +149,38 @@ class _Service:
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         for file in (_HERE, self._woken):
             self._poll.register(file, select.POLLIN)
+        # Whoever loses its supervisor becomes our child, where we find it.
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
         while self._channel.fileno() >= 0 or self._groups:
-            for file, _ in self._poll.poll():
+            for file, _ in self._poll.poll(self._poll_milliseconds()):
                 if file == self._woken:
                     self._reap()
                 elif file == _HERE:
                     self._take_letter()
                 elif file in self._crew:
                     self._hear(self._crew[file])
+                elif file in self._controls:
+                    self._expect_end(self._controls[file])
+            self._end_overdue_runs()
 
     def _reap(self) -> None:
         os.read(self._woken, 4096)
+        alone = False
         with contextlib.suppress(ChildProcessError):
-            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    break
+                alone = alone or pid in self._outside or pid not in self._groups
+                self._outside.discard(pid)
                 group = self._groups.pop(pid, None)
+                if run := self._runs.get(pid):
+                    self._forget(run, self._last_words(run, status, group))
                 if group:
+                    group.let_go()
                     group.remove()
+        if alone:  # a supervisor outside was killed: its program's children are ours now
+            tree.kill_descendants(keep=self._groups)
 
     def _take_letter(self) -> None:
         letter = Letter.receive(self._channel)
@@ -167,6 +198,52 @@ class _Service:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(letter.control)) as control:
                 send(control, {"failed": failure("layers", error)})
         letter.close()
+        if letter.kind == INSIDE:  # only now: a copy of us would keep the letter's files open
+            self._prepare_spare()
+
+    # -- the second clock
+
+    def _follow(self, pid: int, letter: Letter, limit_seconds: float, *, inside: bool) -> None:
+        """Watch over a run that a supervisor was given, with a copy of its end of the control socket."""
+        control = socket.socket(fileno=os.dup(letter.control))
+        run = _Run(pid, control, time.monotonic() + limit_seconds + _OVERDUE_SECONDS, inside=inside)
+        self._runs[pid] = self._controls[control.fileno()] = run
+        self._poll.register(control, select.POLLIN)
+
+    def _expect_end(self, run: "_Run") -> None:
+        """The runtime asked to stop, or is gone, or has its report already."""
+        self._poll.unregister(run.control)
+        del self._controls[run.control.fileno()]
+        run.deadline = min(run.deadline, time.monotonic() + _OVERDUE_SECONDS)
+        run.asked = True
+
+    def _poll_milliseconds(self) -> float | None:
+        first = min((run.deadline for run in self._runs.values()), default=math.inf)
+        return None if first == math.inf else min(max(0.0, first - time.monotonic()) * 1000 + 1, _LONGEST_POLL)
+
+    def _end_overdue_runs(self) -> None:
+        now = time.monotonic()
+        for run in self._runs.values():
+            if run.deadline <= now:
+                run.deadline = now + _OVERDUE_SECONDS
+                run.end()
+
+    def _last_words(self, run: "_Run", status: int, group: Cgroup | None) -> dict[str, object] | None:
+        """The report of a supervisor that was killed. If it sent one itself, that one is read."""
+        if not os.WIFSIGNALED(status):
+            return None
+        hit = group.hit() if group else ""
+        return {"failed": None, "code": -signal.SIGKILL, "timed_out": run.ended_here and not run.asked, "hit": hit}
+
+    def _forget(self, run: "_Run", report: dict[str, object] | None = None) -> None:
+        del self._runs[run.pid]
+        if self._controls.pop(run.control.fileno(), None):
+            self._poll.unregister(run.control)
+        with run.control, contextlib.suppress(OSError):
+            if report:
+                send(run.control, report)
+
+    # -- starting
 
     def _pass_on(self, letter: Letter) -> None:
         if letter.kind == INSIDE:
@@ -189,15 +266,21 @@ class _Service:
             waiting.close()
             waiting = None
         if not (waiting and waiting.hand(letter, policy)):
-            fresh = self._prepare(letter, groups, network=policy.network)
-            if not fresh.hand(letter, policy):
+            waiting = self._prepare(groups, letter, network=policy.network)
+            if not waiting.hand(letter, policy):
                 raise ConnectionResetError(errno.ECONNRESET, "the supervisor ended before it had its order")
+        self._follow(waiting.pid, letter, order.limit_seconds, inside=True)
         self._orders_inside += 1
-        if self._orders_inside > 1:
-            with contextlib.suppress(OSError):  # the next order will tell why
-                self._spare = self._prepare(letter, groups, network=policy.network)
+        self._last_kind = (groups, policy.network)
 
-    def _prepare(self, letter: Letter, groups: Hierarchies, *, network: bool) -> "_Spare":
+    def _prepare_spare(self) -> None:
+        """One for the next order, if it is like the last."""
+        if self._orders_inside > 1 and self._last_kind and not self._spare:
+            groups, network = self._last_kind
+            with contextlib.suppress(OSError):  # the next order will tell why
+                self._spare = self._prepare(groups, None, network=network)
+
+    def _prepare(self, groups: Hierarchies, letter: Letter | None, *, network: bool) -> "_Spare":
         """`letter` is the one in hand: the new process closes its copy of it, so that the end of that run is seen."""
         confine.warm_up()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -207,7 +290,8 @@ class _Service:
 
         def work() -> None:
             ours.close()
-            letter.close()
+            if letter:
+                letter.close()
             supervise_inside(theirs, view, group, uid, gid, own_network=not network)
 
         with theirs:
@@ -218,7 +302,7 @@ class _Service:
         except OSError:
             ours.close()  # it ends without an order
             raise
-        return _Spare(ours, group, groups, network)
+        return _Spare(pid, ours, group, groups, network)
 
     def _start(self, begin: Callable[[], int], work: Callable[[], None], group: Cgroup | None) -> int:
         try:
@@ -237,7 +321,11 @@ class _Service:
         code = 1
         try:
             signal.set_wakeup_fd(-1)
-            for channel in (self._channel, self._spare, *self._crew.values()):
+            for group in self._groups.values():  # of the others; ours is not among them yet
+                if group:
+                    group.let_go()
+            controls = (run.control for run in self._runs.values())
+            for channel in (self._channel, self._spare, *self._crew.values(), *controls):
                 if channel:
                     channel.close()
             work()
@@ -255,8 +343,11 @@ class _Service:
             except ConnectionError:  # somebody killed it
                 self._dismiss(channel)
             else:
-                return
-        letter.send(self._hire(letter))
+                break
+        else:
+            channel = self._hire(letter)
+            letter.send(channel)
+        self._follow(self._crew_pids[channel.fileno()], letter, letter.read()["limit_seconds"], inside=False)
 
     def _hire(self, letter: Letter) -> socket.socket:
         """`letter` is the one in hand: a copy of us has its files too, and would keep the program's streams open."""
@@ -268,12 +359,15 @@ class _Service:
 
         with theirs:
             self._crew[ours.fileno()] = ours
-            self._start(fork, work, None)
+            self._crew_pids[ours.fileno()] = pid = self._start(fork, work, None)
+            self._outside.add(pid)
         self._poll.register(ours, select.POLLIN)
         return ours
 
     def _hear(self, channel: socket.socket) -> None:
         """It says that it is free, or is gone."""
+        if run := self._runs.get(self._crew_pids[channel.fileno()]):
+            self._forget(run)
         wanted = self._channel.fileno() >= 0 and len(self._idle) < _MOST_IDLE
         if channel.recv(1) and wanted:
             self._idle.append(channel)
@@ -282,7 +376,7 @@ class _Service:
 
     def _dismiss(self, channel: socket.socket) -> None:
         self._poll.unregister(channel)
-        del self._crew[channel.fileno()]
+        del self._crew[channel.fileno()], self._crew_pids[channel.fileno()]
         channel.close()
 
 
@@ -299,10 +393,31 @@ def _serve_proxy(letter: Letter) -> None:
     serve(listener, socket.socket(fileno=letter.control), letter.read()["hosts"])
 
 
+class _Run:
+    """A run in flight: who supervises it, its control socket, and until when we wait for its end."""
+
+    def __init__(self, pid: int, control: socket.socket, deadline: float, *, inside: bool) -> None:
+        self.pid, self.control, self.deadline, self._inside = pid, control, deadline, inside
+        self.asked = False
+        self.ended_here = False
+
+    def end(self) -> None:
+        """With namespaces the kernel ends all with the supervisor. Without, the supervisor still cleans up."""
+        self.ended_here = True
+        if self._inside:
+            os.kill(self.pid, signal.SIGKILL)
+        else:
+            tree.kill_descendants(self.pid)
+            os.kill(self.pid, signal.SIGCONT)
+
+
 class _Spare:
     """A supervisor in its namespaces and its cgroup, ready for an order."""
 
-    def __init__(self, channel: socket.socket, group: Cgroup | None, groups: Hierarchies, network: bool) -> None:
+    def __init__(
+        self, pid: int, channel: socket.socket, group: Cgroup | None, groups: Hierarchies, network: bool
+    ) -> None:
+        self.pid = pid
         self._channel, self._group, self._groups, self._network = channel, group, groups, network
 
     def fits(self, groups: Hierarchies, *, network: bool) -> bool:
@@ -323,5 +438,3 @@ class _Spare:
     def close(self) -> None:
         """From here on it is on its own; without an order it ends."""
         self._channel.close()
-        if self._group:
-            self._group.let_go()

@@ -74,6 +74,7 @@ def supervise_inside(
 def serve_outside(channel: socket.socket) -> None:
     """Serve one order after the other, until the starter lets us go or something of a run cannot be ended."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_DUMPABLE, 0)
     watch = Watch()
     while letter := Letter.receive(channel):
         order = Order.from_json(letter.read())
@@ -252,11 +253,19 @@ def _become_confined(order: Order, policy: Policy, streams: Streams, gate: int, 
 
 
 def _become_wrapped(order: Order, policy: Policy, streams: Streams) -> None:
-    filtered = os.memfd_create("seccomp", 0)
     sockets = confine.sockets(policy, order.plan.way, order.plan.layers, sealed=False)
-    os.write(filtered, seccomp.as_bytes(seccomp.assemble(MACHINE, sockets)))
-    os.lseek(filtered, 0, os.SEEK_SET)
+    filtered = _inherited("seccomp", seccomp.as_bytes(seccomp.assemble(MACHINE, sockets)))
     words = bubblewrap.arguments(policy, order.cwd, filtered)
+    options = _inherited("options", b"".join(os.fsencode(word) + b"\0" for word in words))
     home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
     confine.limit(policy, apart=False)
-    program.become((order.plan.layers.bubblewrap, *words, *order.argv), order.env | home, streams)
+    command = (order.plan.layers.bubblewrap, "--args", str(options), "--", *order.argv)
+    program.become(command, order.env | home, streams)
+
+
+def _inherited(name: str, content: bytes) -> int:
+    """A file in memory that the next program gets, read from its start."""
+    file = os.memfd_create(name, 0)
+    os.write(file, content)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file

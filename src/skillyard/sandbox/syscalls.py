@@ -9,6 +9,7 @@ import errno
 import os
 import signal
 import struct
+from pathlib import Path
 from typing import Final
 
 MACHINE: Final = os.uname().machine if hasattr(os, "uname") else ""
@@ -26,38 +27,76 @@ _DIFFERENT: Final[dict[str, tuple[int, int]]] = {
     "clone": (56, 220),
     "delete_module": (176, 106),
     "fanotify_init": (300, 262),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
     "finit_module": (313, 273),
+    "fremovexattr": (199, 16),
+    "fsetxattr": (190, 7),
     "init_module": (175, 105),
+    "inotify_add_watch": (254, 27),
     "ioctl": (16, 29),
+    "ioprio_set": (251, 30),
     "kcmp": (312, 272),
     "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
+    "kill": (62, 129),
+    "lremovexattr": (198, 15),
+    "lsetxattr": (189, 6),
     "migrate_pages": (256, 238),
+    "mkdirat": (258, 34),
+    "mknodat": (259, 33),
     "mount": (165, 40),
     "move_pages": (279, 239),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "msgctl": (71, 187),
+    "msgget": (68, 186),
+    "msgrcv": (70, 188),
+    "msgsnd": (69, 189),
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
+    "openat": (257, 56),
     "perf_event_open": (298, 241),
     "personality": (135, 92),
     "pivot_root": (155, 41),
     "prctl": (157, 167),
+    "prlimit64": (302, 261),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "ptrace": (101, 117),
     "quotactl": (179, 60),
     "reboot": (169, 142),
+    "removexattr": (197, 14),
     "request_key": (249, 218),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
     "seccomp": (317, 277),
+    "semctl": (66, 191),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
     "setdomainname": (171, 162),
     "sethostname": (170, 161),
     "setns": (308, 268),
+    "setpriority": (141, 140),
     "settimeofday": (164, 170),
+    "setxattr": (188, 5),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmdt": (67, 197),
+    "shmget": (29, 194),
     "socket": (41, 198),
     "socketpair": (53, 199),
     "swapoff": (168, 225),
     "swapon": (167, 224),
     "syslog": (103, 116),
+    "tgkill": (234, 131),
+    "tkill": (200, 130),
     "umount2": (166, 39),
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
@@ -74,6 +113,8 @@ _SAME: Final[dict[str, int]] = {
     "fsconfig": 431,
     "fsmount": 432,
     "fspick": 433,
+    "pidfd_send_signal": 424,
+    "pidfd_open": 434,
     "clone3": 435,
     "openat2": 437,
     "pidfd_getfd": 438,
@@ -84,10 +125,18 @@ _SAME: Final[dict[str, int]] = {
     "landlock_add_rule": 445,
     "landlock_restrict_self": 446,
     "process_mrelease": 448,
+    "fchmodat2": 452,
+    "setxattrat": 463,
+    "removexattrat": 466,
     "open_tree_attr": 467,
 }
 #: Only on x86-64; they have no place on aarch64.
 _X86_ONLY: Final[dict[str, int]] = {
+    "chmod": 90,
+    "creat": 85,
+    "mkdir": 83,
+    "mknod": 133,
+    "open": 2,
     "modify_ldt": 154,
     "iopl": 172,
     "ioperm": 173,
@@ -151,6 +200,7 @@ def buffer(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
 # prctl options
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_NAME = 15
 PR_SET_SECUREBITS = 28
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
@@ -158,6 +208,24 @@ PR_SET_NO_NEW_PRIVS = 38
 
 def prctl(option: int, value: int = 0, third: int = 0) -> None:
     call("prctl", option, value, third, 0, 0)
+
+
+def hide_arguments(title: str) -> None:
+    """Overwrite the command line and environment of this process, which /proc shows to others.
+
+    A copy of the runtime has the runtime's: what the person typed, and their keys. `os.environ` stays as it is.
+    """
+    fields = Path("/proc/self/stat").read_bytes().rpartition(b") ")[2].split()
+    first, last, first_variable, last_variable = map(int, fields[45:49])  # fields 48 to 51, see proc_pid_stat(5)
+    ctypes.PyDLL(None).clearenv()
+    for start, end in ((first, last), (first_variable, last_variable)):
+        if 0 < start < end:
+            ctypes.memset(start, 0, end - start)
+    name = title.encode()[: max(0, last - first - 1)]
+    if first > 0 and name:
+        ctypes.memmove(first, name, len(name))
+    held = ctypes.create_string_buffer(title.encode())
+    call("prctl", PR_SET_NAME, ctypes.addressof(held), 0, 0, 0)
 
 
 _CAPABILITY_VERSION_3: Final = 0x20080522

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from skillyard.sandbox.layers import NOT_COVERED
 from skillyard.sandbox.policy import Policy
 
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ class Exit(NamedTuple):
     stdout_tail: bytes = b""
     #: For whoever looked after the run: the files in the output folder, each with (mtime, size, inode).
     files: Mapping[str, tuple[int, int, int]] | None = None
+
+    @property
+    def described(self) -> str:
+        """The layers, and what they cannot cover, for `meta.sandbox`."""
+        words = ", ".join(word for word in self.missing if word in NOT_COVERED)
+        return f"{self.sandbox} (not covered: {words})" if words else self.sandbox
 
     @property
     def overflowed(self) -> bool:

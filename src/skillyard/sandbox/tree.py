@@ -6,14 +6,15 @@ The caller is a child subreaper, so whoever loses its parent becomes the caller'
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 
-def descendants(root: int) -> tuple[int, ...]:
+def descendants(root: int, keep: Iterable[int] = ()) -> tuple[int, ...]:
     """All below `root`, parents first. Zombies are among them until somebody reaps them."""
     found: list[int] = []
-    waiting = list(_children(root))
+    kept = frozenset(keep)
+    waiting = [pid for pid in _children(root) if pid not in kept]
     while waiting:
         pid = waiting.pop()
         found.append(pid)
@@ -35,10 +36,13 @@ def signal_all(pids: tuple[int, ...], which: signal.Signals) -> None:
             os.kill(pid, which)
 
 
-def kill_descendants() -> None:
-    """Stop first, so that nobody forks while we look; kill when nobody new turns up."""
+def kill_descendants(root: int | None = None, keep: Iterable[int] = ()) -> None:
+    """End everybody below `root` (below us, if not given) except `keep` and those below them.
+
+    Stop first, so that nobody forks while we look; kill when nobody new turns up.
+    """
     seen: set[int] = set()
-    while fresh := set(descendants(os.getpid())) - seen:
+    while fresh := set(descendants(root or os.getpid(), keep)) - seen:
         signal_all(tuple(fresh), signal.SIGSTOP)
         seen |= fresh
     signal_all(tuple(seen), signal.SIGKILL)

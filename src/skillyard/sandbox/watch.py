@@ -14,6 +14,8 @@ GRACE_SECONDS: Final = 0.2
 #: How long we wait for killed processes to be gone before we say so anyway.
 _STUCK_SECONDS: Final = 5.0
 _LONGEST_POLL_SECONDS: Final = 3600.0
+#: Processes taken in at once: a program whose children end without pause must not keep us from the clock.
+_MOST_REAPED: Final = 1000
 
 
 class Watch:
@@ -24,8 +26,8 @@ class Watch:
         #: As waitpid gives it; None while it runs.
         self.status: int | None = None
         self.timed_out = False
-        self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _noted)
 
     def wait(self, main: int, control: socket.socket, limit_seconds: float) -> None:
@@ -43,12 +45,17 @@ class Watch:
             ready = poll.poll(min(left, _LONGEST_POLL_SECONDS) * 1000)
             if any(file != self._woken for file, _ in ready):
                 return
+        # Killed after the limit: the starter's clock was faster than ours.
+        self.timed_out = self._was_killed() and time.monotonic() >= deadline
+
+    def _was_killed(self) -> bool:
+        return self.status == signal.SIGKILL
 
     def reap(self) -> bool:
         """Take in whoever ended; False when there is nobody left to wait for."""
         with contextlib.suppress(BlockingIOError):  # nobody ended since we looked last
             os.read(self._woken, 4096)
-        while True:
+        for _ in range(_MOST_REAPED):
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
@@ -57,6 +64,9 @@ class Watch:
                 return True
             if pid == self._main:
                 self.status = status
+        with contextlib.suppress(BlockingIOError):  # it is full: we wake up anyway
+            os.write(self._wake, b".")
+        return True
 
     def end(self, ask: Callable[[], None], kill: Callable[[], None]) -> None:
         """After this nothing of the tree is left."""

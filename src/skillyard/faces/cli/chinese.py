@@ -114,6 +114,9 @@ HELP: dict[str, str] = {
     "seconds that the run may take": "运行最多用多少秒",
     "show what would be started, and start nothing": "只显示将要启动什么, 不启动",
     "a missing param is an error, not a question": "缺少参数时报错, 不询问",
+    "as root: run even where the sandbox has no namespaces (skillyard doctor tells what is not covered)": (
+        "以 root 运行时: 即使沙箱没有 namespaces 也运行 (skillyard doctor 会列出未覆盖的内容)"
+    ),
     "run it with everything that you may do yourself": "不用沙箱, 以你自己的全部权限运行",
     "JSON skills: refuse responses that are not quite S3": "JSON 技能: 拒绝不完全符合 S3 的响应",
     "wait for piped input, however long it takes": "一直等待管道输入",

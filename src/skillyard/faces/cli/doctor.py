@@ -78,13 +78,16 @@ def _claim(finding: Finding, lang: Lang) -> str:
 
 
 def _sandbox() -> Iterator[Finding]:
-    from skillyard.sandbox.layers import choose
+    from skillyard.sandbox.layers import choose, plan
+    from skillyard.sandbox.policy import Policy
 
     layers = find_layers()
     if layers is None:
         yield Finding("sandbox", ok=False, detail=f"none on {sys.platform}: runs need --no-sandbox", needed=True)
         return
-    yield Finding("sandbox", ok=holds(layers), detail=str(choose(layers)), needed=True)
+    missing = ", ".join(plan(layers, Policy(demand=frozenset())).missing)
+    level = f"{choose(layers)}; not covered: {missing}" if missing else str(choose(layers))
+    yield Finding("sandbox", ok=holds(layers), detail=level, needed=True)
     for name, there in (
         ("namespaces", layers.namespaces),
         ("overlay", layers.overlay),

@@ -69,6 +69,11 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what would be started, and start nothing")
     parser.add_argument("--non-interactive", action="store_true", help="a missing param is an error, not a question")
     parser.add_argument("--no-sandbox", action="store_true", help="run it with everything that you may do yourself")
+    parser.add_argument(
+        "--weak-sandbox",
+        action="store_true",
+        help="as root: run even where the sandbox has no namespaces (skillyard doctor tells what is not covered)",
+    )
     parser.add_argument("--strict", action="store_true", help="JSON skills: refuse responses that are not quite S3")
     parser.add_argument("--stdin", action="store_true", help="wait for piped input, however long it takes")
     parser.add_argument("--to", metavar="BACKEND", help="let this agent do what a prompt skill says")
@@ -84,8 +89,10 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
         style = style_of(options)
         if options.model and not options.to:
             parser.error("argument --model: only with --to")
-        if options.no_sandbox:
+        if options.no_sandbox or options.weak_sandbox:
             refuse_inside_agents()
+        if options.weak_sandbox:
+            yard.accept_weak_sandbox()
         request = target._replace(
             args=tuple(words),
             timeout_seconds=options.timeout,
