@@ -7,10 +7,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.attack import inside
+from tools.attack import inside, product
 from tools.attack.report import Cell, Row, Verdict, as_details, as_json, as_markdown, as_table
+from tools.attack.stage import Install
 from tools.attack.who import BARE, OURS, PEERS, Runtime, Who, absent, find_python, install_peers, users, version
 
 
@@ -37,6 +39,7 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="everything that was found, as JSON")
     parser.add_argument("--record", action="store_true", help="write the table into docs/explanation/security.md")
     parser.add_argument("--install-peers", action="store_true", help="get sandbox-runtime from npm, into a cache")
+    parser.add_argument("--at-once", type=int, default=3, metavar="N", help="columns that are tried at the same time (3)")
     return parser.parse_args(words)
 
 
@@ -47,23 +50,70 @@ def _columns(options: argparse.Namespace) -> list[Who]:
 
 def _attack(options: argparse.Namespace, base: Path) -> tuple[list[Row], list[str]]:
     python = find_python()
-    chosen = [p for p in inside.PAYLOADS if options.only in p.layer or options.only in p.name]
-    whos = _columns(options)
-    rows: list[Row] = [Row(payload.layer, payload.name, {}) for payload in chosen]
-    for who in whos:
-        column = f"{who.name}/{who.user}"
+    payloads = [p for p in inside.PAYLOADS if options.only in p.layer or options.only in p.name]
+    products = [p for p in product.PRODUCTS if options.only in p.layer or options.only in p.name]
+    whos = []
+    for who in _columns(options):
         if reason := absent(who.name):
-            print(f"{column}: {reason}", file=sys.stderr)
-            continue
-        begun = time.monotonic()
-        runtime = Runtime(who, python, base)
-        try:
-            for payload, row in zip(chosen, rows, strict=True):
-                row.cells[column] = inside.attack(payload, runtime, base)  # type: ignore[index]
-        finally:
-            runtime.close()
-        print(f"{column}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
-    return rows, [f"{who.name}/{who.user}" for who in whos if not absent(who.name)]
+            print(f"{who.name}/{who.user}: {reason}", file=sys.stderr)
+        else:
+            whos.append(who)
+    table = Table([*payloads, *products])
+    install = Install.make(base, python) if products else None
+    # Two at once, but for what fills the machine: that runs alone, at the end.
+    quiet = [p for p in payloads if p.layer != inside.LIMITS]
+    calm = [p for p in products if p.layer != product.STARVING]
+    with ThreadPoolExecutor(options.at_once) as pool:
+        waiting = [pool.submit(_payloads, table, quiet, who, python, base) for who in whos]
+        if install:
+            waiting += [pool.submit(_products, table, calm, who, base, install) for who in whos]
+        for each in waiting:
+            each.result()
+    for who in whos:
+        _payloads(table, [p for p in payloads if p.layer == inside.LIMITS], who, python, base)
+        if install:
+            _products(table, [p for p in products if p.layer == product.STARVING], who, base, install)
+    return table.rows(), [f"{who.name}/{who.user}" for who in whos]
+
+
+class Table:
+    """Cells by attack and column, filled in from several threads."""
+
+    def __init__(self, attacks: Sequence[inside.Payload | product.Product]) -> None:
+        self._cells: dict[tuple[str, str], dict[str, Cell]] = {(a.layer, a.name): {} for a in attacks}
+
+    def put(self, attack: inside.Payload | product.Product, who: Who, cell: Cell) -> None:
+        self._cells[attack.layer, attack.name][f"{who.name}/{who.user}"] = cell
+
+    def rows(self) -> list[Row]:
+        return [Row(layer, name, cells) for (layer, name), cells in self._cells.items()]
+
+
+def _payloads(table: Table, payloads: Sequence[inside.Payload], who: Who, python: str, base: Path) -> None:
+    begun = time.monotonic()
+    runtime = Runtime(who, python, base)
+    refused: Cell | None = None
+    try:
+        for payload in payloads:
+            # A level that refuses one run refuses them all; a few are enough to see it.
+            cell = refused or inside.attack(payload, runtime, base)
+            table.put(payload, who, cell)
+            if cell.verdict in {Verdict.REFUSED, Verdict.ABSENT}:
+                refused = cell
+    finally:
+        runtime.close()
+    print(f"{who.name}/{who.user}: {len(payloads)} payloads, {time.monotonic() - begun:.0f} s", file=sys.stderr)
+
+
+def _products(
+    table: Table, products: Sequence[product.Product], who: Who, base: Path, install: Install
+) -> None:
+    begun = time.monotonic()
+    chosen = [found for found in products if who.name in found.levels]
+    for found in chosen:
+        table.put(found, who, product.attack(found, who, base, install))
+    if chosen:
+        print(f"{who.name}/{who.user}: {len(chosen)} commands, {time.monotonic() - begun:.0f} s", file=sys.stderr)
 
 
 def _shown(rows: list[Row], columns: list[str], seconds: float) -> str:
