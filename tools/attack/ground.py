@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -69,6 +70,31 @@ def kill_marked(mark: str) -> None:
                 os.kill(pid, 9)
         if not left:
             return
+
+
+@contextlib.contextmanager
+def crowd() -> Iterator[Path | None]:
+    """A cgroup of its own for the processor, as a container or a service has; None where it cannot be made.
+
+    Outside of one the kernel's autogroup gives every session its share, which hides whether a supervisor can be starved.
+    """
+    for place in (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/cpu,cpuacct"), Path("/sys/fs/cgroup")):
+        if os.getuid() == 0 and ((place / "cpu.shares").exists() or (place / "cgroup.subtree_control").exists()):
+            group = place / f"attack-{secrets.token_hex(6)}"
+            try:
+                group.mkdir()
+            except OSError:
+                continue
+            try:
+                yield group / "cgroup.procs"
+            finally:
+                for _ in range(100):
+                    with contextlib.suppress(OSError):
+                        group.rmdir()
+                        break
+                    time.sleep(0.05)
+            return
+    yield None
 
 
 class Victim:

@@ -1,16 +1,16 @@
 """The payloads that run inside a sandbox, by layer, and how the harness sees whether one got out."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tools.attack.ground import LIBC, Ground, descendants, kill_marked, marked
+from tools.attack.ground import LIBC, Ground, crowd, descendants, kill_marked, marked
 from tools.attack.report import Cell, Verdict
 from tools.attack.who import BARE, Limits, Runtime, Who
 
@@ -18,7 +18,7 @@ from skillyard.sandbox import seccomp
 from skillyard.sandbox.syscalls import MACHINE, numbers
 
 #: How long after its end or its limit a run may take to be gone with everything that it started.
-GONE_SECONDS = 6.0
+GONE_SECONDS = 5.0
 CEILING_SECONDS = 60.0
 _MORE_NUMBERS = {"mq_open": 240, "mq_timedsend": 242, "fchmodat2": 452, "openat2": 437, "creat": 85, "open": 2}
 _MORE_NUMBERS |= {"openat": 257, "mknodat": 259, "mkdirat": 258, "prlimit64": 302, "ioprio_set": 251, "ptrace": 101}
@@ -59,6 +59,8 @@ class Payload(NamedTuple):
     needs_root: bool = False
     #: Its processes must be gone soon after the limit.
     must_end: bool = False
+    #: Runs with the runtime in a cgroup of its own, as in a container.
+    crowded: bool = False
 
 
 # -- judges
@@ -306,7 +308,8 @@ PAYLOADS: tuple[Payload, ...] = (
     Payload("call_what_should_not_be_there", KERNEL, reached),
     Payload("leave_a_daemon_behind", LIMITS, left_running, must_end=True),
     Payload("ignore_the_deadline", LIMITS, left_running, limits=_QUICK, must_end=True),
-    Payload("starve_the_supervisor", LIMITS, left_running, limits=_QUICK, must_end=True),
+    Payload("cripple_the_supervisor", LIMITS, left_running, limits=_QUICK, must_end=True),
+    Payload("starve_the_supervisor", LIMITS, left_running, limits=_QUICK, must_end=True, crowded=True),
     Payload("start_too_many_processes", LIMITS, nothing, too_many, limits=Limits(processes=40)),
     Payload("take_too_much_memory", LIMITS, nothing, too_much, limits=Limits(memory_bytes=128 << 20)),
     Payload(
@@ -326,7 +329,10 @@ def attack(payload: Payload, runtime: Runtime, base: Path) -> Cell:
     who = runtime.who
     if reason := payload.skip.get(who.name):
         return Cell(Verdict.SKIPPED, reason)
-    with Ground(base, runtime.python, who.uid) as ground:
+    with ExitStack() as held:
+        ground = held.enter_context(Ground(base, runtime.python, who.uid))
+        if payload.crowded:
+            runtime.join(held.enter_context(crowd()))
         try:
             evidence, answer = _tried(payload, runtime, ground)
         finally:

@@ -665,7 +665,7 @@ def ignore_the_deadline() -> None:
 
 
 def starve_the_supervisor() -> None:
-    """Take the processor away from whoever should end us: idle class, one core, and 40 spinners."""
+    """Take the processor away from whoever should end us: idle class, one core, and 450 spinners for 12 seconds."""
     _ignore_signals()
     for pid in _supervisors():
         attempt(
@@ -673,14 +673,28 @@ def starve_the_supervisor() -> None:
             lambda pid=pid: os.setpriority(os.PRIO_PROCESS, pid, 19),  # type: ignore[misc]
             lambda pid=pid: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)),  # type: ignore[misc]
         )
-    for _ in range(39):
+    for _ in range(449):
         try:
             if os.fork() == 0:  # in the same session: the kernel's autogroup would give each session its own share
                 break
         except OSError:
             break
     (OUT / "ready").write_text("ready")
-    _spin(ENOUGH_SECONDS)
+    _spin(12)
+
+
+def cripple_the_supervisor() -> None:
+    """Without descriptors and processor time it can neither find nor end us."""
+    for _ in range(5):
+        if os.fork() == 0:
+            os.setsid()
+            break
+    _ignore_signals()
+    for pid in _supervisors():
+        for resource, most in ((7, 3), (6, 0), (0, 0)):  # files, processes, processor time
+            limit = ctypes.create_string_buffer(struct.pack("QQ", most, most))
+            attempt(lambda pid=pid, resource=resource, limit=limit: syscall("prlimit64", pid, resource, limit, 0))  # type: ignore[misc]
+    time.sleep(ENOUGH_SECONDS)
 
 
 def start_too_many_processes() -> None:

@@ -135,10 +135,13 @@ class Stage:
         variables = {"PATH": PATH, "HOME": str(self.home), "SKILLYARD_HOME": str(self.own), "LANG": "C.UTF-8"}
         return {**variables, "SKILLYARD_LANG": "en", "TMPDIR": "/tmp", **(env or {})}
 
-    def start(self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> "subprocess.Popen[bytes]":
+    def start(
+        self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, group: Path | None = None
+    ) -> "subprocess.Popen[bytes]":
         self._own_all()
+        join = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group)] if group else []
         return subprocess.Popen(
-            self.words(*words),
+            [*join, *self.words(*words)],
             cwd=cwd or self.project,
             env=self.environment(env),
             stdin=subprocess.DEVNULL,

@@ -117,6 +117,8 @@ class Runtime:
     def _started(self) -> "subprocess.Popen[str]":
         if self._process is None or self._process.poll() is not None:
             words = [self.python, "-S", str(HERE / "drive.py"), str(self.who.uid), self.who.name, str(SOURCE)]
+            if self.who.name == "firejail" and self.who.uid == ORDINARY:
+                words = [*_with_account(self.base), *words]
             self._process = subprocess.Popen(
                 [*words, f"--label={self.secret}"],
                 stdin=subprocess.PIPE,
@@ -125,6 +127,12 @@ class Runtime:
                 env={"PATH": PATH, "PYTHONDONTWRITEBYTECODE": "1", "SECRET": self.secret},
             )
         return self._process
+
+    def join(self, group: Path | None) -> None:
+        """Start anew in a cgroup."""
+        self.close()
+        if group:
+            group.write_text(str(self.pid))
 
     def close(self) -> None:
         if self._process:
@@ -157,6 +165,16 @@ class Runtime:
         else:
             asked["argv"] = [*_WRAPPERS[self.who.name](ground, limits, self.secret), *argv]
         return Try(self._started(), asked)
+
+
+def _with_account(base: Path) -> list[str]:
+    """firejail wants an account with a shell: give the ordinary user one, visible in a mount namespace alone."""
+    home, accounts = base / "account", base / "passwd"
+    home.mkdir(exist_ok=True)
+    os.chown(home, ORDINARY, ORDINARY)
+    line = f"attack:x:{ORDINARY}:{ORDINARY}::{home}:/bin/sh\n"
+    accounts.write_text(Path("/etc/passwd").read_text().rstrip("\n") + "\n" + line)
+    return ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/passwd && exec "$@"', str(accounts)]
 
 
 class Try:
