@@ -1,7 +1,7 @@
 """The command: `./dev attack`, `./dev attack --us`, `./dev attack --record`; see --help."""
 
 import argparse
-import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -14,6 +14,9 @@ from tools.attack import inside, product
 from tools.attack.report import Cell, Row, Verdict, as_details, as_json, as_markdown, as_table
 from tools.attack.stage import Install
 from tools.attack.who import BARE, OURS, PEERS, Runtime, Who, absent, find_python, install_peers, users, version
+
+PAGE = Path(__file__).parents[2] / "docs/explanation/security.md"
+BEGIN, END = "<!-- attack:begin -->", "<!-- attack:end -->"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -28,7 +31,28 @@ def main(words: Sequence[str] | None = None) -> int:
     finally:
         shutil.rmtree(base, ignore_errors=True)
     print(as_json(rows) if options.json else _shown(rows, columns, time.monotonic() - started))
-    return 1 if _failures(rows) else 0
+    if options.record:
+        record(as_markdown(rows, columns, _about()))
+    failures = _failures(rows)
+    if not options.json:
+        print(f"{len(failures)} of ours failed" if failures else "nothing got out of ours")
+    return 1 if failures else 0
+
+
+def record(text: str, page: Path = PAGE) -> None:
+    """Put the tables between the two marks of the page."""
+    before, begin, rest = page.read_text("utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{page.name} has no {BEGIN} and {END}")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", "utf-8")
+
+
+def _about() -> str:
+    there = [f"{name} {version(name)}" for name in PEERS if not absent(name)]
+    missing = [f"{name} was not installed" for name in PEERS if absent(name)]
+    kernel = ".".join(platform.release().split(".")[:2])
+    return f"Recorded on {time.strftime('%Y-%m-%d')}, Linux {kernel}: {', '.join((*there, *missing))}."
 
 
 def _options(words: Sequence[str] | None) -> argparse.Namespace:
@@ -39,7 +63,9 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="everything that was found, as JSON")
     parser.add_argument("--record", action="store_true", help="write the table into docs/explanation/security.md")
     parser.add_argument("--install-peers", action="store_true", help="get sandbox-runtime from npm, into a cache")
-    parser.add_argument("--at-once", type=int, default=3, metavar="N", help="columns that are tried at the same time (3)")
+    parser.add_argument(
+        "--at-once", type=int, default=3, metavar="N", help="columns that are tried at the same time (3)"
+    )
     return parser.parse_args(words)
 
 
@@ -105,9 +131,7 @@ def _payloads(table: Table, payloads: Sequence[inside.Payload], who: Who, python
     print(f"{who.name}/{who.user}: {len(payloads)} payloads, {time.monotonic() - begun:.0f} s", file=sys.stderr)
 
 
-def _products(
-    table: Table, products: Sequence[product.Product], who: Who, base: Path, install: Install
-) -> None:
+def _products(table: Table, products: Sequence[product.Product], who: Who, base: Path, install: Install) -> None:
     begun = time.monotonic()
     chosen = [found for found in products if who.name in found.levels]
     for found in chosen:

@@ -1,7 +1,7 @@
 """A runtime as one user at one level: becomes that user, then runs what it is asked to, one after the other.
 
 Reads one JSON object on each line of stdin and answers with one on stdout. A program of its own, because a process can
-neither become root again nor get rid of a seccomp filter. `--label=…` in its arguments is a secret for payloads to find.
+neither become root again nor get rid of a seccomp filter. `--label=…` is a secret for payloads to find.
 """
 
 import json
@@ -33,8 +33,8 @@ def main() -> None:
 def lack(level: str) -> None:
     """Take away what a machine at this level does not have."""
     if level in LACKS:
-        from skillyard.sandbox import seccomp  # noqa: PLC0415
-        from skillyard.sandbox.syscalls import MACHINE  # noqa: PLC0415
+        from skillyard.sandbox import seccomp
+        from skillyard.sandbox.syscalls import MACHINE
 
         seccomp.load(seccomp.refuse(MACHINE, LACKS[level], namespaces=False))
 
@@ -50,8 +50,8 @@ class Ours:
     """Runs a payload with our sandbox, at the level that the machine seems to have."""
 
     def __init__(self, level: str) -> None:
-        from skillyard.sandbox.bubblewrap import find  # noqa: PLC0415
-        from skillyard.sandbox.launcher import Launcher  # noqa: PLC0415
+        from skillyard.sandbox.bubblewrap import find
+        from skillyard.sandbox.launcher import Launcher
 
         self.level, self.reason = level, ""
         self.launcher = Launcher()
@@ -61,8 +61,8 @@ class Ours:
             self.launcher = Launcher(layers)
 
     def __call__(self, asked: dict[str, Any]) -> dict[str, Any]:
-        from skillyard.core.errors import SandboxUnavailable  # noqa: PLC0415
-        from skillyard.sandbox.launch import Launch, Policy  # noqa: PLC0415
+        from skillyard.core.errors import SandboxUnavailable
+        from skillyard.sandbox.launch import Launch, Policy
 
         if self.reason:
             return {"absent": self.reason}

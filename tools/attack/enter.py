@@ -1,4 +1,4 @@
-"""Starts one command as another user, on a machine that has only one level of ours: `enter.py UID LEVEL SRC HOME CMD…`."""
+"""Starts a command as another user, on a machine with one level of ours: `enter.py UID LEVEL SRC HOME CMD…`."""
 
 import os
 import sys
@@ -15,8 +15,8 @@ def main() -> None:
     become(int(uid))
     if level == "bubblewrap":
         # A machine where our own namespaces are refused and bubblewrap's are not, as a run before would have noted it.
-        from skillyard.kernel.machine import find_layers, remember_layers, remembered_layers  # noqa: PLC0415
-        from skillyard.sandbox import bubblewrap  # noqa: PLC0415
+        from skillyard.kernel.machine import find_layers, remember_layers, remembered_layers
+        from skillyard.sandbox import bubblewrap
 
         if remembered_layers(Path(home)) is None and (layers := find_layers()):
             program, _ = bubblewrap.find()

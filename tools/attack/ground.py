@@ -76,7 +76,7 @@ def kill_marked(mark: str) -> None:
 def crowd() -> Iterator[Path | None]:
     """A cgroup of its own for the processor, as a container or a service has; None where it cannot be made.
 
-    Outside of one the kernel's autogroup gives every session its share, which hides whether a supervisor can be starved.
+    Outside of one the kernel's autogroup gives every session its share, which hides whether somebody can be starved.
     """
     for place in (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/cpu,cpuacct"), Path("/sys/fs/cgroup")):
         if os.getuid() == 0 and ((place / "cpu.shares").exists() or (place / "cgroup.subtree_control").exists()):
@@ -143,7 +143,9 @@ class Ipc:
         attributes = struct.pack("8l", 0, 4, 256, 0, 0, 0, 0, 0)
         before = os.umask(0)
         try:
-            self._queue = LIBC.mq_open(f"/{self.posix}".encode(), os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o666, attributes)
+            self._queue = LIBC.mq_open(
+                f"/{self.posix}".encode(), os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o666, attributes
+            )
         finally:
             os.umask(before)
 

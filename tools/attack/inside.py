@@ -10,12 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from skillyard.sandbox import seccomp
+from skillyard.sandbox.syscalls import MACHINE, numbers
 from tools.attack.ground import LIBC, Ground, crowd, descendants, kill_marked, marked
 from tools.attack.report import Cell, Verdict
 from tools.attack.who import BARE, Limits, Runtime, Who
-
-from skillyard.sandbox import seccomp
-from skillyard.sandbox.syscalls import MACHINE, numbers
 
 #: How long after its end or its limit a run may take to be gone with everything that it started.
 GONE_SECONDS = 5.0
@@ -24,10 +23,12 @@ _MORE_NUMBERS = {"mq_open": 240, "mq_timedsend": 242, "fchmodat2": 452, "openat2
 _MORE_NUMBERS |= {"openat": 257, "mknodat": 259, "mkdirat": 258, "prlimit64": 302, "ioprio_set": 251, "ptrace": 101}
 _MORE_NUMBERS |= {"process_vm_readv": 310, "pidfd_getfd": 438, "open_by_handle_at": 304}
 #: Calls that every skill can do without.
-_SURFACE = ("keyctl", "add_key", "request_key", "bpf", "perf_event_open", "userfaultfd", "io_uring_setup")
-_SURFACE += ("io_uring_enter", "fsopen", "open_tree", "move_mount", "mount_setattr", "fanotify_init", "kcmp")
-_SURFACE += ("name_to_handle_at", "quotactl", "modify_ldt", "process_madvise", "pidfd_getfd", "move_pages")
-_SURFACE += ("migrate_pages", "process_vm_readv", "process_vm_writev", "ptrace")
+_SURFACE: tuple[str, ...] = (
+    *("keyctl", "add_key", "request_key", "bpf", "perf_event_open", "userfaultfd"),
+    *("io_uring_setup", "io_uring_enter", "fsopen", "open_tree", "move_mount", "mount_setattr"),
+    *("fanotify_init", "kcmp", "name_to_handle_at", "quotactl", "modify_ldt", "process_madvise"),
+    *("pidfd_getfd", "move_pages", "migrate_pages", "process_vm_readv", "process_vm_writev", "ptrace"),
+)
 
 
 class Seen(NamedTuple):
@@ -108,7 +109,11 @@ def device_left(seen: Seen) -> str:
 def reached(seen: Seen) -> str:
     """What the payload reached in the kernel; there is nothing outside that could show it."""
     said = [line.removeprefix("REACHED ") for line in seen.stdout.splitlines() if line.startswith("REACHED ")]
-    return "reached " + ", ".join(" ".join(said).split()[:6]) + (f" ({len(said)})" if len(said) > 6 else "") if said else ""
+    return (
+        "reached " + ", ".join(" ".join(said).split()[:6]) + (f" ({len(said)})" if len(said) > 6 else "")
+        if said
+        else ""
+    )
 
 
 def victim_ended(seen: Seen) -> str:

@@ -81,22 +81,67 @@ def tried(rows: list[Row], column: str) -> int:
     return sum(row.cells[column].verdict in counted for row in rows if column in row.cells)
 
 
-def as_markdown(rows: list[Row], columns: list[str]) -> str:
-    """By layer: how many of the attacks got out, for each column; then each attack that got out of somewhere."""
-    heads = [" ".join(_head(column)) for column in columns]
-    lines = [f"| layer | {' | '.join(heads)} |", f"| --- | {' | '.join('---' for _ in heads)} |"]
-    for layer in dict.fromkeys(row.layer for row in rows):
-        inside = [row for row in rows if row.layer == layer]
-        lines.append(f"| {layer} ({len(inside)}) | {' | '.join(_sum(inside, column) for column in columns)} |")
-    lines.append(f"| **all ({len(rows)})** | {' | '.join(f'**{_sum(rows, column)}**' for column in columns)} |")
+def as_markdown(rows: list[Row], columns: list[str], about: str) -> str:
+    """By layer how many got out, for every target and for ours; then which payload got out of which sandbox."""
+    names = list(dict.fromkeys(column.partition("/")[0] for column in columns))
+    ours = [name for name in names if name in OUR_LEVELS]
+    # What was tried with nothing around it is a payload, the rest is a command.
+    payloads = [row for row in rows if any(column.startswith("nothing/") for column in row.cells)]
+    commands = [row for row in rows if row not in payloads]
+    parts = [about, "### Payloads inside a sandbox", _by_layer(payloads, names)]
+    if commands:
+        tried_at = [name for name in ours if any(f"{name}/" in column for row in commands for column in row.cells)]
+        parts += ["### Commands in a hostile place", _by_layer(commands, tried_at)]
+    sandboxes = [name for name in names if name not in {"nothing", "none"}]
+    parts += ["### What got out of which sandbox", _each(payloads, sandboxes)]
+    return "\n\n".join(parts)
+
+
+OUR_LEVELS = ("full", "bubblewrap", "landlock+seccomp", "none")
+
+
+def _both(column: str) -> list[str]:
+    return [f"{column}/root", f"{column}/user"]
+
+
+def _by_layer(rows: list[Row], names: list[str]) -> str:
+    lines = [f"| layer | {' | '.join(_SHORT.get(name, name) for name in names)} |"]
+    lines.append(f"| --- | {' | '.join('---' for _ in names)} |")
+    groups = [
+        (layer, [row for row in rows if row.layer == layer]) for layer in dict.fromkeys(row.layer for row in rows)
+    ]
+    for layer, group in (*groups, ("**all**", rows)):
+        cells = [" / ".join(dict.fromkeys(_sum(group, column) for column in _both(name))) for name in names]
+        lines.append(f"| {layer} ({len(group)}) | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _each(rows: list[Row], names: list[str]) -> str:
+    lines = [f"| payload | {' | '.join(_SHORT.get(name, name) for name in names)} |"]
+    lines.append(f"| --- | {' | '.join('---' for _ in names)} |")
+    for row in rows:
+        cells = [_who(row, name) for name in names]
+        if any(cells):
+            lines.append(f"| {row.name.replace('_', ' ')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _who(row: Row, name: str) -> str:
+    """Which user got out: `root`, `user`, both, or nobody."""
+    out = {
+        column.partition("/")[2]: row.cells[column].verdict
+        for column in _both(name)
+        if column in row.cells and row.cells[column].verdict in {Verdict.ESCAPED, Verdict.UNPROMISED}
+    }
+    text = "both" if len(out) == 2 else "".join(out)
+    return f"({text})" if out and Verdict.ESCAPED not in out.values() else text
 
 
 def _sum(rows: list[Row], column: str) -> str:
     there = [row.cells[column].verdict for row in rows if column in row.cells]
     if not any(verdict is not Verdict.ABSENT for verdict in there):
         return "–"
-    if there and all(verdict is Verdict.REFUSED for verdict in there):
+    if all(verdict is Verdict.REFUSED for verdict in there):
         return "refuses"
     excused = there.count(Verdict.UNPROMISED)
     return f"{there.count(Verdict.ESCAPED)}" + (f" (+{excused})" if excused else "")

@@ -17,10 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from skillyard.sandbox.syscalls import MACHINE, numbers
 from tools.attack.ground import kill_marked, marked
 from tools.attack.who import HERE, PATH, SOURCE
-
-from skillyard.sandbox.syscalls import MACHINE, numbers
 
 CEILING_SECONDS = 90.0
 
@@ -150,13 +149,21 @@ class Stage:
         )
 
     def run(
-        self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, seconds: float = CEILING_SECONDS
+        self,
+        *words: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        seconds: float = CEILING_SECONDS,
     ) -> Done:
         """`skillyard WORDS…`, off a terminal."""
         return self.run_program(self.install.skillyard, *words, cwd=cwd, env=env, seconds=seconds)
 
     def run_program(
-        self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, seconds: float = CEILING_SECONDS
+        self,
+        *words: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        seconds: float = CEILING_SECONDS,
     ) -> Done:
         process = self.start(*words, cwd=cwd, env=env)
         try:
@@ -291,7 +298,7 @@ def serving(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Ite
             with contextlib.suppress(OSError):
                 answer(self)
 
-        do_POST = do_GET
+        do_POST = do_GET  # noqa: N815  (the name that http.server looks for)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -250,4 +251,9 @@ def _srt(ground: Ground, limits: Limits, label: str) -> list[str]:
     return ["node", str(cache() / "node_modules" / SRT / "dist/cli.js"), "--settings", str(file), "--"]
 
 
-_WRAPPERS = {BARE: _bare, "bwrap": _bwrap, "firejail": _firejail, "srt": _srt}
+_WRAPPERS: dict[str, Callable[[Ground, Limits, str], list[str]]] = {
+    BARE: _bare,
+    "bwrap": _bwrap,
+    "firejail": _firejail,
+    "srt": _srt,
+}
