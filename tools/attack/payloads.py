@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-GIVEN: dict[str, Any] = json.loads(pathlib.Path(sys.argv[2]).read_text()) if len(sys.argv) > 2 else {}
+GIVEN: dict[str, Any] = json.loads(pathlib.Path(sys.argv[2]).read_text()) if __name__ == "__main__" else {}
 GROUND = pathlib.Path(GIVEN.get("ground", "/nonexistent"))
 OUT, OPEN, OUTSIDE, HOME = GROUND / "out", GROUND / "open", GROUND / "outside", GROUND / "home"
 TOKEN: str = GIVEN.get("token", "")

@@ -17,7 +17,7 @@ from tools.fuzz.targets import Target, found
 
 OURS = str(Path(__file__).parents[2] / "src")
 #: One input may take this long; longer is a finding too.
-MOST_SECONDS = 10
+MOST_SECONDS = 60
 #: Tracing costs time: one input in this many is traced.
 TRACED = 8
 
