@@ -4,8 +4,15 @@ import gc
 import os
 import sys
 
+if not __package__:
+    # Started by its path, isolated, as `kernel/ownprocess.py` does: the package may be in no folder that Python knows.
+    if not sys.flags.safe_path:
+        del sys.path[0]
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 
 def main() -> None:
+    drop_unsafe_paths()
     if sys.argv[1:] == ["--version"]:
         # Asked by scripts and by agents all the time: answered before anything is imported.
         from skillyard import __version__  # noqa: PLC0415
@@ -22,6 +29,55 @@ def main() -> None:
     except SystemExit as ended:
         code = ended.code
     leave(code)
+
+
+def drop_unsafe_paths() -> None:
+    """Take the current folder, and the project that it belongs to, off the path that modules are imported from.
+
+    `python -m skillyard` puts the current folder there, and so does an empty or relative entry of PYTHONPATH. Kept are
+    the Python itself with its packages, which may be an environment inside the project, and our own package. What
+    Python imports before any program starts (sitecustomize) cannot be helped here.
+    """
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    user_site = getattr(sys.modules.get("site"), "USER_SITE", None)
+    kept = [os.path.realpath(each) for each in (sys.prefix, sys.base_prefix, sys.exec_prefix, user_site) if each]
+    try:
+        here = os.getcwd()
+    except OSError:  # it was removed
+        here = ""
+    root = _project_of(os.path.realpath(here)) if here else ""
+
+    def is_safe(entry: str) -> bool:
+        if not os.path.isabs(entry):
+            return False
+        real = os.path.realpath(entry)
+        if real == os.path.realpath(package):
+            return True
+        if here and real == os.path.realpath(here):
+            return False
+        return not (root and _is_inside(real, root)) or any(_is_inside(real, each) for each in kept)
+
+    sys.path[:] = [entry for entry in sys.path if is_safe(entry)]
+    if sys.pycache_prefix and not is_safe(sys.pycache_prefix):
+        sys.pycache_prefix = None
+
+
+def _project_of(here: str) -> str:
+    """The nearest folder that is marked as a project, else `here`; nothing in the home folder and above."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    folder, candidates = here, []
+    while folder != os.path.dirname(folder):
+        if not _is_inside(home, folder):
+            candidates.append(folder)
+        folder = os.path.dirname(folder)
+    for each in candidates:
+        if os.path.lexists(f"{each}/.git") or os.path.lexists(f"{each}/skillyard.toml"):
+            return each
+    return candidates[0] if candidates else ""
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
 def leave(code: object) -> None:

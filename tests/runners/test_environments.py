@@ -12,7 +12,7 @@ import pytest
 
 from skillyard.core.errors import EnvironmentFailed, InvalidArgs, PythonMissing, SandboxUnavailable
 from skillyard.core.phrases import Lang
-from skillyard.runners.environments import build, choose_python, find, home_of, list_built, remove
+from skillyard.runners.environments import build, choose_python, find, home_of, list_built, readable_parts, remove
 from skillyard.runners.indexes import find_indexes
 from skillyard.runners.interpreters import full_version_of, version_of
 from skillyard.runners.requirements import Requirements
@@ -91,6 +91,23 @@ def test_wheels_are_installed_found_again_listed_and_removed(
     assert (find(wanted, own_home), list_built(own_home)) == (None, ())
     with pytest.raises(InvalidArgs, match="0 environments"):
         remove(wanted.digest, own_home)
+
+
+def test_a_package_that_brings_a_configuration_of_python_opens_nothing(
+    settings: Mapping[str, str], wheels: Path, own_home: Path, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    (tmp_path / "private/bin").mkdir(parents=True)
+    shipped = {"evil-1.0.data/data/pyvenv.cfg": f"home = {tmp_path}/private/bin\n", "evil.py": ""}
+    make_wheel(wheels, "evil", shipped)
+    wanted = needs("evil")
+
+    build(wanted, own_home, sandbox, env=settings)
+
+    folder = home_of(own_home) / wanted.digest
+    assert str(tmp_path / "private") in (folder / "pyvenv.cfg").read_text(), "the installer lets it"
+    opened = readable_parts(wanted, own_home)
+    assert folder / "lib" in opened
+    assert not [path for path in opened if (tmp_path / "private").is_relative_to(path)]
 
 
 def test_a_package_without_a_wheel_is_refused_and_nothing_of_it_is_run(

@@ -54,7 +54,8 @@ class Pyenv:
         for version in ("3.11.9", "工作"):
             program = self.root / "versions" / version / "bin" / "python3"
             program.parent.mkdir(parents=True)
-            program.symlink_to(sys.executable)
+            program.write_bytes(b"")
+            program.chmod(0o755)
         shim = self.root / "shims" / "python3"
         shim.parent.mkdir()
         shim.write_text(f'#!/bin/sh\ntouch {self.asked}\nexec {sys.executable} "$@"\n')
@@ -84,19 +85,31 @@ def test_what_a_shim_of_pyenv_stands_for_is_found_without_starting_it(tmp_path: 
     pyenv = Pyenv(tmp_path)
     (pyenv.root / "version").write_text("3.11.9\n")
     assert pyenv.find() == pyenv.program("3.11.9")
-    (pyenv.project.parent / ".python-version").write_text("工作\n3.11.9\n")
-    assert pyenv.find() == pyenv.program("工作")
-    assert pyenv.find(PYENV_VERSION="3.11.9:工作") == pyenv.program("3.11.9")
+    (pyenv.project.parent / ".python-version").write_text("3.11\n")
+    assert pyenv.find() == pyenv.program("3.11.9")
+    assert pyenv.find(PYENV_VERSION="工作:3.11.9") == pyenv.program("工作")
     assert not pyenv.asked.exists()
 
 
-@pytest.mark.parametrize("said", ["", "system", "3.11", "../../../project", "# mine\n3.11.9", "3.99.0\n3.11.9"])
-def test_what_only_pyenv_itself_can_tell_is_left_to_its_shim(said: str, tmp_path: Path) -> None:
+def test_a_project_chooses_a_version_number_and_no_environment_of_the_user(tmp_path: Path) -> None:
     pyenv = Pyenv(tmp_path)
-    (pyenv.root / "version").write_text(said)
+    (pyenv.root / "version").write_text("3.11.9\n")
+    (pyenv.project.parent / ".python-version").write_text("工作\n")
 
-    assert Path(pyenv.find()).resolve() == Path(sys.executable).resolve()
-    assert pyenv.asked.exists()
+    assert pyenv.find() == pyenv.program("3.11.9")
+
+
+@pytest.mark.parametrize("said", ["", "system", "3.99", "../../../project", "../project/evil", "3.99.0"])
+def test_a_shim_is_never_started_whatever_the_version_files_say(said: str, tmp_path: Path) -> None:
+    """It would choose by the files of the project it is started in (CVE-2022-35861 was such a choice)."""
+    pyenv = Pyenv(tmp_path)
+    for file in (pyenv.root / "version", pyenv.project / ".python-version", pyenv.project / ".tool-versions"):
+        file.write_text(said)
+
+    found = Path(pyenv.find())
+
+    assert found.is_relative_to("/usr") or found.resolve() == Path(sys.executable).resolve()
+    assert not pyenv.asked.exists()
 
 
 def test_a_pipe_in_the_place_of_a_version_file_keeps_nobody_waiting(tmp_path: Path) -> None:

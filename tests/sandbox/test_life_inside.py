@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.runners.toolchains import reach_of
 from skillyard.sandbox import bubblewrap
 from skillyard.sandbox.launch import Exit, Launch, Policy
 from skillyard.sandbox.launcher import Launcher
-from skillyard.sandbox.policy import interpreter_paths, python_paths
+from skillyard.sandbox.policy import python_paths
 
 PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
@@ -176,7 +177,7 @@ def test_a_file_larger_than_allowed_is_cut_off(launcher: Launcher, project: Path
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node here")
 def test_node_runs(launcher: Launcher, project: Path) -> None:
     node = Path(shutil.which("node") or "").resolve()
-    policy = Policy(read=(*interpreter_paths(node), project / "skill"), write=(project / "mybox",))
+    policy = Policy(read=(*reach_of(node).known, project / "skill"), write=(project / "mybox",))
     code = "const fs = require('fs'); fs.writeFileSync('mybox/n', fs.readFileSync('skill/data.txt'))"
     argv = (str(node), "-e", code)
 

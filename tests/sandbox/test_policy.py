@@ -12,7 +12,7 @@ from skillyard.sandbox.cgroup import Hierarchies
 from skillyard.sandbox.layers import NO_LAYERS, Layers, Way, plan
 from skillyard.sandbox.limits import kernel, process_limit
 from skillyard.sandbox.order import Order
-from skillyard.sandbox.policy import Guard, Policy, interpreter_paths, python_paths, system_paths
+from skillyard.sandbox.policy import Guard, Policy, python_paths, system_paths
 
 EVERYTHING = Layers(
     namespaces=True,
@@ -130,32 +130,6 @@ def test_an_older_landlock_is_not_asked_for_what_it_does_not_know(abi: int, unkn
 def test_the_system_is_readable_but_not_all_of_etc() -> None:
     assert "/usr" in system_paths()
     assert not {"/etc", "/etc/shadow", "/etc/ssl", "/etc/ssh", "/root", "/home", "/var", "/run"} & set(system_paths())
-
-
-def test_an_interpreter_brings_its_environment_and_what_is_behind_it(tmp_path: Path) -> None:
-    real = tmp_path / "versions/3.11/bin/python3.11"
-    real.parent.mkdir(parents=True)
-    real.touch()
-    venv = tmp_path / "venv"
-    (venv / "bin").mkdir(parents=True)
-    (venv / "bin/python").symlink_to("python3")
-    (venv / "bin/python3").symlink_to(real)
-    (venv / "pyvenv.cfg").write_text(f"home = {tmp_path}/base/bin\n")
-
-    found = interpreter_paths(venv / "bin/python")
-
-    assert set(found) == {venv, tmp_path / "versions/3.11", tmp_path / "base"}
-
-
-def test_a_system_interpreter_needs_nothing_more() -> None:
-    assert interpreter_paths(Path("/usr/bin/python3")) == ()
-
-
-def test_a_tool_in_the_home_folder_does_not_open_the_home_folder() -> None:
-    home = Path.home()
-
-    assert home not in interpreter_paths(home / "bin/tool")
-    assert home / ".local" not in interpreter_paths(home / ".local/bin/tool")
 
 
 def test_our_own_interpreter_is_among_the_paths_we_give() -> None:

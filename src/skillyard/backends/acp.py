@@ -19,6 +19,7 @@ from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Installed, Program, check_version, find, locate, version_in
 from skillyard.backends.running import Agent, Played, launch, shortened, shown
 from skillyard.core.errors import AgentNotInstalled
+from skillyard.core.searchpath import absolute_entries
 from skillyard.core.values import Json
 
 _VERSION: Final = 1
@@ -68,7 +69,7 @@ class AcpAgent:
         if self._agent.program:
             return locate(self._agent.program, self._env)
         command = self._agent.command[0]
-        found = which(command, path=self._env.get("PATH", os.defpath))
+        found = which(command, path=absolute_entries(self._env))
         if found is None:
             msg = f"{self.name} is not installed: no `{command}` on the PATH"
             raise AgentNotInstalled(msg, agent=self.name, command=command)

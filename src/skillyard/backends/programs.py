@@ -13,6 +13,7 @@ from shutil import which
 from typing import Final, NamedTuple
 
 from skillyard.core.errors import AgentNotInstalled, AgentTooOld
+from skillyard.core.searchpath import absolute_entries
 
 _VERSION_SECONDS: Final = 60.0
 _VERSION: Final = re.compile(r"\d+(?:\.\d+)+")
@@ -79,7 +80,7 @@ class Installed(NamedTuple):
 def locate(program: Program, env: Mapping[str, str] = os.environ) -> Path:
     """The binary itself. Raises AgentNotInstalled, with the command that installs it."""
     named = env.get(program.variable)
-    found = which(named or program.command, path=env.get("PATH", os.defpath))
+    found = which(named or program.command, path=absolute_entries(env))
     if found is None:
         where = f"{program.variable}={named} is no program" if named else f"no `{program.command}` on the PATH"
         raise AgentNotInstalled(

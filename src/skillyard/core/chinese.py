@@ -289,6 +289,18 @@ CHINESE: dict[str, str] = {
     "more than {} bytes": "超过 {} 字节",
     "git is not installed": "git 未安装",
     "git took longer than {} s": "git 用时超过 {} 秒",
+    "git printed more than {} bytes": "git 输出超过 {} 字节",
+    "{} is no git repository": "{} 不是 git 仓库",
+    "{} keeps its refs in a format that is not read here: clone it, or give its address": (
+        "{} 的引用格式在此无法读取: 请先克隆它, 或给出其地址"
+    ),
+    "{} has more than {} refs": "{} 的引用超过 {} 个",
+    "{} names no folder: file:// is followed by an absolute path": "{} 没有指明目录: file:// 之后应是绝对路径",
+    "{}: it ended after {} of {} bytes": "{}: 在 {} 字节处中断, 应有 {} 字节",
+    "an address has no spaces or control characters": "地址中不能有空格或控制字符",
+    "no host or user starts with '-'": "主机名和用户名不能以 '-' 开头",
+    "{} is no address: {}": "{} 不是地址: {}",
+    "the lock names no commit: {}": "锁文件里写的不是提交: {}",
     "git gives no pipes": "git 没有提供管道",
     "{} leads out of {}, to {}: nothing is linked through it": "{} 指向 {} 之外, 到 {}: 不经过它建立链接",
     "{} is no folder: move it away, then link again": "{} 不是目录: 移走它, 再重新链接",
@@ -566,6 +578,9 @@ CHINESE: dict[str, str] = {
     "there are {}": "可用的有 {}",
     "{} ran longer than {} s": "{} 运行超过 {} 秒",
     "Not granted: {}": "未授权: {}",
+    "on_failure names {}: use a program of the system or of the project": (
+        "on_failure 写的是 {}: 请使用系统或项目里的程序"
+    ),
     "the job {} was cancelled": "任务 {} 已取消",
     "{} said nothing for {} s": "{} 超过 {} 秒没有响应",
     "{} could be any of: {}": "{} 可能是其中任何一个: {}",

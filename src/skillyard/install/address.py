@@ -5,12 +5,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from skillyard.core.errors import InvalidArgs, SourceFailed
 from skillyard.install.archive import is_archive
 from skillyard.install.folders import ArchiveSource, FolderSource
-from skillyard.install.git import GitSource, is_bare
+from skillyard.install.git import GitSource
+from skillyard.install.localgit import is_bare
 from skillyard.install.names import as_safe_path
 from skillyard.install.source import Source
 from skillyard.install.web import INDEX_PATH, WebArchive, WebIndex
@@ -19,6 +20,7 @@ FORGE = "https://github.com"
 _SHORTHAND = re.compile(r"([A-Za-z0-9][\w.-]*)/([A-Za-z0-9_][\w.-]*)((?:/[^@#]+)?)(?:@([^#]+))?")
 _SCP = re.compile(r"[\w.-]+@[\w.-]+:(?!//)")
 _TREE = re.compile(r"(?:/-)?/tree/([^/]+)(?:/(.+))?$")
+_COMMIT = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
 _REF = re.compile(r"(?!-)[\w.+@/-]{1,200}")
 _FORMS = (
     "a folder, a .skill, .zip or .tar.gz file, a git address, owner/repo[/path][@skill][#ref], "
@@ -51,8 +53,7 @@ def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str 
     if ref and fragment and ref != fragment:
         raise InvalidArgs(f"--ref {ref} and #{fragment} say different things")
     ref = ref or fragment
-    if ref and (not _REF.fullmatch(ref) or ".." in ref):
-        raise InvalidArgs(f"{ref!r} is no branch, tag or commit")
+    _check_ref(ref)
     if "://" in plain or _SCP.match(plain):
         return _address(plain, ref)
     if found := _SHORTHAND.fullmatch(plain):
@@ -69,6 +70,9 @@ def _inner(path: str) -> str:
 
 def locked_source(source: str, ref: str, commit: str, root: Path) -> Source:
     """The source that a lock names. Never a shorthand: what is not there is not looked for elsewhere."""
+    _check_ref(ref)
+    if commit and not _COMMIT.fullmatch(commit):
+        raise InvalidArgs(f"the lock names no commit: {commit!r}")
     if source.startswith(("./", "../", "/")):
         found = _local(source, ref, root / source, root, commit)
         if found is None:
@@ -102,7 +106,7 @@ def _as_kept(path: Path, root: Path) -> str:
 
 
 def _address(url: str, ref: str) -> Wanted:
-    parts = urlsplit(url)
+    parts = _parts(url)
     if parts.password:
         raise InvalidArgs("no passwords in addresses: the lock would keep it; use git's credential helper")
     if parts.scheme in {"http", "https"}:
@@ -117,3 +121,30 @@ def _address(url: str, ref: str) -> Wanted:
             raise InvalidArgs(f"the address says {found[1]}, --ref says {ref}")
         return Wanted(GitSource(url[: found.start()], found[1]), _inner(found[2] or ""))
     return Wanted(GitSource(url, ref))
+
+
+def _parts(url: str) -> SplitResult:
+    """InvalidArgs where a program that is given this address could read more than an address in it.
+
+    git passes the host to ssh as an argument of its own, and the address to credential helpers as lines.
+    """
+    plain = unquote(url)
+    if any(ord(letter) < 33 or ord(letter) == 127 for letter in plain.replace(" ", "")) or " " in url:
+        raise InvalidArgs("an address has no spaces or control characters")
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        if parts.port == 0:
+            raise InvalidArgs(f"{url!r} is no address: port 0")
+    except ValueError as error:
+        raise InvalidArgs(f"{url!r} is no address: {error}") from None
+    user, _, rest = url.partition("@") if not parts.scheme or not parts.netloc else ("", "", "")
+    names = (host, parts.username or "", unquote(parts.netloc), user, rest)
+    if any(name.startswith("-") for name in names):
+        raise InvalidArgs("no host or user starts with '-'")
+    return parts
+
+
+def _check_ref(ref: str) -> None:
+    if ref and (not _REF.fullmatch(ref) or ".." in ref):
+        raise InvalidArgs(f"{ref!r} is no branch, tag or commit")

@@ -1,26 +1,28 @@
 """Sources on the web: an archive, and the index that a site publishes at /.well-known/agent-skills/index.json.
 
 The index is that of the Agent Skills discovery draft 0.2.0: each entry one artifact, a SKILL.md or an archive, with its
-SHA-256. Only http(s), never from https down to http; size and time are bounded; a wrong digest refuses the source.
+SHA-256. Only http(s), never from https down to http; a wrong digest refuses the source. One deadline holds for
+everything that is fetched, from the first name lookup to the last chunk, and one limit for its size.
 """
 
 import hashlib
 import json
-import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from skillyard.catalog.discover import SKILL_FILE
 from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceFailed, SourceRefused
 from skillyard.install.archive import extract
+from skillyard.install.deadline import Deadline
 from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import shown
 from skillyard.install.slug import as_slug
 from skillyard.install.source import Fetched, Tell
 
 if TYPE_CHECKING:
-    from urllib.request import HTTPRedirectHandler
+    from http.client import HTTPResponse
+    from urllib.request import BaseHandler
 
 INDEX_PATH = "/.well-known/agent-skills/index.json"
 _MAX_INDEX_BYTES = 1 << 20
@@ -49,12 +51,13 @@ class WebIndex(NamedTuple):
     only: tuple[str, ...] = ()
 
     def fetch(self, staging: Path, tell: Tell) -> Fetched:
-        file = staging / "index.json"
-        digest = download(self.text, file, self.limits._replace(total_bytes=_MAX_INDEX_BYTES), tell)
-        folder = staging / "files"
+        file, deadline = staging / "index.json", Deadline(self.limits.seconds)
+        limits = self.limits._replace(total_bytes=_MAX_INDEX_BYTES)
+        digest = download(self.text, file, limits, tell, deadline=deadline)
+        folder, left = staging / "files", self.limits.total_bytes
         folder.mkdir()
         for entry in self._wanted(parse_index(file.read_bytes())):
-            self._get(entry, folder / as_slug(entry.name), staging / "artifact", tell)
+            left -= self._get(entry, folder / as_slug(entry.name), staging / "artifact", tell, deadline, left)
         return Fetched(folder, f"sha256:{digest}")
 
     def _wanted(self, entries: "tuple[Entry, ...]") -> "tuple[Entry, ...]":
@@ -64,8 +67,11 @@ class WebIndex(NamedTuple):
                 raise SkillNotFound(name, tuple(entry.name for entry in entries[:20]))
         return tuple(e for e in entries if not self.only or {e.name, as_slug(e.name)} & {*self.only})
 
-    def _get(self, entry: "Entry", into: Path, artifact: Path, tell: Tell) -> None:
-        found = download(urljoin(self.text, entry.url), artifact, self.limits, tell, above=self.text)
+    def _get(self, entry: "Entry", into: Path, artifact: Path, tell: Tell, deadline: Deadline, most_bytes: int) -> int:
+        """How many bytes it was."""
+        limits = self.limits._replace(total_bytes=most_bytes)
+        found = download(urljoin(self.text, entry.url), artifact, limits, tell, above=self.text, deadline=deadline)
+        size = artifact.stat().st_size
         if f"sha256:{found}" != entry.digest:
             raise SourceRefused(f"{shown(entry.name)} is not what the index says: its digest is sha256:{found}")
         if entry.is_archive:
@@ -73,6 +79,7 @@ class WebIndex(NamedTuple):
         else:
             into.mkdir()
             artifact.rename(into / SKILL_FILE)
+        return size
 
 
 class Entry(NamedTuple):
@@ -113,35 +120,72 @@ def _entry(fields: Any) -> Entry | None:
     return Entry(name, url, digest.lower(), fields["type"] == "archive")
 
 
-def download(url: str, into: Path, limits: Limits, tell: Tell, above: str = "") -> str:
-    """Its SHA-256. `above` is the address that named this one: it may not lead from https to less."""
+def download(
+    url: str, into: Path, limits: Limits, tell: Tell, above: str = "", deadline: Deadline | None = None
+) -> str:
+    """Its SHA-256. `above` is the address that named this one: it may not lead from https to less.
+
+    The deadline is that of everything this belongs to; without one `limits.seconds` are for this download.
+    """
     import http.client  # noqa: PLC0415  (only what comes from the web needs it)
     import urllib.error  # noqa: PLC0415
-    import urllib.request  # noqa: PLC0415
 
     _check_address(url, above or url)
     tell(f"fetching {url}")
-    request = urllib.request.Request(url, headers={"User-Agent": "skillyard"})  # noqa: S310  (checked above)
+    ends = deadline or Deadline(limits.seconds)
     try:
-        with urllib.request.build_opener(_redirects()).open(request, timeout=_SECONDS_BETWEEN_BYTES) as answer:
-            return _saved(answer, into, limits)
+        return ends.run(lambda: _download(url, into, limits, ends))
     except urllib.error.HTTPError as error:
         error.close()
         raise SourceFailed(f"{url}: {error.code} {error.reason}") from None
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        raise SourceFailed(f"{url}: {getattr(error, 'reason', error)}") from None
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+        if not ends.left():
+            raise SourceFailed(f"it took longer than {ends.seconds:g} s") from None
+        if isinstance(error, urllib.error.URLError | http.client.HTTPException | TimeoutError | ConnectionError):
+            raise SourceFailed(f"{url}: {getattr(error, 'reason', error)}") from None
+        raise
 
 
-def _redirects() -> "HTTPRedirectHandler":
-    """Refuses before it goes there: a request alone can tell too much."""
+def _download(url: str, into: Path, limits: Limits, deadline: Deadline) -> str:
     import urllib.request  # noqa: PLC0415
 
-    class Checked(urllib.request.HTTPRedirectHandler):
+    request = urllib.request.Request(url, headers={"User-Agent": "skillyard"})  # noqa: S310  (the caller checked it)
+    opener = urllib.request.build_opener(*_handlers(deadline))
+    with opener.open(request, timeout=min(_SECONDS_BETWEEN_BYTES, deadline.left() or 0.001)) as answer:
+        return _saved(answer, into, limits, deadline)
+
+
+def _handlers(deadline: Deadline) -> "tuple[BaseHandler, ...]":
+    """A redirect is refused before it is followed: a request alone can tell too much. Sockets end at the deadline."""
+    import http.client  # noqa: PLC0415
+    import urllib.request  # noqa: PLC0415
+
+    class Redirects(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+            fp.close()  # or its body would be read to the end, however long
+            deadline.check()
             _check_address(newurl, req.full_url)
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
-    return Checked()
+    class Plain(http.client.HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            deadline.watch(self.sock)
+
+    class Encrypted(http.client.HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            deadline.watch(self.sock)
+
+    class PlainHandler(urllib.request.HTTPHandler):
+        def http_open(self, req: Any) -> "HTTPResponse":
+            return self.do_open(Plain, req)
+
+    class EncryptedHandler(urllib.request.HTTPSHandler):
+        def https_open(self, req: Any) -> "HTTPResponse":
+            return self.do_open(Encrypted, req)
+
+    return Redirects(), PlainHandler(), EncryptedHandler()
 
 
 def _check_address(url: str, above: str) -> None:
@@ -150,15 +194,18 @@ def _check_address(url: str, above: str) -> None:
         raise SourceRefused(f"{above} leads to {shown(url)}")
 
 
-def _saved(answer: IO[bytes], into: Path, limits: Limits) -> str:
-    digest, total, end = hashlib.sha256(), 0, time.monotonic() + limits.seconds
+def _saved(answer: "HTTPResponse", into: Path, limits: Limits, deadline: Deadline) -> str:
+    digest, total = hashlib.sha256(), 0
+    promised = answer.headers.get("Content-Length", "")
     with into.open("wb") as file:
-        while chunk := answer.read(_CHUNK):
+        while chunk := answer.read1(_CHUNK):
+            deadline.check()
             total += len(chunk)
             if total > limits.total_bytes:
                 raise SourceRefused(f"more than {limits.total_bytes} bytes")
-            if time.monotonic() > end:
-                raise SourceFailed(f"it took longer than {limits.seconds:g} s")
             digest.update(chunk)
             file.write(chunk)
+    deadline.check()
+    if not answer.chunked and promised.isdecimal() and int(promised) != total:
+        raise SourceFailed(f"{answer.url}: it ended after {total} of {promised} bytes")
     return digest.hexdigest()

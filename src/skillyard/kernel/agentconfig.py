@@ -4,8 +4,6 @@ Nothing in it approves a call: that stays with the person. An entry of ours that
 """
 
 import json
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any, NamedTuple
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs
 from skillyard.install.place import write_whole
+from skillyard.kernel.ownprocess import own_command
 
 SERVER = "skillyard"
 #: Codex gives a server ten seconds by default, and a cold disk can take as long to import the SDK.
@@ -44,9 +43,8 @@ class Config(NamedTuple):
 
 
 def find_command() -> tuple[str, ...]:
-    """The words that start this very installation from anywhere."""
-    beside = Path(sys.executable).with_name("skillyard")
-    return (str(beside),) if os.access(beside, os.X_OK) else (sys.executable, "-m", "skillyard")
+    """The words that start this very installation from anywhere, and import nothing from there."""
+    return own_command()
 
 
 def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str, str]) -> Config:

@@ -1,6 +1,6 @@
 """Agents that are kept warm: each by a process of its own, which outlives the command and ends by itself.
 
-`python -m skillyard.kernel.keeping` is that process. It has no terminal, and tells whoever started it one line.
+`start` is what that process runs. It has no terminal, and tells whoever started it one line.
 """
 
 import json
@@ -25,6 +25,7 @@ from skillyard.dispatch.activation import as_conversation
 from skillyard.dispatch.warmth import Fit, Kept
 from skillyard.kernel.assembly import Yard, new_run_id, open_yard
 from skillyard.kernel.handover import working_folder
+from skillyard.kernel.ownprocess import own_function
 from skillyard.store.conversations import Conversation, ConversationState, Telling
 
 IDLE_SECONDS = 900.0
@@ -81,7 +82,7 @@ def start_warm(
 
 
 def _spawn(yard: Yard, conversation: Conversation, fit: Fit, idle_seconds: float, env: Mapping[str, str]) -> bool:
-    """False where another keeper is at it. `-P`: nothing of the folder that we stand in is imported."""
+    """False where another keeper is at it. Nothing of the folder that we stand in is imported."""
     order: Json = {
         "conversation": conversation.id,
         "session": conversation.name,
@@ -94,7 +95,7 @@ def _spawn(yard: Yard, conversation: Conversation, fit: Fit, idle_seconds: float
     try:
         with os.fdopen(os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as sink:
             subprocess.run(
-                [sys.executable, "-P", "-m", "skillyard.kernel.keeping", str(told), json.dumps(order)],
+                own_function(__name__, "start", str(told), json.dumps(order)),
                 cwd=yard.places.project,
                 env={**env, "SKILLYARD_HOME": str(yard.places.own_home)},
                 stdin=subprocess.DEVNULL,
@@ -183,5 +184,6 @@ def _note(yard: Yard, conversation: Conversation, words: str) -> None:
     yard.conversations.record(conversation, Telling("", time.time(), WARM, words))
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """What the new process runs."""
     main(int(sys.argv[1]), json.loads(sys.argv[2]))

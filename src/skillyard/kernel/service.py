@@ -14,6 +14,8 @@ from xml.sax.saxutils import escape
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.phrases import Text
+from skillyard.core.searchpath import absolute_entries
+from skillyard.kernel.ownprocess import own_command
 from skillyard.kernel.places import Places
 
 _UNIT = """\
@@ -27,7 +29,6 @@ Type=exec
 WorkingDirectory={root}
 ExecStart={words}
 Environment={home}
-Environment=PYTHONUNBUFFERED=1
 Restart=always
 RestartSec=5
 TimeoutStopSec=30
@@ -87,7 +88,7 @@ def service_of(
     if any(ord(letter) < 32 for letter in f"{root}{places.own_home}"):
         raise InvalidArgs("a folder with control characters in its name cannot be a service")
     mark = hashlib.blake2b(str(root.resolve()).encode(), digest_size=4).hexdigest()
-    argv = (sys.executable, "-m", "skillyard", "worker", *words, "--reconnect")
+    argv = own_command("worker", *words, "--reconnect")
     if system == "darwin":
         return _launchd(places, root, argv, mark)
     return _systemd(places, root, argv, mark, env)
@@ -176,15 +177,21 @@ def remove(service: Service) -> bool:
 
 def is_active(service: Service) -> bool:
     try:
-        return subprocess.run(service.ask, capture_output=True, timeout=30, check=False).returncode == 0
+        done = subprocess.run(service.ask, env=_safe_environment(), capture_output=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
+    return done.returncode == 0
+
+
+def _safe_environment() -> dict[str, str]:
+    """systemctl and launchctl are never taken from the current folder."""
+    return {**os.environ, "PATH": absolute_entries(os.environ)}
 
 
 def _run(command: Sequence[str]) -> None:
     shown = " ".join(command)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, env=_safe_environment(), capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RuntimeFailed(f"{shown}: {error}") from None
     if done.returncode != 0:

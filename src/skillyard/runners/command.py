@@ -1,5 +1,7 @@
 """Command skills: the `command` of SKILL.md, filled in and started without a shell."""
 
+import os
+
 from skillyard.core.errors import InvalidCommand
 from skillyard.core.phrases import RAN, RAN_TO
 from skillyard.core.request import Call, Outcome
@@ -48,7 +50,7 @@ def _start(program: str, call: Call) -> tuple[str, ...]:
     """The skill's own program by its interpreter or as it is, else one of the machine's."""
     own = call.root / program
     if not own.is_relative_to(call.skill.folder) or not own.is_file():
-        return (find_program(program),)
+        return (find_program(os.path.normpath(own) if "/" in program else program),)
     try:
         return (*interpreter_of(own), program)
     except InvalidCommand:

@@ -28,8 +28,9 @@ from skillyard.runners.interpreters import full_version_of, list_pythons
 from skillyard.runners.program import QUOTED_CHARACTERS
 from skillyard.runners.requirements import Requirements
 from skillyard.runners.specifiers import allows
+from skillyard.runners.toolchains import environment_parts, reach_of
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
-from skillyard.sandbox.policy import Policy, interpreter_paths
+from skillyard.sandbox.policy import Policy
 
 LIMIT_SECONDS = 600.0
 _TOLD_LINES = 8
@@ -54,6 +55,8 @@ class Environment(NamedTuple):
     #: `requires-python`, and the version that it runs on.
     python: str = ""
     version: str = ""
+    #: The Python that it was built with, by its real path.
+    interpreter: str = ""
     installer: str = ""
     sandbox: str = ""
     size_bytes: int = 0
@@ -78,6 +81,19 @@ def find(needs: Requirements, own_home: Path) -> Path | None:
     """The environment's Python; None where it was never built, or where the Python behind it is gone."""
     python = python_of(needs, own_home)
     return python if _record(home_of(own_home), needs.digest).is_file() and python.is_file() else None
+
+
+def readable_parts(needs: Requirements, own_home: Path) -> tuple[Path, ...]:
+    """What a run in it may read: the environment, and the Python that its record names.
+
+    A package can bring a `pyvenv.cfg` or a `bin/python` of its own: what these say opens nothing.
+    """
+    home = home_of(own_home)
+    record = _record(home, needs.digest)
+    if not record.is_file():
+        return ()
+    behind = reach_of(Path(_read(record).interpreter or needs.interpreter)).known
+    return (*environment_parts(home / needs.digest), *behind)
 
 
 def list_built(own_home: Path) -> tuple[Environment, ...]:
@@ -147,6 +163,7 @@ class _Builder:
             packages=self._needs.packages,
             python=self._needs.python,
             version=".".join(map(str, full_version_of(python))),
+            interpreter=os.path.realpath(python),
             installer="uv" if self._indexes.uv else "pip",
             sandbox=ended.sandbox if ended else "",
             size_bytes=_size(self._folder),
@@ -180,7 +197,7 @@ class _Builder:
 
     def _do(self, python: str, argv: tuple[str, ...], *, network: bool = True, strict: bool = True) -> Exit:
         lines = _Lines(self._progress)
-        read = [*interpreter_paths(Path(python)), *self._indexes.files, *(Path(name).resolve() for name in _NAMED)]
+        read = [*reach_of(Path(python)).known, *self._indexes.files, *(Path(name).resolve() for name in _NAMED)]
         if self._indexes.uv:
             read.append(Path(self._indexes.uv))
         launch = Launch(

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from skillyard.core.searchpath import absolute_entries
+
 _SHARED = (
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
 )
@@ -63,7 +65,7 @@ def find_indexes(env: Mapping[str, str] = os.environ) -> Indexes:
 
 def _find_uv(env: Mapping[str, str]) -> str:
     """The program itself by its real path; a script that stands for it (pyenv, asdf) cannot work in there."""
-    found = shutil.which("uv", path=env.get("PATH"))
+    found = shutil.which("uv", path=absolute_entries(env))
     if not found:
         return ""
     with Path(found).open("rb") as file:

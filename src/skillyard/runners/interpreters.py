@@ -1,16 +1,21 @@
 """Which program runs a script: by its first line, else by its ending; always by its real path.
 
-A shim (pyenv, asdf) costs more than the interpreter it starts, so it is asked once who it stands for.
+A shim (pyenv, asdf, mise) chooses by files of the folder it is started in, so it is never started: what pyenv's stands
+for is read from pyenv's own files, any other is passed over. Of a project's `.python-version` only a plain version
+number counts, which can choose among the installed interpreters and nothing else.
 """
 
 import os
 import re
 import sys
+from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from skillyard.catalog.plainfile import read_plain
 from skillyard.core.errors import InvalidCommand
+from skillyard.runners.toolchains import is_environment, is_known, newest_installed, path_folders
 
 _BY_ENDING = {
     ".py": "python3",
@@ -26,6 +31,8 @@ _PYTHONS = frozenset({"python", "python3", f"python3.{sys.version_info.minor}"})
 _PYTHON_NAME = re.compile(r"python(?:3|(?P<version>3\.\d+t?))?")
 _NEWEST_MINOR = 19
 _VERSION_NAME = re.compile(r"\w[\w.+-]*")
+#: The only kind of name that a project may choose by.
+_VERSION_NUMBER = re.compile(r"3(?:\.\d{1,3}){1,2}")
 _VERSION_BYTES = 1000
 _SHEBANG_BYTES = 256
 #: From this version on, node runs TypeScript as it is.
@@ -72,26 +79,39 @@ def full_version_of(python: str) -> tuple[int, ...]:
 def list_pythons() -> tuple[str, ...]:
     """Every Python 3 on the PATH by its own name, the newest first."""
     names = (f"python3.{minor}" for minor in range(_NEWEST_MINOR, 7, -1))
-    found = (path for name in names if (path := find_on_path(name)))
-    reals = ((_of_pyenv(path) or _executable(path)) if "/shims/" in path else os.path.realpath(path) for path in found)
-    return tuple(dict.fromkeys(real for real in reals if real))
+    found = (_chosen_python(path) for name in names for path in _on_path(name))
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in found if path))
 
 
 def find_on_path(name: str) -> str | None:
-    """What `shutil.which` gives, without the archive modules that it brings."""
-    folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
-    candidates = (os.path.join(folder or ".", name) if "/" not in name else name for folder in folders)  # noqa: PTH118
-    return next((path for path in candidates if os.path.isfile(path) and os.access(path, os.X_OK)), None)  # noqa: PTH113
+    """The first program of this name; one that needs no grant comes before one that does. A path stands for itself."""
+    if "/" in name:
+        return name if name.startswith("/") and _is_program(name) else None
+    found = tuple(_on_path(name))
+    known = (path for path in found if is_known(path))
+    shims = (installed for path in found if "/shims/" in path and (installed := newest_installed(name)))
+    return next(chain(known, shims, found[:1]), None)
 
 
 def find_program(name: str) -> str:
-    """The real path of a program on the PATH; `python` is there even where only `python3` is."""
-    if name in _PYTHONS:
-        return _python(name)
+    """The path to start a program by; `python` is there even where only `python3` is. A path must be absolute."""
+    if "/" not in name and runs_python(name) and (chosen := _python(name)):
+        return chosen
     found = find_on_path(name)
     if found is None:
         raise InvalidCommand(f"no program named {name!r} on this machine")
-    return found
+    # A system link stays, because some programs (busybox) go by the name they were called; so does an environment's.
+    is_kept = found.startswith("/usr/") or is_environment(Path(found))
+    return found if is_kept else os.path.realpath(found)
+
+
+def _on_path(name: str) -> Iterator[str]:
+    """What `shutil.which` gives, all of it, without the archive modules that it brings."""
+    return (path for folder in path_folders() if _is_program(path := f"{folder}/{name}"))
+
+
+def _is_program(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)  # noqa: PTH113
 
 
 def _shebang(script: Path) -> tuple[str, ...]:
@@ -112,8 +132,8 @@ def _shebang(script: Path) -> tuple[str, ...]:
     name = Path(words[0]).name
     if runs_python(name) or name in _BY_ENDING.values():
         words[0] = name  # of the machine, never of the skill: some are asked for their version, outside the sandbox
-    is_known = name in _PYTHONS or find_on_path(words[0]) is not None
-    return tuple(words) if is_known else ()
+    is_there = name in _PYTHONS or find_on_path(words[0]) is not None
+    return tuple(words) if is_there else ()
 
 
 def _by_ending(script: Path) -> tuple[str, ...]:
@@ -123,58 +143,81 @@ def _by_ending(script: Path) -> tuple[str, ...]:
 
 @cache
 def _python(name: str) -> str:
-    """The user's python3, past any shim; ours where there is none."""
-    for candidate in (name, "python3", "python"):
-        found = find_on_path(candidate)
-        if found and "/shims/" not in found:
-            return os.path.realpath(found) if not _in_environment(found) else found
-        if found and (real := _of_pyenv(found) or _executable(found)):
-            return real
-    return sys.executable
+    """The user's Python of this name, past any shim; for a plain `python3` ours where there is none that we know."""
+    is_plain = name in _PYTHONS
+    names = dict.fromkeys((name, "python3", "python")) if is_plain else (name,)
+    candidates = (path for each in names for path in _on_path(each))
+    return next((chosen for path in candidates if (chosen := _chosen_python(path))), sys.executable if is_plain else "")
 
 
-def _in_environment(program: str) -> bool:
-    """A virtual environment's python must be started by its own name, or it forgets its packages."""
-    return (Path(program).parent.parent / "pyvenv.cfg").is_file()
+def _chosen_python(path: str) -> str:
+    """The interpreter that a Python on the PATH stands for, if it is one that we know; else nothing."""
+    if "/shims/" in path:
+        path = _of_pyenv(path)
+    if not path or not is_known(path):
+        return ""
+    return path if is_environment(Path(path)) else os.path.realpath(path)
 
 
 def _of_pyenv(shim: str) -> str:
     """What pyenv's shim would start, by the same rule and without its hundred milliseconds; nothing where the shim is
-    another tool's, or the rule needs more than a look at files."""
+    another tool's, or the rule leads to no installed version."""
     root, name = Path(shim).parent.parent, Path(shim).name
-    for version in _pyenv_version(root).replace(":", " ").split():
-        folder = root / "versions" / version
-        if not _VERSION_NAME.fullmatch(version) or not folder.is_dir():
-            return ""
-        if os.access(program := folder / "bin" / name, os.X_OK):
-            return str(program)
-    return ""
-
-
-def _pyenv_version(root: Path) -> str:
-    """Of the shell, of the nearest folder that says one, or of the user."""
-    if said := os.environ.get("PYENV_VERSION"):
-        return said
-    here = Path(os.environ.get("PYENV_DIR") or Path.cwd())
-    for file in (*(folder / ".python-version" for folder in (here, *here.parents)), root / "version"):
-        try:
-            return read_plain(file, _VERSION_BYTES).decode("utf-8", "replace")
-        except OSError:
+    for version in _pyenv_versions(root):
+        if not _VERSION_NAME.fullmatch(version):
             continue
+        folder = _installed_version(root / "versions", version)
+        if folder and _is_program(program := f"{folder}/bin/{name}"):
+            return program
     return ""
 
 
-def _executable(shim: str) -> str:
-    answer = _ask(shim, "import sys; print(sys.executable)")
-    return answer if Path(answer).is_file() else ""
+def _pyenv_versions(root: Path) -> Iterator[str]:
+    """Of the shell, of the nearest folder that says one, then of the user."""
+    yield from os.environ.get("PYENV_VERSION", "").split(":")
+    here = Path(os.environ.get("PYENV_DIR") or Path.cwd())
+    for folder in (here, *here.parents):
+        if lines := _version_lines(folder / ".python-version"):
+            yield from filter(_VERSION_NUMBER.fullmatch, lines)
+            break
+    yield from _version_lines(root / "version")
+
+
+def _version_lines(file: Path) -> tuple[str, ...]:
+    try:
+        text = read_plain(file, _VERSION_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    return tuple(word for line in text.splitlines() for word in line.partition("#")[0].replace(":", " ").split())
+
+
+def _installed_version(versions: Path, name: str) -> Path | None:
+    """By its own name, else the newest that it is the start of: `3.11` means 3.11.9."""
+    if (versions / name).is_dir():
+        return versions / name
+    if not _VERSION_NUMBER.fullmatch(name) or not versions.is_dir():
+        return None
+    found = [path for path in versions.iterdir() if path.name.startswith(f"{name}.") and _numbers(path.name)]
+    return max(found, key=lambda path: _numbers(path.name), default=None)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split("."))) if _VERSION_NUMBER.fullmatch(version) else ()
 
 
 def _ask(python: str, code: str) -> str:
-    asked = [python, "-c", code]
-    import subprocess  # noqa: PLC0415  (only a shim has to be asked)
+    """What one that we know says of itself, away from every project."""
+    return _said([os.path.realpath(python), "-I", "-c", code]) if is_known(python) else ""
 
+
+def _said(argv: list[str]) -> str:
+    import subprocess  # noqa: PLC0415  (few runs ask)
+
+    env = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
     try:
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL, cwd="/", env=env
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
@@ -182,11 +225,5 @@ def _ask(python: str, code: str) -> str:
 
 @cache
 def _node_version(program: str) -> int:
-    import subprocess  # noqa: PLC0415
-
-    try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    digits = done.stdout.strip().removeprefix("v").split(".")[0]
+    digits = _said([program, "--version"]).removeprefix("v").split(".")[0] if is_known(program) else ""
     return int(digits) if digits.isdigit() else 0

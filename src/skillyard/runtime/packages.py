@@ -23,6 +23,8 @@ class Equipment(NamedTuple):
     python: Path = Path()
     built: bool = False
     granted: bool = False
+    #: The parts of the environment and of the interpreter behind it; None where the program needs no environment.
+    readable: tuple[Path, ...] | None = None
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -61,13 +63,14 @@ def equip(skill: Skill, script: str, granted: frozenset[str], own_home: Path) ->
     needs = find_requirements(skill, script)
     if needs is None:
         return Equipment()
-    from skillyard.runners.environments import find, python_of  # noqa: PLC0415  (only programs with packages pay)
+    from skillyard.runners.environments import find, python_of, readable_parts  # noqa: PLC0415  (only with packages)
 
     return Equipment(
         needs=needs,
         python=python_of(needs, own_home),
         built=find(needs, own_home) is not None,
         granted=PACKAGES in granted,
+        readable=readable_parts(needs, own_home),
     )
 
 

@@ -4,6 +4,7 @@ Naming is granting: a run reads the system, its own skill and the paths that the
 and a private temp. Everything wider is a capability that a person granted, for exactly these bytes.
 """
 
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ from skillyard.core.errors import NotGranted
 from skillyard.core.request import Call
 from skillyard.core.skill import Kind
 from skillyard.runners.program import PACKAGE
-from skillyard.sandbox.policy import Policy, interpreter_paths, is_inside, system_paths
+from skillyard.runners.toolchains import Reach, reach_of
+from skillyard.sandbox.policy import Policy, is_inside, system_paths
 
 READ_PROJECT = "read-project"
 NETWORK = "network"
@@ -48,10 +50,14 @@ def is_capability(text: str) -> bool:
     return text in PLAIN or (name in WITH_ARGUMENT and bool(colon) and bool(argument))
 
 
-def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) -> Permit:
+def permit(
+    call: Call, program: str, granted: frozenset[str], own_home: Path, environment: tuple[Path, ...] | None = None
+) -> Permit:
+    """`environment` lists the parts of an environment that we built, where the program is its Python."""
     root = call.root.resolve()
     own = () if _is_around(root, call) else (call.skill.folder.resolve(),)
-    read = [*own, *interpreter_paths(Path(program)), *call.named_paths]
+    reach = Reach(environment) if environment is not None else reach_of(root / program)
+    read = [*own, *reach.known, *call.named_paths]
     read += [Path(argument).resolve() for argument in _arguments(granted, READ)]
     if call.skill.kind is Kind.JSON:
         read.append(PACKAGE.resolve())
@@ -62,6 +68,7 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
         read.append(root)
     elif not own:
         missing.append(READ_PROJECT)
+    missing += _unreadable_programs(reach.unknown, read, root)
     if target := _output_elsewhere(call, root):
         capability = f"{WRITE}:{call.output}"
         if capability in granted:
@@ -77,6 +84,12 @@ def permit(call: Call, program: str, granted: frozenset[str], own_home: Path) ->
         network=NETWORK in granted,
     )
     return Permit(policy, tuple(_arguments(granted, ENV)), tuple(missing), tuple(made))
+
+
+def _unreadable_programs(programs: tuple[Path, ...], read: list[Path], root: Path) -> list[str]:
+    """What a person must grant before these can start: each by its resolved path, or the project it is part of."""
+    closed = [path for path in programs if not any(is_inside(str(path), str(place)) for place in read)]
+    return list(dict.fromkeys(READ_PROJECT if path.is_relative_to(root) else f"{READ}:{path}" for path in closed))
 
 
 def _is_around(root: Path, call: Call) -> bool:
@@ -130,11 +143,10 @@ def remove_empty(outputs: tuple[Path, ...]) -> None:
 def demand(call: Call, found: Permit) -> None:
     """NotGranted, with the command that a person must run, where something is missing."""
     if found.missing:
-        capabilities = " ".join(found.missing)
         name = call.known_as or call.asked_as
         spoken = name if name.startswith((".", "/", "~")) else f"@{name}"
-        command = "skillyard trust" if call.skill.role else f"skillyard grant {spoken} {capabilities}"
-        raise NotGranted(capabilities, command)
+        command = "skillyard trust" if call.skill.role else shlex.join(("skillyard", "grant", spoken, *found.missing))
+        raise NotGranted(" ".join(found.missing), command, details={"capabilities": list(found.missing)})
 
 
 def _arguments(granted: frozenset[str], name: str) -> list[str]:

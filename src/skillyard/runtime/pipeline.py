@@ -170,7 +170,7 @@ class Runtime(NamedTuple):
     def permit(self, call: Call, equipment: Equipment, granted: frozenset[str]) -> Permit:
         launch = plan_of(call)(call)
         program = equipment.dress(launch).argv[0] if launch else ""
-        found = permit(call, program, granted, self.own_home)
+        found = permit(call, program, granted, self.own_home, equipment.readable)
         if not call.skill.role:
             return found
         from skillyard.runtime.reach import bound  # noqa: PLC0415  (only a role bounds its skills)

@@ -63,9 +63,13 @@ class Policy(NamedTuple):
                 raise ValueError(f"a policy names absolute paths below the root, not {path}")
 
 
+#: Where a system keeps its programs and libraries; every run can read them.
+PROGRAM_PLACES: Final = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"),
+)
 #: The system as programs need it: tools, libraries, and of /etc what the libraries themselves read.
 _SYSTEM: Final = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"),
+    *PROGRAM_PLACES,
     *(
         "/etc/ld.so.cache",
         "/etc/alternatives",
@@ -89,63 +93,25 @@ def system_paths(*, network: bool = False) -> tuple[str, ...]:
     return tuple(path for path in (*_SYSTEM, *(_NETWORK if network else ())) if os.path.lexists(path))
 
 
-def interpreter_paths(program: Path) -> tuple[Path, ...]:
-    """Where an interpreter lives with its libraries: its own prefix, and the one it really comes from.
-
-    `/home/me/venv/bin/python` gives the environment and the installation behind it; a program in `/usr/bin`
-    gives nothing, because the system is readable anyway.
-    """
-    found: list[Path] = []
-    step = Path(os.path.abspath(program))
-    for _ in range(_LINKS):
-        found += _prefix(step)
-        if not step.is_symlink():
-            break
-        step = Path(os.path.normpath(step.parent / step.readlink()))
-    found += _prefix(step.resolve())
-    return tuple(dict.fromkeys(real for path in found if not _is_system(real := path.resolve())))
+#: Subfolders and files of a Python installation or virtual environment that Python itself opens.
+PYTHON_PARTS: Final = ("bin", "lib", "lib32", "lib64", "include", "pyvenv.cfg")
 
 
 def python_paths() -> tuple[Path, ...]:
-    """The interpreter that runs us, with the packages it sees."""
+    """The parts of the Python that runs us, with the packages it sees; nothing where that is the system's."""
     named = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
-    return tuple(dict.fromkeys(real for path in named if not _is_system(real := Path(path).resolve())))
+    prefixes = dict.fromkeys(real for path in named if not is_system(real := os.path.realpath(path)))
+    return tuple(part for prefix in prefixes for part in existing_parts(Path(prefix), PYTHON_PARTS))
 
 
-#: As many symlinks as the kernel itself would follow.
-_LINKS: Final = 40
+def existing_parts(prefix: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
+    """Those that exist and are no symlink: nobody chose where a link leads."""
+    return tuple(path for name in names if (path := prefix / name).exists() and not path.is_symlink())
 
 
-def _prefix(program: Path) -> list[Path]:
-    """The folder that holds bin/ and lib/; the program's own folder where it is laid out otherwise."""
-    place = program.parent
-    if place.name in {"bin", "Scripts", "sbin"} and not _too_wide(place.parent):
-        place = place.parent
-    return [place, *_behind(place)] if not _too_wide(place) else [program]
-
-
-def _behind(prefix: Path) -> list[Path]:
-    """The installation that a virtual environment was made from."""
-    try:
-        lines = (prefix / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        key, _, value = line.partition("=")
-        if key.strip() == "home" and Path(value.strip()).is_absolute():
-            home = Path(value.strip())
-            return [home.parent if home.name == "bin" and not _too_wide(home.parent) else home]
-    return []
-
-
-def _too_wide(place: Path) -> bool:
-    """A prefix that would open a home folder (`~/bin/tool`, `~/.local/bin/tool`) or the root."""
-    home = str(Path(os.path.expanduser("~")))
-    return is_inside(home, str(place)) or str(place) == f"{home}/.local"
-
-
-def _is_system(path: Path) -> bool:
-    return any(is_inside(str(path), place) for place in ("/usr", "/bin", "/lib", "/lib64", "/opt", "/nix/store"))
+def is_system(path: str) -> bool:
+    """Whether every run can read it anyway. For a resolved path."""
+    return any(is_inside(path, place) for place in PROGRAM_PLACES)
 
 
 def is_inside(path: str, place: str) -> bool:

@@ -11,23 +11,21 @@ Not covered: a webhook that must not be told twice; like every step it is told a
 import json
 import os
 import shlex
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.values import Json
+from skillyard.install.deadline import Deadline
 from skillyard.runners.interpreters import find_program
 from skillyard.runners.program import BOX, base_environment, quoted
+from skillyard.runners.toolchains import reach_of
 from skillyard.runtime.redact import Redactor
 from skillyard.sandbox.launch import Launch, Sandbox
-from skillyard.sandbox.policy import Policy, interpreter_paths
+from skillyard.sandbox.policy import Policy
 from skillyard.work.jobs import Job
-
-if TYPE_CHECKING:
-    from http.client import HTTPConnection
 
 _WEBHOOKS = ("https://", "http://")
 #: What may stand in an address beside letters and digits.
@@ -66,8 +64,11 @@ class Notifier(NamedTuple):
         inside = self.root / words[0]
         program = str(inside) if "/" in words[0] and inside.is_file() else find_program(words[0])
         root = self.root.resolve()
+        reach = reach_of(Path(program))
+        if outside := [path for path in reach.unknown if not path.is_relative_to(root)]:
+            raise PermissionDenied(f"on_failure names {outside[0]}: use a program of the system or of the project")
         policy = Policy(
-            read=(root, *interpreter_paths(Path(program))),
+            read=(root, *reach.known),
             write=(root / BOX,),
             hide=(self.own_home.resolve(),),
         )
@@ -107,7 +108,6 @@ def _shown(address: str) -> str:
 def _post(address: str, body: bytes, limit_seconds: float) -> str:
     """Nothing where it went well. To exactly the host that was named, within the limit however slowly it answers."""
     import http.client  # noqa: PLC0415  (few jobs have a webhook)
-    import threading  # noqa: PLC0415
     from urllib.parse import quote, urlsplit  # noqa: PLC0415
 
     named = urlsplit(address)
@@ -116,19 +116,18 @@ def _post(address: str, body: bytes, limit_seconds: float) -> str:
     kind = http.client.HTTPSConnection if named.scheme == "https" else http.client.HTTPConnection
     connection = kind(named.hostname, named.port, timeout=limit_seconds)
     path = quote(f"{named.path or '/'}{'?' if named.query else ''}{named.query}", safe=_AS_IT_IS)
-    late = threading.Timer(limit_seconds, lambda: _hang_up(connection))
-    late.start()
-    try:
+    deadline = Deadline(limit_seconds)
+
+    def ask() -> int:
+        connection.connect()
+        deadline.watch(connection.sock)
         connection.request("POST", path, body, {"Content-Type": "application/json", "User-Agent": "skillyard"})
-        status = connection.getresponse().status
+        return connection.getresponse().status
+
+    try:
+        status = deadline.run(ask)
     except http.client.HTTPException as error:
         return type(error).__name__  # its text may quote the address, which is often a secret itself
     finally:
-        late.cancel()
         connection.close()
     return "" if status < _NOT_THERE else f"HTTP {status}"
-
-
-def _hang_up(connection: "HTTPConnection") -> None:
-    if connection.sock:
-        connection.sock.shutdown(socket.SHUT_RDWR)

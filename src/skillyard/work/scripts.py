@@ -25,11 +25,12 @@ from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
 from skillyard.runners.printed import as_printed
 from skillyard.runners.program import PACKAGE, base_environment, quoted, usage_of
+from skillyard.runners.toolchains import reach_of
 from skillyard.runtime.guard import OnProgress, guard
 from skillyard.runtime.permit import BOX, Permit, make_box
 from skillyard.runtime.record import Recorder
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
-from skillyard.sandbox.policy import Policy, interpreter_paths
+from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.stop import Stop
 from skillyard.store.runs import RUNNING, Run
 from skillyard.work.decide import Decider, Decision, checked
@@ -147,7 +148,7 @@ class Worker(NamedTuple):
     def _permit(self, launch: Launch, standing: Standing) -> Permit:
         """The project's scripts read the project and write mybox/; ours may also install skills."""
         root = self.root.resolve()
-        read = (root, *interpreter_paths(Path(launch.argv[0])))
+        read = (root, *reach_of(Path(launch.argv[0])).known)
         if not standing.ours:
             return Permit(Policy(read=read, write=(root / BOX,), hide=(self.own_home.resolve(),)))
         # A skill is swapped in by renames between .skillyard/, .claude/skills/ and the root: that needs one mount.

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from skillyard.core.errors import SandboxUnavailable
 from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.searchpath import absolute_entries
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
@@ -87,7 +88,7 @@ def _sandbox() -> Iterator[Finding]:
 def _programs() -> Iterator[Finding]:
     yield Finding("python", ok=True, detail=f"{sys.version.split()[0]} {sys.executable}")
     for name in ("git", "node", "uv"):
-        path = shutil.which(name)
+        path = shutil.which(name, path=absolute_entries(os.environ))
         yield Finding(name, ok=path is not None, detail=path or "not on the PATH")
 
 

@@ -174,11 +174,12 @@ def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
         from skillyard.faces.cli.env import build_on_yes
 
         return request if build_on_yes(yard, request) else None
-    if result.data.get("type") == "NotGranted":
-        capabilities = str(result.data["msg"]).removeprefix("Not granted: ")
+    asked = result.data.get("capabilities")
+    if result.data.get("type") == "NotGranted" and isinstance(asked, list):
+        capabilities = tuple(map(str, asked))
         spoken = request.name if request.staged else f"@{request.name}"
-        if confirm(_ALLOW.fill(request.lang, name=spoken, capabilities=capabilities)):
-            grant(yard.grants, yard.runtime.resolve(request), tuple(capabilities.split()))
+        if confirm(_ALLOW.fill(request.lang, name=spoken, capabilities=", ".join(capabilities))):
+            grant(yard.grants, yard.runtime.resolve(request), capabilities)
             return request
     return None
 

@@ -31,6 +31,7 @@ from skillyard.faces.cli.command import (
 )
 from skillyard.faces.present import one_line
 from skillyard.kernel.assembly import Yard, open_yard
+from skillyard.kernel.ownprocess import own_command
 from skillyard.kernel.working import make_shift, open_engine
 from skillyard.work.engine import Engine
 from skillyard.work.jobs import QUEUE
@@ -102,7 +103,7 @@ def _start_anew(tell: Callable[[str], None], lang: Lang) -> Callable[[], None]:
     def restart() -> None:
         tell(_LOST.fill(lang))
         words = [word for word in sys.argv[1:] if word != "--reconnect"]
-        os.execv(sys.executable, [sys.executable, "-m", "skillyard", *words, "--reconnect"])  # noqa: S606
+        os.execv(sys.executable, own_command(*words, "--reconnect"))  # noqa: S606
 
     return restart
 

@@ -1,0 +1,93 @@
+"""One time limit over a whole network operation: name lookup, connecting, headers, redirects and every chunk.
+
+A socket timeout is not enough: it starts again with each byte that arrives, and name lookup has none. So the operation
+runs in a thread of its own, the caller waits until the limit and no longer, and the sockets are shut down so that the
+thread ends too. A thread that hangs in name lookup ends with the resolver's own timeout; nobody waits for it.
+"""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Deadline:
+    """A point in time, and the sockets that must be closed when it is reached."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._hung_up = False
+
+    def left(self) -> float:
+        """Seconds that remain, never negative."""
+        return max(0.0, self._end - time.monotonic())
+
+    def check(self) -> None:
+        """Raise TimeoutError if the deadline has passed. Call it for each chunk."""
+        if not self.left() or self._hung_up:
+            raise self._passed()
+
+    def watch(self, connected: socket.socket) -> None:
+        """Shut this socket down when the deadline passes; TimeoutError if that was already."""
+        with self._lock:
+            if not self._hung_up:
+                self._sockets.append(connected)
+                return
+        connected.close()
+        raise self._passed()
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns or raise what it raises; TimeoutError at the deadline, whatever it is doing."""
+        job = _Job(work)
+        try:
+            in_time = job.wait(self.left())
+        except BaseException:  # Ctrl-C, for example
+            self._hang_up()
+            raise
+        if not in_time:
+            self._hang_up()
+            raise self._passed()
+        return job.result()
+
+    def _passed(self) -> TimeoutError:
+        return TimeoutError(f"it took longer than {self.seconds:g} s")
+
+    def _hang_up(self) -> None:
+        with self._lock:
+            self._hung_up = True
+            sockets, self._sockets = self._sockets, []
+        for each in sockets:
+            with contextlib.suppress(OSError):
+                # Not the method of a TLS socket: that takes its state away from the thread that reads.
+                socket.socket.shutdown(each, socket.SHUT_RDWR)
+
+
+class _Job(Generic[T]):
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._do, name="skillyard-network", daemon=True)
+        self._thread.start()
+
+    def _do(self) -> None:
+        try:
+            self._results.append(self._work())
+        except BaseException as error:  # noqa: BLE001  (raised again where it is waited for)
+            self._error = error
+
+    def wait(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
