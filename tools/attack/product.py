@@ -502,7 +502,7 @@ def own_files_of_a_project_as_links(stage: Stage) -> str:
     _repository(stage.root / "source")
     for name in ("skillyard.lock", ".mcp.json", ".gitignore", "CLAUDE.md", "AGENTS.md", ".skillyard"):
         stage.link(name, stage.home / "victim")
-    for words in (("add", str(stage.root / "source")), ("init", "--mcp", "--accept"), ("init",), ("sync",)):
+    for words in (("add", str(stage.root / "source")), ("init", "--mcp", "claude-code", "--yes"), ("init",), ("sync",)):
         stage.run(*words, "--json")
     return stage.harmed()
 
@@ -575,7 +575,7 @@ def the_service_imports_the_project(stage: Stage) -> str:
 @product(IMPORTS)
 def the_mcp_configuration_imports_the_project(stage: Stage) -> str:
     _traps(stage)
-    stage.run("init", "--mcp", "--accept", "--json")
+    stage.run("init", "--mcp", "claude-code", "--yes", "--json")
     file = stage.project / ".mcp.json"
     if not file.exists():
         code = "from skillyard.kernel.agentconfig import find_command; import json; print(json.dumps(find_command()))"
@@ -603,7 +603,9 @@ def every_command_in_a_hostile_project(stage: Stage) -> str:
         stage.run(*words, "--json")
     code = "from skillyard.faces.cli.worker import _start_anew; from skillyard.core.phrases import Lang; import sys\n"
     code += "sys.argv = ['skillyard', 'worker', '--help']; _start_anew(print, Lang.EN)()"
-    stage.run_program(stage.install.python, "-P", "-c", code)
+    done = stage.run_program(stage.install.python, "-P", "-c", code)
+    if not stage.ran() and "usage" not in done.said:
+        raise Broken(f"the worker did not start anew: {done.said[-200:]}")
     return stage.ran()
 
 
