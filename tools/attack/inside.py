@@ -364,6 +364,7 @@ def _tried(payload: Payload, runtime: Runtime, ground: Ground) -> tuple[str, dic
                     os.kill(pid, signal.SIGCONT)
     answer = dict(begun.answer)
     if payload.must_end:
+        ceiling = min(ceiling, time.monotonic() + GONE_SECONDS)
         while marked(ground.token) and time.monotonic() < ceiling:
             time.sleep(0.05)
         evidence = left_running(Seen(ground, runtime, ""))
