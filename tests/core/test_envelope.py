@@ -6,9 +6,10 @@ from typing import NamedTuple
 import pytest
 import yaml
 from hypothesis import example, given
+from hypothesis import strategies as st
 
-from skillyard.core import phrases
-from skillyard.core.envelope import as_block, as_json, as_text, from_json, parse
+from skillyard.core import notation, phrases
+from skillyard.core.envelope import as_block, as_json, as_text, from_json, parse, read_envelope
 from skillyard.core.errors import ParamMissing, ScriptNotFound, Timeout
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
@@ -66,12 +67,51 @@ def test_the_lines_of_a_block_are_yaml(result: Result) -> None:
 @example("✅ skills\n  state: success")
 def test_whatever_is_parsed_there_is_a_result_or_a_value_error(text: str) -> None:
     for attempt in (text, f"✅ skills {text}", f"✅ skills x\n  state: success | data: {{{text}}}", f"{{{text}}}"):
-        for read in (parse, from_json):
+        for read in (parse, read_envelope, from_json):
             try:
                 found = read(attempt)
             except ValueError:
                 continue
             assert isinstance(found, Result)
+
+
+@st.composite
+def nearly_envelopes(draw: st.DrawFn) -> str:
+    """An envelope as it is written, with a few characters of it exchanged, doubled or taken away."""
+    render = draw(st.sampled_from([as_text, as_block]))
+    text = render(draw(results()), draw(st.sampled_from(ENCODINGS)))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(text) - 1)) if text else 0
+        piece = draw(
+            st.sampled_from(["", " ", "\n", "\r\n", "'", '"', "0", "\\u0041", "\\", ",", "{}", "é", "a: 1", "❌"])
+        )
+        text = text[:at] + piece + text[at + draw(st.integers(0, 2)) :]
+    return text
+
+
+@given(st.one_of(nearly_envelopes(), texts))
+@example("✅ skills x\n  state: success | data: {a: 1.50} | meta: {}")
+@example("✅ skills x\n  state: success | data: {a: 'b'} | meta: {}")
+@example("✅ skills x\n  state: success | meta: {} | data: {}")
+@example("✅ skills x\n  state: error | data: {} | meta: {}")
+@example("✅ skills \\u0041\n  state: success | data: {} | meta: {}")
+@example('✅ skills é\n  state: success | data: {a: "\\u00e9"} | meta: {}')
+@example("✅ skills x\n  state: success | data: {} | meta: {}\n\n")
+def test_only_what_is_written_is_parsed(text: str) -> None:
+    try:
+        result = parse(text)
+    except ValueError:
+        return
+    text = text.removesuffix("\n")
+    again = {render(result) for render in (as_text, as_block)}
+    assert folded(text) in set(map(folded, again)), "but for characters that the encoding lacks"
+    if all(character in text for written in again for character in written.split(" ", 1)[1]):
+        assert text.split(" ", 1)[1] in {written.split(" ", 1)[1] for written in again}
+
+
+def folded(text: str) -> str:
+    """The envelope without its icon, as an encoding writes it that has nothing but ASCII."""
+    return "".join(c if c.isascii() else notation.as_code(c) for c in text.split(" ", 1)[1])
 
 
 def test_the_text_form_is_the_one_of_the_seeds() -> None:
@@ -181,7 +221,7 @@ def test_text_that_is_no_envelope_says_what_is_missing(text: str, reason: str) -
 
 
 def test_windows_line_ends_and_blank_lines_around_are_read() -> None:
-    assert parse("\r\n" + as_block(PLAIN).replace("\n", "\r\n") + "\r\n\r\n") == PLAIN
+    assert read_envelope("\r\n" + as_block(PLAIN).replace("\n", "\r\n") + "\r\n\r\n") == PLAIN
 
 
 class Seed(NamedTuple):
@@ -369,7 +409,7 @@ SEEDS = {
 
 @pytest.mark.parametrize("seed", SEEDS.values(), ids=SEEDS)
 def test_the_seeds_examples_are_read_as_they_stand(seed: Seed) -> None:
-    result = parse(seed.text)
+    result = read_envelope(seed.text)
 
     assert (result.state, result.data) == (seed.state, seed.data)
     assert seed.text.startswith(f"{result.mark.icon} {result.agent} {result.summary}\n")
@@ -385,7 +425,7 @@ def test_we_write_the_seeds_one_line_examples_to_the_letter(name: str) -> None:
 
 
 def test_a_script_that_is_not_there_is_said_with_the_contracts_type() -> None:
-    seed = parse(SEEDS["S1 2.3 error"].text)
+    seed = read_envelope(SEEDS["S1 2.3 error"].text)
     error = ScriptNotFound("bin/script.py", details={"exception": "FileNotFoundError"})
 
     assert error.summary(Lang.ZH) == "ScriptNotFound: 脚本不存在: bin/script.py"

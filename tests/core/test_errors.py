@@ -41,6 +41,7 @@ CASES = [
     Case(errors.InvalidRequirements("line 2: -e ."), "InvalidCommand", False, "依赖声明无效: line 2: -e ."),
     Case(errors.EnvironmentFailed("no wheel"), "RuntimeFailed", None, "环境构建失败: no wheel"),
     Case(errors.Stopped("it was stopped"), "RuntimeFailed", None, "已停止: 它已被停止"),
+    Case(errors.FolderChanging("x"), "RuntimeFailed", None, "文件夹正在变化: x"),
     Case(errors.SkillChanged("other bytes"), "RuntimeFailed", None, "技能已变化: other bytes"),
     Case(errors.Cancelled("report"), "Cancelled", True, "任务已取消: report"),
     Case(errors.PythonMissing("needs 3.99"), "RuntimeFailed", None, "环境构建失败: needs 3.99"),

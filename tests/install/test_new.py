@@ -213,14 +213,14 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
 
     with pytest.raises(InvalidArgs):
-        create(tmp_path / "link", {"SKILL.md": "x"})
+        create(tmp_path, tmp_path / "link", {"SKILL.md": "x"})
 
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_what_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="file"):
-        create(tmp_path / "skills" / "x", {"SKILL.md": "x", "file": "y", "file/below": "z"})
+        create(tmp_path, tmp_path / "skills" / "x", {"SKILL.md": "x", "file": "y", "file/below": "z"})
 
     assert list((tmp_path / "skills").iterdir()) == []
 

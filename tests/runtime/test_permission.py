@@ -165,7 +165,8 @@ def test_a_project_that_ships_its_own_grants_is_not_believed(
     grant(yard.grants, yard.catalog.resolve("tool"), ("read-project",))
     yard.close()
     (project / ".skillyard").mkdir()
-    shutil.move(places.database, project / ".skillyard" / "state.db")
+    for file in ("state.db", "grants.json", "grants.json.copy"):
+        shutil.move(places.own_home / file, project / ".skillyard" / file)
     (project / "skillyard.toml").write_text("[grants]\ntool = ['read-project', 'network']\n")
 
     with Yard(places) as fresh:

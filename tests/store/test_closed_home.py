@@ -110,3 +110,20 @@ def test_a_run_that_lost_its_runtime_has_ended_also_where_that_cannot_be_kept(ya
     found = yard.find_run("r1")
     assert found is not None
     assert found.state == "error"
+
+
+@pytest.mark.parametrize("words", ["list", "runs", "grants", "run @echo hi", "grant @echo network --accept", "doctor"])
+def test_damage_in_a_home_that_cannot_be_written_is_named(
+    as_a_guest: Skillyard, places: Places, write_skill: WriteSkill, words: str
+) -> None:
+    write_skill("echo", ECHO)
+    for name in ("state.db", "grants.json"):
+        (places.own_home / name).write_bytes(b"damaged" * 1000)
+
+    done = as_a_guest(*words.split())
+
+    assert "Traceback" not in done.stdout + done.stderr
+    assert (places.own_home / "state.db").read_bytes() == b"damaged" * 1000
+    if words.startswith("run"):
+        assert done.returncode == 1
+        assert "damaged" in done.stdout

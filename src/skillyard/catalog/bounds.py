@@ -1,9 +1,11 @@
 """What a role's file says about the reach of its skills; kept with each skill, so that a run parses nothing."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.catalog.plainfile import expand_home, is_utf8
 from skillyard.core.errors import RoleInvalid
 from skillyard.core.skill import Skill
 from skillyard.core.values import NOTHING, Json
@@ -64,12 +66,12 @@ def read_bounds(kept: Mapping[str, Json]) -> Bounds:
 
 def place_of(path: str, root: Path) -> Path:
     """A path of agent.yaml, as it really is: relative to the project, in the home folder, or in full."""
-    plain = Path(path).expanduser() if path == "~" or path.startswith("~/") else root / path
-    if any(len(part.encode()) > _LONGEST_NAME for part in plain.parts):
+    plain = Path(expand_home(path)) if path == "~" or path.startswith("~/") else root / path
+    if not is_utf8(path) or any(len(os.fsencode(part)) > _LONGEST_NAME for part in plain.parts):
         raise RoleInvalid(f"workspace: no file can have the name {path[:40]}…")
     try:
         return plain.resolve()
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, ValueError):
         raise RoleInvalid(f"workspace: {path} is a link that leads nowhere") from None
 
 

@@ -5,6 +5,8 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from skillyard.catalog.plainfile import is_utf8
+
 #: (mtime, ctime, size, inode): a file or folder with the same stamp was not touched.
 Stamp: TypeAlias = tuple[int, int, int, int]
 
@@ -102,7 +104,7 @@ def _skill_file(entries: list[os.DirEntry[str]]) -> str:
 
 def _child_folders(entries: list[os.DirEntry[str]]) -> Iterator[str]:
     for entry in entries:
-        if entry.name in IGNORED or entry.name.startswith("._"):
+        if entry.name in IGNORED or entry.name.startswith("._") or not is_utf8(entry.name):
             continue
         try:
             if entry.is_dir():

@@ -1,56 +1,216 @@
-"""What a skill's folder holds, as one hash: a grant is for exactly these bytes.
+"""One hash over everything that a skill's folder holds: a grant is for exactly these bytes.
 
-Whatever a clone can bring counts, by whatever name: Python runs what lies in `__pycache__` unseen, and a command may
-name a file there, or `.DS_Store`. Only a repository's own `.git` is left out, which no clone brings.
+Whatever a clone can bring counts, under whatever name: Python runs what lies in `__pycache__` unseen, and a command may
+name a file there, or `.DS_Store`. `.git` does not count, so that a checkout keeps its hash; therefore it is never part
+of a copy, and no run with a grant sees it.
+
+The trust in a role leaves out more (`in_role`): caches and editor files, which are not part of the copy either, and
+documents, which are.
+
+Files are opened without following links and never by a second path lookup: what is hashed is what is copied.
 """
 
+import contextlib
+import errno
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.core.errors import InvalidArgs
+from skillyard.core.errors import FolderChanging, InvalidArgs, PermissionDenied
 
 if TYPE_CHECKING:
     import hashlib
 
-#: More than this is no skill.
+#: A larger folder is not a skill.
 MAX_FILES = 20_000
+MAX_BYTES = 2 << 30
+_MAX_DEPTH = 100
 _REPOSITORY = ".git"
+_CHUNK = 1 << 20
+#: A folder that changes while it is read is read again this often.
+_ATTEMPTS = 5
+_MOVED = frozenset({errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ESTALE})
+
+#: Of a role: neither trusted nor shown to its programs.
+_CACHES = frozenset({"__pycache__", ".ds_store", ".idea", ".vscode", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
+_EDITOR_ENDINGS = ("~", ".swp", ".swo", ".tmp", ".bak", ".orig")
+#: Of a role: shown to its programs, and free to change.
+_DOCUMENTS = (".md", ".markdown", ".rst", ".txt", ".adoc", ".pdf", ".doc", ".docx", ".odt", ".png", ".jpg", ".svg")
+_TRUSTED_TEXTS = frozenset({"claude.md", "agent.yaml", "requirements.txt"})
 
 
-def fingerprint(folder: Path) -> str:
-    """A digest over every path, link and byte below the folder; any change changes it."""
-    import hashlib  # noqa: PLC0415  (most runs have no grant to check)
+class Marks(NamedTuple):
+    """`approved` is what a grant is for, `content` names the copy. They differ only for a role."""
 
-    digest = hashlib.blake2b(digest_size=20)
-    for count, path in enumerate(_files(folder)):
-        if count > MAX_FILES:
-            raise InvalidArgs(f"{folder} holds more than {MAX_FILES} files: nothing can be granted to it")
-        name = path.relative_to(folder).as_posix()
-        if path.is_symlink():
-            _add(digest, b"link", name.encode("utf-8", "surrogateescape"), bytes(path.readlink()))
-        elif not path.is_file():  # a pipe would never end
-            _add(digest, b"other", name.encode("utf-8", "surrogateescape"), b"")
-        else:
-            mode = b"program" if os.access(path, os.X_OK) else b"file"
-            _add(digest, mode, name.encode("utf-8", "surrogateescape"), _content(path))
-    return digest.hexdigest()
+    approved: str
+    content: str
+    total_bytes: int = 0
 
 
-def _files(folder: Path) -> list[Path]:
-    found: list[Path] = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name != _REPOSITORY]
-        links = [name for name in folders if Path(parent, name).is_symlink()]
-        found += [Path(parent, name) for name in (*names, *links) if name != _REPOSITORY]
-    return sorted(found)
+def fingerprint(folder: Path, *, in_role: bool = False) -> str:
+    """Return a digest over every path, link and byte below the folder; any change changes it."""
+    return read_marks(folder, in_role=in_role).approved
 
 
-def _content(path: Path) -> bytes:
-    import hashlib  # noqa: PLC0415
+def read_marks(
+    folder: Path, copy_to: Path | None = None, *, in_role: bool = False, digests: dict[str, str] | None = None
+) -> Marks:
+    """Hash a folder, and copy exactly the hashed bytes to `copy_to`, which must not exist yet.
 
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=20)).digest()
+    `digests` receives the digest of each path. Raises PermissionDenied for what cannot be
+    read and FolderChanging if the folder does not stand still.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return _Reader(folder, copy_to, digests, in_role=in_role).read()
+        except PermissionError as error:
+            raise PermissionDenied(f"{error.filename}: it cannot be read, so nothing can be granted to it") from None
+        except OSError as error:
+            if error.errno not in _MOVED:
+                raise
+            if attempt == _ATTEMPTS or not folder.is_dir():
+                raise FolderChanging(f"{folder} changed while it was read") from None
+        if digests is not None:
+            digests.clear()
+        if copy_to is not None:
+            from shutil import rmtree  # noqa: PLC0415  (only for a folder that changes right now)
+
+            rmtree(copy_to, ignore_errors=True)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def read_digests(folder: Path) -> tuple[str, dict[str, str]]:
+    """Return the fingerprint and the digest of each file and link by its path, both from one reading."""
+    digests: dict[str, str] = {}
+    return read_marks(folder, digests=digests).approved, digests
+
+
+def is_repository(name: str) -> bool:
+    """Whether a file or folder of this name is git's own, also where the file system ignores case."""
+    return name.lower() == _REPOSITORY
+
+
+class _Reader:
+    """One pass over a folder."""
+
+    def __init__(self, folder: Path, copy_to: Path | None, digests: dict[str, str] | None, *, in_role: bool) -> None:
+        import hashlib  # noqa: PLC0415  (most runs have no grant to check)
+
+        self._blake = hashlib.blake2b
+        self._folder, self._target, self._in_role = folder, copy_to, in_role
+        self._approved = self._blake(digest_size=20)
+        self._content = self._blake(digest_size=20)
+        self._digests = digests
+        self._count = self._bytes = 0
+
+    def read(self) -> Marks:
+        top = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._enter(top, "", 0)
+        finally:
+            os.close(top)
+        content = self._content.hexdigest()
+        return Marks(self._approved.hexdigest() if self._in_role else content, content, self._bytes)
+
+    def _enter(self, folder: int, inner: str, depth: int) -> bool:
+        """Read what is in an open folder, sorted by name. False if there was nothing."""
+        if depth > _MAX_DEPTH:
+            raise InvalidArgs(f"{self._folder} is nested too deeply: nothing can be granted to it")
+        if self._target:
+            (self._target / inner).mkdir(mode=0o755)
+        names = [name for name in sorted(os.listdir(folder)) if not self._is_left_out(name)]
+        for name in names:
+            self._take(folder, name, f"{inner}/{name}" if inner else name, depth)
+        return bool(names)
+
+    def _is_left_out(self, name: str) -> bool:
+        lower = name.lower()
+        if lower == _REPOSITORY:
+            return True
+        return self._in_role and (lower in _CACHES or lower.endswith(_EDITOR_ENDINGS) or lower.startswith((".#", "#")))
+
+    def _take(self, folder: int, name: str, path: str, depth: int) -> None:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if stat.S_ISDIR(mode):
+            with _opened(folder, name, os.O_DIRECTORY, self._folder / path) as inner:
+                if not self._enter(inner, path, depth + 1):
+                    self._add(path, b"folder", b"")
+            return
+        self._count += 1
+        if self._count > MAX_FILES:
+            raise InvalidArgs(f"{self._folder} holds more than {MAX_FILES} files: nothing can be granted to it")
+        if stat.S_ISLNK(mode):
+            leads_to = os.readlink(os.fsencode(name), dir_fd=folder)
+            self._add(path, b"link", leads_to)
+            if self._target:
+                (self._target / path).symlink_to(os.fsdecode(leads_to))
+        elif stat.S_ISREG(mode):
+            with _opened(folder, name, os.O_NONBLOCK, self._folder / path) as file:
+                self._take_file(file, path)
+        # Pipes, sockets and devices do not count: they are not part of a copy, so no run with a grant sees them.
+
+    def _take_file(self, file: int, path: str) -> None:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.ENXIO, "it became something else")
+        digest = self._blake(digest_size=20)
+        target = f"{self._target}/{path}" if self._target else ""
+        is_program = bool(status.st_mode & 0o111)
+        copy = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600) if target else -1
+        is_code, at_start = is_program, True
+        try:
+            while chunk := os.read(file, _CHUNK):
+                is_code, at_start = is_code or (at_start and chunk.startswith(b"#!")), False
+                digest.update(chunk)
+                self._grow(len(chunk))
+                if copy >= 0:
+                    _write_all(copy, chunk)
+            if copy >= 0:
+                os.fchmod(copy, 0o555 if is_program else 0o444)
+                os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+        finally:
+            if copy >= 0:
+                os.close(copy)
+        kind = b"program" if is_program else b"file"
+        self._add(path, kind, digest.digest(), is_code=is_code)
+
+    def _grow(self, more: int) -> None:
+        self._bytes += more
+        if self._bytes > MAX_BYTES:
+            raise InvalidArgs(f"{self._folder} holds more than {MAX_BYTES >> 30} GiB: nothing can be granted to it")
+
+    def _add(self, path: str, kind: bytes, content: bytes, *, is_code: bool = True) -> None:
+        name = path.encode("utf-8", "surrogateescape")
+        _add(self._content, kind, name, content)
+        if self._digests is not None:
+            self._digests[path] = f"{kind.decode()}:{content.hex()}"
+        if self._in_role and (is_code or not _is_document(path)):
+            _add(self._approved, kind, name, content)
+
+
+def _is_document(path: str) -> bool:
+    name = path.rpartition("/")[2].lower()
+    return name.endswith(_DOCUMENTS) and name not in _TRUSTED_TEXTS
+
+
+@contextlib.contextmanager
+def _opened(folder: int, name: str, flags: int, path: Path) -> Iterator[int]:
+    try:
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=folder)
+    except PermissionError as error:
+        raise PermissionError(error.errno, error.strerror, str(path)) from None
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _write_all(file: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(file, view) :]
 
 
 def _add(digest: "hashlib.blake2b", *parts: bytes) -> None:

@@ -5,13 +5,14 @@ The files are the truth. A lost, broken or older index is thrown away and made a
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skillyard.catalog.discover import Folder, Stamp
 from skillyard.catalog.words import as_words, fold
+from skillyard.core.errors import StateDamaged
 from skillyard.core.kinds import Kind
 
 if TYPE_CHECKING:
@@ -114,6 +115,34 @@ _COLUMNS = (
 )
 _INSERT = f"INSERT INTO skills ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _INSERT_WORDS = "INSERT INTO words (rowid, name, description, tags) VALUES (?, ?, ?, ?)"
+
+
+class _Connection(sqlite3.Connection):
+    """Drops the file when a statement meets damage, so that the next command makes it again."""
+
+    path: Path | None = None
+
+    def execute(self, *args: Any) -> sqlite3.Cursor:
+        return self._guarded(super().execute, *args)
+
+    def executemany(self, *args: Any) -> sqlite3.Cursor:
+        return self._guarded(super().executemany, *args)
+
+    def _guarded(self, call: Callable[..., sqlite3.Cursor], *args: Any) -> sqlite3.Cursor:
+        try:
+            return call(*args)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second: not even its message can be read
+            damaged = isinstance(error, UnicodeDecodeError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+            if self.path is None or not damaged:
+                raise
+            for ending in ("", "-wal", "-shm"):
+                Path(f"{self.path}{ending}").unlink(missing_ok=True)
+            raise StateDamaged(
+                f"{self.path}: {error}", "run it again: the file is only a cache, it was removed and is made anew"
+            ) from None
+
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class Index:
@@ -266,18 +295,19 @@ def _open(path: Path | None) -> sqlite3.Connection:
         for _ in range(2):  # the second time on a clean slate
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                return _prepared(str(path))
+                return _prepared(str(path), path)
             except sqlite3.OperationalError:
                 break  # no right to write, no room: nothing that deleting would mend
-            except sqlite3.DatabaseError:
-                path.unlink(missing_ok=True)
+            except (sqlite3.DatabaseError, UnicodeDecodeError):
+                for ending in ("", "-wal", "-shm"):
+                    Path(f"{path}{ending}").unlink(missing_ok=True)
             except OSError:
                 break
     return _prepared(":memory:")
 
 
-def _prepared(name: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(name, timeout=30, isolation_level=None)
+def _prepared(name: str, path: Path | None = None) -> _Connection:
+    connection = sqlite3.connect(name, timeout=30, isolation_level=None, factory=_Connection)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -287,6 +317,7 @@ def _prepared(name: str) -> sqlite3.Connection:
     except BaseException:
         connection.close()
         raise
+    connection.path = path
     return connection
 
 

@@ -30,3 +30,30 @@ def read_whole(path: Path, most_bytes: int) -> str:
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
     return content.decode()
+
+
+def expand_home(text: str) -> str:
+    """`~` and `~/x` as the home folder. `~nouser/x` stays as it is: a name like any other, and no error."""
+    try:
+        return os.path.expanduser(text)  # noqa: PTH111  (Path.expanduser raises for a user that does not exist)
+    except ValueError:  # NUL, or half a character, in the user's name
+        return text
+
+
+def is_utf8(path: str | Path) -> bool:
+    """Whether the path can be kept and shown: file systems take any bytes, our tables and results only text."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def exists(path: Path) -> bool:
+    """Like `Path.exists`, and False for what no file can be called: too long, a NUL, half a character."""
+    return os.path.exists(path)  # noqa: PTH110  (pathlib raises for these)
+
+
+def is_folder(path: Path) -> bool:
+    """Like `Path.is_dir`, and False for what no folder can be called."""
+    return os.path.isdir(path)  # noqa: PTH112  (pathlib raises for these)

@@ -123,6 +123,11 @@ CHINESE: dict[str, str] = {
     "{}: {} is no {}": "{}: {} 不是有效的 {}",
     "{}: {} is no {}: the range is empty": "{}: {} 不是有效的 {}: 范围为空",
     "{} holds more than {} files: nothing can be granted to it": "{} 里超过 {} 个文件: 无法对它授权",
+    "{} holds more than {} GiB: nothing can be granted to it": "{} 超过 {} GiB: 无法对它授权",
+    "{} is nested too deeply: nothing can be granted to it": "{} 嵌套过深: 无法对它授权",
+    "{}: it cannot be read, so nothing can be granted to it": "{}: 无法读取, 因此无法对它授权",
+    "{} changed while it was read": "{} 在读取时发生了变化",
+    "the program says: {}": "程序说: {}",
     "a prompt holds no NUL characters": "提示词里不能有 NUL 字符",
     "a quote is opened and never closed": "引号没有闭合",
     "a session is named by 1 to {} characters that can be printed": "会话的名称是 1 到 {} 个可打印字符",
@@ -302,7 +307,6 @@ CHINESE: dict[str, str] = {
     "{} is no address: {}": "{} 不是地址: {}",
     "the lock names no commit: {}": "锁文件里写的不是提交: {}",
     "git gives no pipes": "git 没有提供管道",
-    "{} leads out of {}, to {}: nothing is linked through it": "{} 指向 {} 之外, 到 {}: 不经过它建立链接",
     "{} is no folder: move it away, then link again": "{} 不是目录: 移走它, 再重新链接",
     "{} cannot be written to": "{} 不可写",
     "{} was not written by us: look at it, and delete it": "{} 不是我们写的: 查看后删除它",
@@ -327,7 +331,6 @@ CHINESE: dict[str, str] = {
     "{} and {} are one folder on some systems": "{} 和 {} 在某些系统上是同一个目录",
     "{} and {} must be on one file system": "{} 和 {} 必须在同一个文件系统上",
     "{} was not written by us: delete it": "{} 不是我们写的: 删除它",
-    "{} leads out of {}: nothing is installed through a link": "{} 指向 {} 之外: 不经过链接安装",
     "{} is a link, and we never made it: delete it": "{} 是链接, 而且不是我们建立的: 删除它",
     "{} is broken, and not by us: delete it": "{} 已损坏, 而且不是我们造成的: 删除它",
     "no review {}": "没有待审 {}",
@@ -335,7 +338,6 @@ CHINESE: dict[str, str] = {
         "智能体不能保留被扫描拦下的技能: 须由用户本人在外面操作"
     ),
     "only a person at a terminal keeps what is above {}: {}": "高于 {} 的只能由终端前的用户保留: {}",
-    "{} leads out of the project": "{} 指向项目之外",
     "{} is broken: {}; `skillyard review drop {}`": "{} 已损坏: {}; `skillyard review drop {}`",
     "{} holds no letter and no digit to name a folder with": "{} 里没有可作目录名的字母或数字",
     "{} is not UTF-8": "{} 不是 UTF-8",
@@ -387,7 +389,6 @@ CHINESE: dict[str, str] = {
     "a task runs in the conversation {}": "会话 {} 里有任务在运行",
     "{} agents run already": "已有 {} 个智能体在运行",
     "a task runs in the conversation {}, with another {}": "会话 {} 里有任务在运行, 用的是另一个 {}",
-    "{} leads out of the project: {}": "{} 指向项目之外: {}",
     "{} is in the way: a folder must stand there": "{} 占了位置: 那里必须是目录",
     "{} is one of your own skills: add --user": "{} 是你自己的技能: 加 --user",
     "{} is a skill of this project: leave out --user": "{} 是这个项目的技能: 去掉 --user",
@@ -395,9 +396,6 @@ CHINESE: dict[str, str] = {
     "results carry no task id: the result was in the return value of Task": "结果不带任务 id: 结果就在 Task 的返回值里",
     "not a prompt for a skill; write: {}": "这不是给技能的提示词; 写成: {}",
     "no role {} in {}/; {}": "{1}/ 里没有角色 {0}; {2}",
-    "{} leads out of the project through a link: roles there are not read": (
-        "{} 经由链接指向项目之外: 那里的角色不会被读取"
-    ),
     "a folder with control characters in its name cannot be a service": "名称里有控制字符的目录不能作为服务",
     "{}: [engine] database must start with postgresql://": "{}: [engine] database 必须以 postgresql:// 开头",
     "{}: [engine] synchronous is normal or full": "{}: [engine] synchronous 只能是 normal 或 full",
@@ -449,7 +447,26 @@ CHINESE: dict[str, str] = {
     "unknown action '{}'; supported: {}": "未知动作 '{}'; 支持: {}",
     "a time limit must be above zero, not {}": "时间限制必须大于零, 不能是 {}",
     "unknown param '{}'": "未知参数 '{}'",
-    "{}/ is never an output": "{}/ 不能作为输出",
+    "{} is never an output": "{} 不能作为输出",
+    "{} is a link to {}: a folder must stand there": "{} 是指向 {} 的链接: 那里必须是目录",
+    "{} goes through a link in {}/ and leads to {}": "{} 经过 {}/ 内的链接, 指向 {}",
+    "no file can have the name {}": "不可能有名为 {} 的文件",
+    "{} is never opened to a run": "{} 从不向运行开放",
+    "{} names no path: it holds characters that are no text": "{} 不是路径: 含有不是文本的字符",
+    "{} names no path": "{} 不是路径",
+    "the request is no text: {}": "请求不是文本: {}",
+    "the task is no text: {}": "任务不是文本: {}",
+    "{} is not UTF-8: rename the folder": "{} 不是 UTF-8: 请重命名该目录",
+    "a name here is not UTF-8: {}; rename that file or folder": "这里有名称不是 UTF-8: {}; 请重命名该文件或目录",
+    "the path {} is not UTF-8: rename that folder, or work in another": (
+        "路径 {} 不是 UTF-8: 请重命名该目录, 或换一个目录"
+    ),
+    "the working directory was deleted: change into another one": "当前目录已被删除: 请换一个目录",
+    "HOME is not set and this user has no home folder: set HOME to an absolute path": (
+        "没有设置 HOME, 此用户也没有主目录: 请把 HOME 设为绝对路径"
+    ),
+    "HOME must be an absolute path in UTF-8, not {}": "HOME 必须是 UTF-8 的绝对路径, 不能是 {}",
+    "SKILLYARD_HOME must be a path in UTF-8, not {}": "SKILLYARD_HOME 必须是 UTF-8 路径, 不能是 {}",
     "'{}' lies outside the project: {}": "'{}' 在项目之外: {}",
     "{}: no {} in it": "{}: 其中没有 {}",
     "it was stopped before it started": "它在开始之前被停止",
@@ -471,6 +488,7 @@ CHINESE: dict[str, str] = {
     "The sandbox could not be set up: {}": "沙箱无法建立: {}",
     "The layers could not be probed": "无法探测沙箱的各层",
     "This machine cannot guard {}{}": "这台机器无法防护 {}{}",
+    "This machine has no mount namespaces any more: try again": "这台机器不再有挂载命名空间: 请重试",
     "{} is not as it was when the job was queued": "{} 与任务排队时不同了",
     "{} is not as it was queued, and cannot be restored: {}": "{} 与排队时不同了, 而且无法恢复: {}",
     "{} is outside the folders that may be edited": "{} 在可编辑的目录之外",
@@ -1344,4 +1362,82 @@ CHINESE: dict[str, str] = {
     "{}: the agents are {}": "{}: 可用的智能体有 {}",
     "nothing: the agents are {}": "没有写出: 可用的智能体有 {}",
     "nothing called {} can be allowed; there is {}": "没有可许可的 {}; 可用的有 {}",
+    "end that process, then run any command: it sets the damaged file aside and restores the last backup": (
+        "结束该进程, 然后执行任何命令: 损坏的文件会被保留到一边, 并恢复最近的备份"
+    ),
+    "run a command as the user who may write there: it repairs the file": "由有写权限的用户执行任何命令: 文件会被修复",
+    "run it again: the file is only a cache, it was removed and is made anew": (
+        "再执行一次: 该文件只是缓存, 已删除并会重新生成"
+    ),
+    "run it again: the file is checked, and repaired where it has to be": "再执行一次: 文件会被检查, 必要时修复",
+    "`skillyard doctor` shows what is damaged and what to do": "`skillyard doctor` 显示哪里损坏以及怎么办",
+    "stop the workers and set it aside: `mv {} {}.damaged`; a new one is made, jobs and flows that waited in it must "
+    "be added again, and what already ran stays in `skillyard jobs history`": (
+        "停止 worker 并把它移开: `mv {} {}.damaged`; 会生成新的文件, 其中等待的任务和流程需要重新添加, 已执行的仍在 "
+        "`skillyard jobs history` 中"
+    ),
+    "{} is damaged and cannot be replaced: {}": "{} 已损坏且无法替换: {}",
+    "{} belongs to another user (uid {}): nothing in it counts": "{} 属于其他用户 (uid {}): 其中的内容不算数",
+    "{} can be written by others: nothing in it counts until `chmod 600 {}`": (
+        "{} 可被其他用户写入: 执行 `chmod 600 {}` 之前其中的内容不算数"
+    ),
+    "{} cannot be read: {}; nothing is granted": "{} 无法读取: {}; 没有任何授权",
+    "{} {}, and it is still used by {}": "{} {}, 并且仍在使用: {}",
+    "{} {}, and SKILLYARD_HOME cannot be written": "{} {}, 并且 SKILLYARD_HOME 不可写",
+    "{} has format {}, this Skillyard knows {}": "{} 的格式是 {}, 当前 Skillyard 只认识 {}",
+    "{} has version {}, this Skillyard knows {}": "{} 的版本是 {}, 当前 Skillyard 只认识 {}",
+    "{} {}, and there is no intact copy: nothing is granted any more": "{} {}, 并且没有完好的副本: 不再有任何授权",
+    "{} {}; its copy was restored, no grant is lost": "{} {}; 已恢复其副本, 没有丢失任何授权",
+    "{} {}; there is no backup, so a new one was made without any history": "{} {}; 没有备份, 已新建一个没有历史的文件",
+    "{} {}; the backup of {} min ago was restored": "{} {}; 已恢复 {} 分钟前的备份",
+    "{}: no backup could be made: {}": "{}: 无法生成备份: {}",
+    "{}: the new backup is not sound: {}": "{}: 新备份不完好: {}",
+    "{}: {} has held it for {} s": "{}: {} 已占用 {} 秒",
+    "grant again what you need; the damaged file is kept as {}": "请重新授权需要的内容; 损坏的文件保留为 {}",
+    "grant again what you need": "请重新授权需要的内容",
+    "the damaged file is kept as {}": "损坏的文件保留为 {}",
+    "to drop every grant, remove {} too": "要撤销全部授权, 请同时删除 {}",
+    "grants are not affected; the damaged file is kept as {}, and `skillyard doctor` lists it": (
+        "授权不受影响; 损坏的文件保留为 {}, `skillyard doctor` 会列出它"
+    ),
+    "grants are not affected; to start anew, remove {} together with {}.backup*": (
+        "授权不受影响; 要重新开始, 请同时删除 {} 和 {}.backup*"
+    ),
+    "is missing": "不存在",
+    "is cut off": "被截断",
+    "is a link": "是链接",
+    "is a link to nothing": "是指向不存在文件的链接",
+    "is not a plain file": "不是普通文件",
+    "is cut off or not a file of grants": "被截断或不是授权文件",
+    "does not match its checksum": "与校验和不符",
+    "has {} bytes, which is too many": "有 {} 字节, 太大",
+    "does not have the fields of a file of grants: {}": "没有授权文件应有的字段: {}",
+    "is damaged: {}": "已损坏: {}",
+    "is damaged: its header says that nobody may write": "已损坏: 文件头标记为不可写",
+    "is not a database of Skillyard": "不是 Skillyard 的数据库",
+    "has a damaged -wal file": "的 -wal 文件已损坏",
+    "the definition of a table was changed": "表的定义被改动",
+    "not there yet: the first run makes it": "还没有: 第一次运行时生成",
+    "version {}, {}, sound": "版本 {}, {}, 完好",
+    "{} was made {} min ago": "{} 生成于 {} 分钟前",
+    "{} is damaged and will not be used: {}": "{} 已损坏, 不会使用: {}",
+    "none yet: one is made every hour while something runs": "还没有: 有任务运行时每小时生成一个",
+    "{} is damaged: {}: stop the workers, then `mv {} {}.damaged`": (
+        "{} 已损坏: {}: 停止 worker, 然后 `mv {} {}.damaged`"
+    ),
+    "{}: remove it when you do not need it: `rm -r {}*`": "{}: 不需要时删除: `rm -r {}*`",
+    "{} grants, {} trusted projects, checksum matches": "{} 项授权, {} 个受信任的项目, 校验和相符",
+    "the file is sound, its copy is not: the next `skillyard grant` writes both": (
+        "文件完好, 副本不完好: 下一次 `skillyard grant` 会写入两者"
+    ),
+    "{}: its copy is sound, and the next command restores it": "{}: 副本完好, 下一个命令会恢复它",
+    "{}: nothing is granted; grant again what you need": "{}: 没有任何授权; 请重新授权需要的内容",
+    "{} is missing; `skillyard runs` restores it": "{} 不存在; `skillyard runs` 会恢复它",
+    "{} is empty; `skillyard runs` repairs it": "{} 是空的; `skillyard runs` 会修复它",
+    "{} is not a plain file; `skillyard runs` repairs it": "{} 不是普通文件; `skillyard runs` 会修复它",
+    "{} is damaged: {}; `skillyard runs` repairs it": "{} 已损坏: {}; `skillyard runs` 会修复它",
+    "{} cannot be read: {}; see `ls -l {}`": "{} 无法读取: {}; 请看 `ls -l {}`",
+    "{} was written by a newer Skillyard: `pip install -U skillyard`": (
+        "{} 由更新版本的 Skillyard 写入: `pip install -U skillyard`"
+    ),
 }

@@ -3,7 +3,8 @@
     ✅ skills 执行成功: Markdown转换 → mybox/output/result.html
       state: success | data: {skill: "markdown-converter"} | meta: {agent: skills, time: 1.8}
 
-`parse` reads all of the forms back, and the seeds' examples as they stand.
+`parse` reads back exactly what is written here. `read_envelope` reads what programs and people write like it, as in the
+seeds' examples: values over several lines, plain words, other line ends.
 """
 
 import json
@@ -65,7 +66,33 @@ def has_icon(text: str) -> bool:
 
 
 def parse(text: str) -> Result:
-    """The result that `as_text` or `as_block` rendered; ValueError says where it is not one."""
+    """The result that `as_text` or `as_block` rendered, with at most one line end after it; ValueError for all else.
+
+    So there is one text for each result and form: rendering what was parsed gives the text again.
+    """
+    result = read_envelope(text)
+    if not _is_written_so(result, text.removesuffix("\n")):
+        raise ValueError("this is like an envelope, but not as one is written")
+    return result
+
+
+def _is_written_so(result: Result, text: str) -> bool:
+    """Whether some encoding gives this text: one that has exactly the characters that stand in it."""
+    characters = frozenset(text)
+    for render in (as_text, as_block):
+        try:
+            written = render(result)
+        except ValueError:
+            return False
+        _, _, rest = written.partition(" ")
+        shown = "".join(c if c.isascii() or c in characters else notation.as_code(c) for c in rest)
+        if text in {f"{icon} {shown}" for icon in (result.mark.icon, result.mark.ascii)}:
+            return True
+    return False
+
+
+def read_envelope(text: str) -> Result:
+    """The result behind an envelope as programs write it; ValueError says where it is none."""
     check_text(text)
     first, _, rest = text.strip("\r\n").partition("\n")
     head = re.fullmatch(r"(\S+) (\S+)(?: (.*))?", first.rstrip("\r"))

@@ -23,10 +23,15 @@ SkillError
   SourceFailed        a source could not be fetched (RuntimeFailed on the wire)
   SecretMissing       a declared secret is not there (RuntimeFailed on the wire)
   StoreFailed         our own files cannot be kept: a full disk, most often (RuntimeFailed on the wire)
+  StateDamaged        a file of ours is damaged (RuntimeFailed on the wire)
+  StateNewer          a file of ours was written by a newer version (RuntimeFailed on the wire)
+  StateUnsafe         others could have written a file of ours (RuntimeFailed on the wire)
+  StateLocked         another process has held a file of ours for too long (RuntimeFailed on the wire)
   DatabaseFailed      the shared database does not answer (RuntimeFailed on the wire)
   ExtraMissing        a part of us that is installed on its own (RuntimeFailed on the wire)
   Stopped             whoever asked for the run took it back (RuntimeFailed on the wire)
   SkillChanged        the bytes that a job meant are not here (RuntimeFailed on the wire)
+  FolderChanging      a folder did not stand still while it was read (RuntimeFailed on the wire)
   WorkflowChanged     the file that a flow was started from is another now (RuntimeFailed on the wire)
   PythonMissing       the Python that it needs is not there (RuntimeFailed on the wire)
   ScriptFailed        the bin/ script ran and failed (RuntimeError on the wire)
@@ -354,6 +359,53 @@ class StoreFailed(RuntimeFailed):
     )
 
 
+class StateDamaged(StoreFailed):
+    """A file in SKILLYARD_HOME cannot be read as what it should be. `remedy` is the next step, or what was done."""
+
+    type = "RuntimeFailed"
+    says = Text("自己的数据已损坏: {reason}", "a file of Skillyard is damaged: {reason}")
+    advises = Text("视具体错误判断: {remedy}", "{remedy}")
+
+    def __init__(self, msg: str, remedy: str = "`skillyard doctor` shows what is damaged and what to do") -> None:
+        super().__init__(msg)
+        self.words = {**self.words, "remedy": remedy}
+
+
+class StateNewer(StoreFailed):
+    """A file in SKILLYARD_HOME has a format that this version does not know. Nothing is written to it."""
+
+    type = "RuntimeFailed"
+    says = Text("数据由更新版本的 Skillyard 写入: {reason}", "written by a newer Skillyard: {reason}")
+    advises = Text(
+        "视具体错误判断: 更新 Skillyard (`pip install -U skillyard`), 或把 SKILLYARD_HOME 设到另一个文件夹; "
+        "没有任何内容被改动",
+        "update Skillyard (`pip install -U skillyard`), or set SKILLYARD_HOME to another folder; nothing was changed",
+    )
+
+
+class StateUnsafe(StoreFailed):
+    """Other users could have written the file. It stays where it is, and nothing in it counts."""
+
+    type = "RuntimeFailed"
+    says = Text("其他用户可能写过此文件: {reason}", "other users could have written a file of Skillyard: {reason}")
+    advises = Text(
+        "视具体错误判断: 检查文件内容后, 用 chown 和 chmod 600 设为只有你能写",
+        "look at what is in it, then make it yours alone with chown and chmod 600",
+    )
+
+
+class StateLocked(StoreFailed):
+    """Another process has held a file in SKILLYARD_HOME for longer than `[store] lock_seconds`."""
+
+    type = "RuntimeFailed"
+    recoverable = True
+    says = Text("数据被其他进程锁定: {reason}", "locked by another process: {reason}")
+    advises = Text(
+        "视具体错误判断: 等待或结束该进程后重试; 等待时间可在 config.toml 的 [store] lock_seconds 设置",
+        "wait for that process or end it, then try again; config.toml [store] lock_seconds sets how long to wait",
+    )
+
+
 class DatabaseFailed(RuntimeFailed):
     """The database that several machines share does not answer, or not to us."""
 
@@ -405,6 +457,14 @@ class SkillChanged(RuntimeFailed):
         "视具体错误判断: skillyard jobs retry <id> 使用现在的技能",
         "`skillyard jobs retry <id>` runs it as the skill is now",
     )
+
+
+class FolderChanging(RuntimeFailed):
+    """Something writes to a folder while we read it."""
+
+    type = "RuntimeFailed"
+    says = Text("文件夹正在变化: {reason}", "the folder is changing: {reason}")
+    advises = Text("视具体错误判断: 停止对它的改动, 然后重试", "stop whatever writes to it, and try again")
 
 
 class WorkflowChanged(RuntimeFailed):

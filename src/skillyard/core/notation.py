@@ -52,9 +52,14 @@ def _for_character(encoding: str, character: str) -> str:
     try:
         character.encode(encoding)
     except UnicodeEncodeError:
-        code = ord(character)
-        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+        return as_code(character)
     return character
+
+
+def as_code(character: str) -> str:
+    """A character as the escape that stands for it where an encoding lacks it."""
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _write(value: Json) -> str:

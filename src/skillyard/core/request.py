@@ -68,8 +68,24 @@ class Call(NamedTuple):
     output: str = ""
     #: Paths that the caller named, and so may be read.
     named_paths: tuple[Path, ...] = ()
+    #: Paths outside the project that a link in the project leads to: readable only after a grant.
+    led_out: tuple[Path, ...] = ()
     stdin: bytes = b""
     strict: bool = False
+    #: The private copy of the skill's folder, where a grant counts: only its bytes are used.
+    copy: Path | None = None
+    #: The program sees the copy at the path of the skill's own folder; else it sees it where the copy lies.
+    copy_is_mounted: bool = False
+
+    @property
+    def files(self) -> Path:
+        """Where to read the skill's files."""
+        return self.copy or self.skill.folder
+
+    @property
+    def run_folder(self) -> Path:
+        """Where the program finds the skill's files."""
+        return self.copy if self.copy and not self.copy_is_mounted else self.skill.folder
 
 
 class Outcome(NamedTuple):

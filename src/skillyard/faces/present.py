@@ -4,13 +4,21 @@ import os
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Self, TextIO, TypeAlias
 
-from skillyard.core.phrases import Lang, as_read
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.result import Result
+from skillyard.core.values import Json
 
 _TELL_SECONDS = 0.2
+_CLEANED = {
+    "removed_links": Text(
+        "已删除运行留下的、指向可写目录之外的链接: {paths}",
+        "removed links that lead out of the folder where the run may write: {paths}",
+    ),
+    "cleared_setuid": Text("已清除 setuid/setgid 位: {paths}", "cleared setuid and setgid bits: {paths}"),
+}
 #: Below this the last column would say nothing: rather let the line fold.
 _SMALLEST_ROOM = 20
 
@@ -68,10 +76,35 @@ def _show_exactly(text: str, out: TextIO) -> None:
 def _envelope(result: Result, style: Style, out: TextIO) -> str:
     from skillyard.core.envelope import as_block, as_json, as_text  # noqa: PLC0415  (a table needs none)
 
-    if style.json:
-        return as_json(result)
-    encoding = "ascii" if style.ascii else (out.encoding or "utf-8")
-    return (as_block if style.block else as_text)(result, encoding)
+    def render(shown: Result) -> str:
+        if style.json:
+            return as_json(shown)
+        encoding = "ascii" if style.ascii else (out.encoding or "utf-8")
+        return (as_block if style.block else as_text)(shown, encoding)
+
+    try:
+        return render(result)
+    except ValueError:  # a name that is not UTF-8
+        return render(_escaped(result))
+
+
+def _with_escapes(value: Json) -> Json:
+    """The same value with names that are no UTF-8 escaped: a file system takes any bytes, a result only text."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {str(_with_escapes(key)): _with_escapes(item) for key, item in value.items()}
+    return [_with_escapes(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _escaped(result: Result) -> Result:
+    data, meta = _with_escapes(result.data), _with_escapes(result.meta)
+    summary = str(_with_escapes(result.summary))
+    return result._replace(
+        summary=summary,
+        data=data if isinstance(data, Mapping) else {},
+        meta=meta if isinstance(meta, Mapping) else {},
+    )
 
 
 def show_hint(result: Result, style: Style, err: TextIO) -> None:
@@ -79,6 +112,14 @@ def show_hint(result: Result, style: Style, err: TextIO) -> None:
     hint = result.meta.get("hint")
     if isinstance(hint, str) and not style.json and not result.ok:
         _write(err, f"→ {one_line(hint)}\n")
+
+
+def show_cleaned(result: Result, style: Style, err: TextIO) -> None:
+    """What was cleaned up after a run, one line for each kind."""
+    for key, text in _CLEANED.items():
+        paths = result.meta.get(key)
+        if isinstance(paths, list) and paths and not style.json:
+            _write(err, f"→ {one_line(text.fill(style.lang, paths=', '.join(map(str, paths))))}\n")
 
 
 def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:

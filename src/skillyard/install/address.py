@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from skillyard.catalog.plainfile import exists, expand_home
 from skillyard.core.errors import InvalidArgs, SourceFailed
 from skillyard.install.archive import is_archive
 from skillyard.install.folders import ArchiveSource, FolderSource
@@ -46,7 +47,7 @@ def narrowed(source: Source, names: Sequence[str]) -> Source:
 
 def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = FORGE) -> Wanted:
     """InvalidArgs, with what there is, where the text names no source."""
-    local = _local(text, ref, cwd / Path(text).expanduser(), root) if text and "\0" not in text else None
+    local = _local(text, ref, cwd / expand_home(text), root) if text and "\0" not in text else None
     if local:
         return Wanted(local)
     plain, _, fragment = text.partition("#")
@@ -85,7 +86,7 @@ def locked_source(source: str, ref: str, commit: str, root: Path) -> Source:
 
 
 def _local(text: str, ref: str, path: Path, root: Path, commit: str = "") -> Source | None:
-    if not path.exists():
+    if not exists(path):
         return None
     kept = _as_kept(path, root)
     if path.is_file() and is_archive(path.name):

@@ -5,14 +5,20 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from skillyard.catalog.dirfd import make_below, refuse_links
 from skillyard.core.errors import InvalidArgs
 
 
-def create(folder: Path, files: Mapping[str, str]) -> None:
-    """InvalidArgs where something of that name is there already: nothing is ever overwritten."""
+def create(root: Path, folder: Path, files: Mapping[str, str]) -> None:
+    """Write the files below a folder of the project that is not there yet.
+
+    InvalidArgs if something of that name is there: nothing is ever overwritten. PermissionDenied if a folder on the
+    way, below the project root, is a link.
+    """
+    refuse_links(root, folder.parent)
     if folder.exists() or folder.is_symlink():
         raise _taken(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_below(root, folder.parent)
     staged = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     try:
         for name, text in files.items():

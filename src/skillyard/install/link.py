@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+from skillyard.catalog.dirfd import refuse_links
 from skillyard.core.errors import PermissionDenied, SkillNotFound
 from skillyard.install.links import Ledger, Link, Record, read_record, write_record
 from skillyard.install.place import delete_tree, open_place
@@ -240,8 +241,8 @@ def _staging_name() -> str:
 def _check_folder(ledger: Ledger, folder: str) -> None:
     """What cannot be ended must not be begun."""
     path = ledger.base / folder
-    if ledger.is_project and not path.resolve().is_relative_to(ledger.base.resolve()):
-        raise PermissionDenied(f"{path} leads out of {ledger.base}, to {path.resolve()}: nothing is linked through it")
+    if ledger.is_project:
+        refuse_links(ledger.base, path)
     existing = next(above for above in (path, *path.parents) if os.path.lexists(above))
     if not existing.is_dir():
         raise PermissionDenied(f"{existing} is no folder: move it away, then link again")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+from skillyard.catalog.dirfd import refuse_links
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.install.slug import as_slug
@@ -77,10 +78,8 @@ def open_place(place: Place, swap: Exchange = exchange) -> Iterator[None]:
 
 def _check_bounds(place: Place) -> None:
     """A link in a cloned project must not make us write or clean up elsewhere."""
-    bounds = place.bounds.resolve()
     for path in (place.skills, place.state):
-        if not path.resolve().is_relative_to(bounds):
-            raise PermissionDenied(f"{path} leads out of {place.bounds}: nothing is installed through a link")
+        refuse_links(place.bounds, path)
     for path in (place.staging, place.trash, place.state / "lock", place.state.parent / ".gitignore"):
         if path.is_symlink():
             raise PermissionDenied(f"{path} is a link, and we never made it: delete it")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from skillyard.catalog.dirfd import read_below, remove_below, write_below
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.values import Json
 from skillyard.install.candidates import Candidate, open_staging
@@ -28,6 +29,7 @@ from skillyard.install.tree import copy_checked, hash_of, marks_of
 
 _ID = re.compile(r"[0-9a-f]{12}")
 KEEP, UNINSTALL = "keep", "uninstall"
+_MOST_INTERRUPT_BYTES = 4_000_000
 
 
 class Held(NamedTuple):
@@ -233,23 +235,18 @@ def write_interrupt(root: Path, file: str, review: Review, resume_command: str =
     if not review.held:
         forget_interrupt(root, file, review.id)
     else:
-        write_whole(
-            _inside(root, file), json.dumps(interrupt_data(review, resume_command), ensure_ascii=False, indent=2) + "\n"
-        )
+        text = json.dumps(interrupt_data(review, resume_command), ensure_ascii=False, indent=2) + "\n"
+        write_below(root, file, text.encode())
 
 
 def forget_interrupt(root: Path, file: str, review_id: str) -> None:
     """Where it tells of this review: another one's stays."""
-    path = _inside(root, file)
-    if path.is_file() and f'"review": "{review_id}"' in path.read_text("utf-8", "replace"):
-        path.unlink()
-
-
-def _inside(root: Path, file: str) -> Path:
-    path = root / file
-    if not path.parent.resolve().is_relative_to(root.resolve()):
-        raise PermissionDenied(f"{path.parent} leads out of the project")
-    return path
+    try:
+        content = read_below(root, file, _MOST_INTERRUPT_BYTES)
+        if f'"review": "{review_id}"' in content.decode("utf-8", "replace"):
+            remove_below(root, file)
+    except (OSError, PermissionDenied):
+        return  # not there, or not ours: a link, a pipe
 
 
 def _as_text(review: Review) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeAlias
 
 from skillyard.catalog.discover import SKILL_FILE
+from skillyard.catalog.fingerprint import is_repository
 from skillyard.core.errors import SourceRefused
 from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import as_safe_path, check_apart, link_stays_inside, shown
@@ -105,7 +106,7 @@ def _files(folder: Path) -> Iterator[_File]:
         inner = queue.pop()
         with os.scandir(folder / inner) as entries:
             for entry in entries:
-                if entry.name in IGNORED:
+                if entry.name in IGNORED or is_repository(entry.name):
                     continue
                 path = f"{inner}/{entry.name}" if inner else entry.name
                 if entry.is_dir(follow_symlinks=False):

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from skillyard.catalog.plainfile import exists, expand_home
 from skillyard.core.errors import InvalidArgs
 from skillyard.install.adhoc import Staged, find_staged, key_of, stage
 from skillyard.install.candidates import Candidate, Offer, choose, open_staging
@@ -58,7 +59,7 @@ def split_source(text: str, cwd: Path) -> Asked:
     ends = [len(text), *(at for at in range(len(text) - 1, 0, -1) if text[at] in "@#:")]
     for end in ends:
         tail = _TAIL.fullmatch(text[end:])
-        if tail and (cwd / Path(text[:end]).expanduser()).exists():
+        if tail and exists(cwd / expand_home(text[:end])):
             return Asked(text[:end], *(tail[name] or "" for name in ("skill", "ref", "script")))
     head = _HEAD.match(text)
     start = head.end() if head else 0

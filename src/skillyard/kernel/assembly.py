@@ -2,11 +2,11 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Self
 
-from skillyard.core.errors import ExtraMissing, InvalidArgs
+from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
 from skillyard.kernel.places import Places, find_places
 
 if TYPE_CHECKING:
@@ -42,11 +42,20 @@ if TYPE_CHECKING:
 class Yard:
     """One project with everything in it. Leave it with `close`, or as a context manager."""
 
-    def __init__(self, places: Places, *, ends_with_process: bool = False) -> None:
-        """`ends_with_process`: leaving gives nothing back, because the end of the process does that faster."""
+    def __init__(
+        self,
+        places: Places,
+        *,
+        ends_with_process: bool = False,
+        notify: Callable[[SkillError], None] | None = None,
+    ) -> None:
+        """`ends_with_process`: leaving gives nothing back, because the end of the process does that faster.
+        `notify` hears what is wrong with our own files and was repaired, or does not count; the default is stderr."""
         self.places = places
+        self._notify = notify or _notify_on_stderr
         self._ends_with_process = ends_with_process
         self._borrows_sandbox = False
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -59,6 +68,9 @@ class Yard:
         opened = vars(self)
         if "sandbox" in opened:
             self._remember_machine()
+        if "_database" in opened and not self._is_closed and self._database.total_changes:
+            self.back_up_if_due(is_short=True)
+        self._is_closed = True
         if self._ends_with_process:
             return
         if "sandbox" in opened and not self._borrows_sandbox:
@@ -71,7 +83,7 @@ class Yard:
     def twin(self) -> "Yard":
         """The same project for another thread: databases of its own, because SQLite's belong to the thread that
         opened them, and this one's sandbox, which any number of threads may call. Outlive it."""
-        twin = Yard(self.places, ends_with_process=self._ends_with_process)
+        twin = Yard(self.places, ends_with_process=self._ends_with_process, notify=self._notify)
         twin.sandbox, twin._borrows_sandbox = self.sandbox, True
         return twin
 
@@ -117,9 +129,12 @@ class Yard:
 
     @cached_property
     def grants(self) -> "Grants":
+        from skillyard.store.grantfile import GrantFile
         from skillyard.store.grants import Grants
 
-        return Grants(self._database, self._key)
+        if not self.places.grants_file.exists():
+            self._database  # noqa: B018  (an older version kept them there: to open it moves them into their file)
+        return Grants(GrantFile(self.places.own_home, self._notify, self.settings.lock_seconds), self._key)
 
     @cached_property
     def sandbox(self) -> "Sandbox":
@@ -245,11 +260,11 @@ class Yard:
         mine, project = self.settings.dispatch, self.places.project
         if project is None or not (project / "skillyard.toml").is_file():
             return mine
-        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.consent import are_settings_trusted
         from skillyard.kernel.settings import Dispatching, project_dispatching
 
         theirs = project_dispatching(project)
-        if theirs == Dispatching() or not is_trusted(self.grants, project):
+        if theirs == Dispatching() or not are_settings_trusted(self.grants, project):
             return mine
         return mine.over(theirs)
 
@@ -280,11 +295,11 @@ class Yard:
         project = self.places.project
         if project is None or not (project / "skillyard.toml").is_file():
             return (), ()
-        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.consent import are_settings_trusted
         from skillyard.kernel.settings import project_roots
 
         roots = project_roots(project, table)
-        return (roots, ()) if roots and is_trusted(self.grants, project) else ((), roots)
+        return (roots, ()) if roots and are_settings_trusted(self.grants, project) else ((), roots)
 
     def _remember_machine(self) -> None:
         """Only what this process looked up itself is new."""
@@ -307,29 +322,39 @@ class Yard:
         from skillyard.store.keys import Keys
         from skillyard.work.once import LocalOnce
 
-        folder = self.places.own_home / "once"
-        return LocalOnce(lambda: Keys(open_database(self.places.database)), folder, self.settings.key_seconds)
+        def open_keys() -> Keys:
+            return Keys(open_database(self.places.database, self.settings.lock_seconds, self._notify))
+
+        return LocalOnce(open_keys, self.places.own_home / "once", self.settings.key_seconds)
 
     def _shared_database(self) -> str:
         """PostgreSQL, where the jobs of this project are kept there; what a project only wishes for does not count."""
         mine, project = self.settings.engine.database, self.places.project
         if mine or project is None or not (project / "skillyard.toml").is_file():
             return mine
-        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.consent import are_settings_trusted
         from skillyard.kernel.settings import project_engine
 
         asked = project_engine(project).database
-        return asked if asked and is_trusted(self.grants, project) else ""
+        return asked if asked and are_settings_trusted(self.grants, project) else ""
 
     def worker(self, lang: "Lang", decide: "Decider | None" = None) -> "Worker":
         import sys
 
-        from skillyard.kernel.consent import is_trusted
+        from skillyard.kernel.consent import bin_changes, is_bin_trusted
         from skillyard.kernel.layout import is_ours
         from skillyard.runners.interpreters import find_program
+        from skillyard.store.copies import Copies, FolderCopy
         from skillyard.work.scripts import Standing, Worker
 
         root = self.root
+
+        def standing(script: str, copy: FolderCopy) -> Standing:
+            ours = is_ours(copy.files / script.removeprefix("bin/"), stands_for=root / script)
+            trusted = is_bin_trusted(self.grants, copy.marks.approved)
+            changes = {} if ours or trusted else bin_changes(root, self.grants)
+            return Standing(ours=ours, trusted=trusted, changes=changes)
+
         return Worker(
             sandbox=self.sandbox,
             recorder=self.recorder,
@@ -338,7 +363,8 @@ class Yard:
             new_id=new_run_id,
             python=lambda: find_program("python3"),
             own_python=sys.executable,
-            standing=lambda path: Standing(ours=is_ours(path), trusted=is_trusted(self.grants, root)),
+            standing=standing,
+            copies=Copies(self.places.own_home),
             decide=decide,
             lang=lang,
         )
@@ -347,7 +373,18 @@ class Yard:
     def _database(self) -> "sqlite3.Connection":
         from skillyard.store.database import open_database
 
-        return open_database(self.places.database)
+        return open_database(self.places.database, self.settings.lock_seconds, self._notify)
+
+    def back_up_if_due(self, *, is_short: bool = False) -> None:
+        """Make the hourly backup of our database if the latest is too old. `is_short`: only if that takes no time."""
+        from skillyard.store.backups import back_up, is_due
+
+        if not is_due(self.places.database, time.time()):
+            return
+        try:
+            back_up(self.places.database, self.settings.lock_seconds, is_short=is_short)
+        except SkillError as error:
+            self._notify(error)
 
     @property
     def _key(self) -> str:
@@ -356,6 +393,16 @@ class Yard:
 
     def _uses(self) -> Mapping[str, int]:
         return self.runs.uses() if self.places.database.exists() else {}
+
+
+def _notify_on_stderr(error: SkillError) -> None:
+    import sys
+
+    from skillyard.core.phrases import Lang
+
+    lang = Lang.choose(None, os.environ)
+    said = error.summary(lang).removeprefix(f"{error.type}: ")
+    sys.stderr.write(f"skillyard: {said}\n  {error.hint(lang)}\n")
 
 
 @lru_cache(maxsize=64)

@@ -7,16 +7,24 @@ counter is set) nothing is granted at all.
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.catalog.fingerprint import fingerprint
+from skillyard.catalog.fingerprint import fingerprint, read_digests
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
 from skillyard.core.secrets import MASK
 from skillyard.core.skill import Skill
-from skillyard.runtime.permit import ALLOWED_TOOLS, ON_FAILURE, PLAIN, SCHEDULE, WITH_ARGUMENT, is_capability
+from skillyard.runtime.permit import (
+    ALLOWED_TOOLS,
+    ON_FAILURE,
+    PLAIN,
+    SCHEDULE,
+    WITH_ARGUMENT,
+    is_capability,
+    resolve_capability,
+)
 from skillyard.store.grants import Grant, Grants
 
 if TYPE_CHECKING:
@@ -28,6 +36,35 @@ class Want(NamedTuple):
 
     what: str
     where: str
+    #: Files that a person has not seen yet in this state, each as (what happened to it, its path).
+    files: tuple[tuple[str, str], ...] = ()
+
+
+NO_FILES: Mapping[str, str] = {}
+
+
+class Trusted(NamedTuple):
+    """What a person trusted: the settings that they were shown, and each file of bin/."""
+
+    settings: str = ""
+    bin: str = ""
+    files: Mapping[str, str] = NO_FILES
+
+    @classmethod
+    def from_text(cls, text: str) -> "Trusted":
+        """Nothing is trusted where the text is of another version."""
+        import json
+
+        try:
+            fields = json.loads(text)
+            return cls(str(fields["settings"]), str(fields["bin"]), dict(fields["files"]))
+        except (ValueError, KeyError, TypeError):
+            return cls()
+
+    def as_text(self) -> str:
+        import json
+
+        return json.dumps({"settings": self.settings, "bin": self.bin, "files": dict(self.files)})
 
 
 class RoleWant(NamedTuple):
@@ -48,24 +85,34 @@ def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:
         raise PermissionDenied("an agent cannot grant anything: a person must do it, outside")
 
 
-def grant(grants: Grants, skill: Skill, capabilities: tuple[str, ...]) -> None:
+def grant(grants: Grants, skill: Skill, capabilities: tuple[str, ...], mark: str = "") -> None:
+    """`mark`: the fingerprint that the folder had when the person was asked."""
     refuse_inside_agents()
     for capability in capabilities:
         if not is_capability(capability):
             known = ", ".join((*PLAIN, *(f"{name}:…" for name in WITH_ARGUMENT)))
             raise InvalidArgs(f"{capability!r} is no capability; there are {known}")
-    mark = fingerprint(skill.folder)
+    mark = mark or mark_of_skill(skill)
     for capability in capabilities:
         grants.add(Grant(str(skill.folder), mark, capability, time.time()))
 
 
-def wants(root: Path) -> tuple[Want, ...]:
-    """Everything in the project's files that is wider than the rules; it takes effect only after `trust`."""
-    return (*_project_wants(root), *(want.as_want(root) for want in role_wants(root)))
+def mark_of_skill(skill: Skill) -> str:
+    return fingerprint(skill.folder, in_role=bool(skill.role))
 
 
-def _project_wants(root: Path) -> tuple[Want, ...]:
-    return (*_scripts(root), *_settings(root))
+def resolve_paths(capabilities: Sequence[str], root: Path, user_home: Path) -> tuple[str, ...]:
+    """The capabilities as they are asked, stored and opened: every path in them resolved, from the project root."""
+    return tuple(resolve_capability(text, root, user_home) for text in capabilities)
+
+
+def wants(root: Path, before: Trusted | None = None) -> tuple[Want, ...]:
+    """Everything in the project's files that is wider than the rules; it takes effect only after `trust`.
+
+    The files of bin/ are told by what changed since `before`.
+    """
+    scripts = _scripts(root, before or Trusted())
+    return (*scripts, *_settings(root), *(want.as_want(root) for want in role_wants(root)))
 
 
 def mark_of(found: tuple[Want, ...]) -> str:
@@ -74,15 +121,30 @@ def mark_of(found: tuple[Want, ...]) -> str:
     return hashlib.blake2b(repr(found).encode(), digest_size=20).hexdigest()
 
 
+def trusted_before(grants: Grants) -> Trusted:
+    return Trusted.from_text(grants.trusted())
+
+
 def is_trusted(grants: Grants, root: Path) -> bool:
     """Whether all that the project asks for now, beside its roles, was shown to a person who said yes."""
-    return grants.trusted() == mark_of(_project_wants(root))
+    before = trusted_before(grants)
+    return before.settings == mark_of(tuple(_settings(root))) and not any(_unseen_scripts(root, before))
+
+
+def are_settings_trusted(grants: Grants, root: Path) -> bool:
+    """The same for skillyard.toml alone: an edited script of bin/ does not switch the project's settings off."""
+    return trusted_before(grants).settings == mark_of(tuple(_settings(root)))
+
+
+def is_bin_trusted(grants: Grants, mark: str) -> bool:
+    """Whether a person trusted bin/ with exactly these bytes in it."""
+    return trusted_before(grants).bin == mark
 
 
 def is_role_trusted(grants: Grants, folder: Path, capability: str) -> bool:
     """Whether a person allowed this to the role, as it is now: `schedule`, `on-failure`, `allowed-tools` and so on."""
     key = str(folder)
-    return grants.has_any(key) and capability in grants.of(key, fingerprint(folder))
+    return grants.has_any(key) and capability in grants.of(key, fingerprint(folder, in_role=True))
 
 
 def untrusted_roles(grants: Grants, root: Path) -> tuple[str, ...]:
@@ -91,12 +153,33 @@ def untrusted_roles(grants: Grants, root: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(want.folder.name for want in missing))
 
 
-def trust(grants: Grants, root: Path) -> None:
+class Shown(NamedTuple):
+    """All that a person is asked about, taken before the question: trust is for these bytes and no later ones."""
+
+    wants: tuple[Want, ...]
+    trusted: Trusted
+    grants: tuple[Grant, ...]
+
+
+def show_wants(grants: Grants, root: Path) -> Shown:
+    moment = time.time()
+    roles = role_wants(root)
+    marks = {folder: fingerprint(folder, in_role=True) for folder in {want.folder for want in roles}}
+    mark, files = _read_bin(root)
+    return Shown(
+        wants(root, trusted_before(grants)),
+        Trusted(mark_of(tuple(_settings(root))), mark, files),
+        tuple(Grant(str(want.folder), marks[want.folder], want.capability, moment) for want in roles),
+    )
+
+
+def trust(grants: Grants, root: Path, shown: Shown | None = None) -> None:
     """What the roles ask for becomes grants, for exactly the bytes of each one's folder."""
     refuse_inside_agents()
-    grants.trust(mark_of(_project_wants(root)), time.time())
-    for want in role_wants(root):
-        grants.add(Grant(str(want.folder), fingerprint(want.folder), want.capability, time.time()))
+    shown = shown or show_wants(grants, root)
+    grants.trust(shown.trusted.as_text(), time.time())
+    for each in shown.grants:
+        grants.add(each)
 
 
 def distrust(grants: Grants, root: Path) -> None:
@@ -168,13 +251,44 @@ _SECTION = {
 }
 
 
-def _scripts(root: Path) -> Iterator[Want]:
+ADDED, CHANGED, REMOVED = "added", "changed", "removed"
+
+
+def _scripts(root: Path, before: Trusted) -> Iterator[Want]:
     from skillyard.kernel.layout import is_ours
 
-    # Any file there can be named to the worker, whatever its ending and however deep it lies.
+    # Any file there can be named to the worker, or imported by what is, whatever its ending and however deep it lies.
     entries = (path for path in (root / "bin").rglob("*") if path.is_symlink() or not path.is_dir())
     if not all(map(is_ours, entries)):
-        yield Want("run the scripts in bin/ with read access to the whole project", "bin/")
+        unseen = tuple(_unseen_scripts(root, before))
+        yield Want("run the scripts in bin/ with read access to the whole project", "bin/", unseen)
+
+
+def bin_changes(root: Path, grants: Grants) -> dict[str, list[str]]:
+    """What changed in bin/ since it was trusted: paths under `added`, `changed` and `removed`."""
+    found: dict[str, list[str]] = {}
+    for change, path in _unseen_scripts(root, trusted_before(grants)):
+        found.setdefault(change, []).append(path)
+    return found
+
+
+def _unseen_scripts(root: Path, before: Trusted) -> Iterator[tuple[str, str]]:
+    """The files of bin/ that are not as they were when a person trusted them; those that `init` wrote are fine."""
+    from skillyard.kernel.layout import is_ours
+
+    mark, files = _read_bin(root)
+    if mark == before.bin:
+        return
+    for path in sorted({*files, *before.files}):
+        if path not in files:
+            yield REMOVED, f"bin/{path}"
+        elif files[path] != before.files.get(path) and not is_ours(root / "bin" / path):
+            yield CHANGED if path in before.files else ADDED, f"bin/{path}"
+
+
+def _read_bin(root: Path) -> tuple[str, Mapping[str, str]]:
+    folder = root / "bin"
+    return read_digests(folder) if folder.is_dir() else ("", {})
 
 
 def _settings(root: Path) -> Iterator[Want]:

@@ -5,12 +5,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import NotGranted, ScriptNotFound
 from skillyard.core.request import Request
 from skillyard.core.skill import Skill
 from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import refuse_inside_agents
+from skillyard.kernel.consent import mark_of_skill, refuse_inside_agents
 from skillyard.runners.environments import Environment, build, find, list_built
 from skillyard.runners.requirements import Requirements, find_requirements, list_requirements
 from skillyard.runtime.packages import packages_not_granted
@@ -46,7 +45,7 @@ class Wanted(NamedTuple):
 def wanted_packages(yard: Yard, request: Request, *, every: bool = False) -> Wanted:
     """What the request's program needs; with `every`, what anything that the skill ships needs."""
     skill = yard.runtime.resolve(request)
-    mark = fingerprint(skill.folder)  # before anything is read: a later change voids the grant
+    mark = mark_of_skill(skill)  # before anything is read: a later change voids the grant
     if request.script and not (skill.folder / request.script).is_file():
         raise ScriptNotFound(f"{skill.folder.name}/{request.script}")
     one = None if every and not request.script else find_requirements(skill, request.script)

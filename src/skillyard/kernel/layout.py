@@ -8,12 +8,14 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from skillyard.catalog.dirfd import make_below, open_below, refuse_links
 from skillyard.catalog.plainfile import read_plain
-from skillyard.core.errors import InvalidArgs, PermissionDenied
+from skillyard.core.errors import InvalidArgs
 
 TEMPLATES = Path(__file__).parent.parent / "project"
 WRITTEN = TEMPLATES / "written.json"
@@ -86,15 +88,16 @@ def lay_out(root: Path) -> tuple[Found, ...]:
     return tuple(_made(root, piece, seen) for piece, seen in zip(LAYOUT, found, strict=True))
 
 
-def is_ours(path: Path, written: Path = WRITTEN) -> bool:
+def is_ours(path: Path, written: Path = WRITTEN, *, stands_for: Path | None = None) -> bool:
     """Whether this is a file of the layout, byte for byte as this version or an earlier one wrote it.
 
     It says nothing about what stands beside the file: whoever runs a script on the strength of it starts Python with
-    `-I`, or a module next to the script could be imported in place of the real one.
+    `-I`, or a module next to the script could be imported in place of the real one. `stands_for` is the path in the
+    project, where `path` is a copy.
     """
     if path.is_symlink() or not path.is_file():
         return False
-    return hashlib.sha256(read_plain(path, _MOST_BYTES)).hexdigest() in set(_hashes_of(path, written))
+    return hashlib.sha256(read_plain(path, _MOST_BYTES)).hexdigest() in set(_hashes_of(stands_for or path, written))
 
 
 def _hashes_of(path: Path, written: Path) -> Iterator[str]:
@@ -120,14 +123,13 @@ def _standing(root: Path, piece: Piece, written: Path = WRITTEN) -> Standing:
 
 
 def _refuse_in_the_way(root: Path, folder: Path) -> None:
-    """A file where a folder must be, or a link that would have us write outside of the project."""
+    """A file where a folder must be, or a link that would have us write elsewhere."""
+    refuse_links(root, folder)
     for place in (folder, *folder.parents):
         if os.path.lexists(place) and not place.is_dir():
             raise InvalidArgs(f"{place} is in the way: a folder must stand there")
         if place == root:
             break
-    if root.exists() and not folder.resolve().is_relative_to(root.resolve()):
-        raise PermissionDenied(f"{folder} leads out of the project: {folder.resolve()}")
 
 
 def _made(root: Path, piece: Piece, seen: Found) -> Found:
@@ -135,33 +137,39 @@ def _made(root: Path, piece: Piece, seen: Found) -> Found:
         return seen
     target = root / piece.path
     if not piece.template:
-        target.mkdir(parents=True, exist_ok=True)
+        make_below(root, target)
         return seen._replace(standing=Standing.MADE)
-    target.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o755 if piece.path.startswith("bin/") else 0o644
-    new = _write_new(target, piece.content, mode)
+    new = _write_new(root, target, piece.content, mode)
     return seen._replace(standing=Standing.MADE if new else _standing(root, piece))
 
 
-def _write_new(target: Path, content: bytes, mode: int) -> bool:
+def _write_new(root: Path, target: Path, content: bytes, mode: int) -> bool:
     """The whole file or nothing, and False where somebody else was first."""
-    fresh = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+    folder = open_below(root, target.parent.relative_to(root).parts, create=True)
+    fresh = f".{target.name}.{os.urandom(4).hex()}"
     try:
-        with open(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:  # noqa: PTH123  (a mode)
+        handle = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, mode, dir_fd=folder)
+        with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        return _publish(fresh, target)
+        return _publish(folder, fresh, target.name)
     finally:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):
+            os.unlink(fresh, dir_fd=folder)
+        os.close(folder)
 
 
-def _publish(fresh: Path, target: Path) -> bool:
+def _publish(folder: int, fresh: str, name: str) -> bool:
     """A link never replaces what is there; only file systems without links leave a moment between look and write."""
     try:
-        target.hardlink_to(fresh)
+        os.link(fresh, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError:
-        if os.path.lexists(target):
+        try:
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+        else:
             return False
-        fresh.replace(target)
     return True

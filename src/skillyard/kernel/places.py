@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.catalog.plainfile import is_utf8
 from skillyard.catalog.roots import find_project
+from skillyard.core.errors import InvalidArgs
 
 
 class Places(NamedTuple):
@@ -22,18 +24,48 @@ class Places(NamedTuple):
         return self.own_home / "state.db"
 
     @property
+    def grants_file(self) -> Path:
+        return self.own_home / "grants.json"
+
+    @property
     def index_file(self) -> Path:
         return self.own_home / "cache" / "index.db"
 
 
 def find_places(cwd: Path | None = None, env: Mapping[str, str] = os.environ) -> Places:
-    user_home = Path(env.get("HOME") or Path.home())
-    start = (cwd or Path.cwd()).absolute()
+    user_home = _user_home(env)
+    start = (cwd or _working_folder()).absolute()
+    if not is_utf8(start):
+        raise InvalidArgs(f"the path {str(start)!r} is not UTF-8: rename that folder, or work in another")
     return Places(
         project=find_project(start, user_home),
         user_home=user_home,
-        own_home=Path(env["SKILLYARD_HOME"]).absolute() if env.get("SKILLYARD_HOME") else _default_home(env, user_home),
+        own_home=_own_home(env, user_home),
     )
+
+
+def _own_home(env: Mapping[str, str], user_home: Path) -> Path:
+    home = Path(env["SKILLYARD_HOME"]).absolute() if env.get("SKILLYARD_HOME") else _default_home(env, user_home)
+    if not is_utf8(home):
+        raise InvalidArgs(f"SKILLYARD_HOME must be a path in UTF-8, not {str(home)!r}")
+    return home
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise InvalidArgs("the working directory was deleted: change into another one") from None
+
+
+def _user_home(env: Mapping[str, str]) -> Path:
+    try:
+        home = Path(env.get("HOME") or Path.home())
+    except RuntimeError:
+        raise InvalidArgs("HOME is not set and this user has no home folder: set HOME to an absolute path") from None
+    if not home.is_absolute() or not is_utf8(home):
+        raise InvalidArgs(f"HOME must be an absolute path in UTF-8, not {str(home)!r}")
+    return home
 
 
 def _default_home(env: Mapping[str, str], user_home: Path) -> Path:

@@ -10,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.catalog.plainfile import exists as path_exists
+from skillyard.catalog.plainfile import expand_home, is_folder
 from skillyard.core.errors import InvalidArgs, MultiStep
 from skillyard.core.split import Word, split
 
@@ -75,11 +77,11 @@ def may_name_source(text: str, cwd: Path) -> bool:
     if text.startswith("@") or not ("/" in text or _ARCHIVE.search(text)):
         return False
     name = split_name(text)[0]
-    folder = cwd / Path(name).expanduser()
-    if folder.is_dir():
-        return (folder / "HEAD").is_file() and (folder / "objects").is_dir()
+    folder = cwd / expand_home(name)
+    if is_folder(folder):
+        return (folder / "HEAD").is_file() and is_folder(folder / "objects")
     is_path = text.startswith(("./", "../", "/", "~/"))
-    return not is_path or (cwd / Path(_FIRST.split(text)[0]).expanduser()).exists()
+    return not is_path or path_exists(cwd / expand_home(_FIRST.split(text)[0]))
 
 
 def _refuse_steps(words: Sequence[Word], exists: Callable[[str], bool]) -> None:

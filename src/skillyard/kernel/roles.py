@@ -49,16 +49,15 @@ def make_role(root: Path, name: str, *, description: str, skill: str, lang: "Lan
     """Write a new role, whole or not at all, and the schema for editors where it is not there yet."""
     from uuid import uuid4
 
+    from skillyard.catalog.dirfd import write_below
     from skillyard.install.create import create
     from skillyard.install.roledraft import as_role_files, make_role_draft
 
     draft = make_role_draft(name, str(uuid4()), description=description, skill=skill, lang=lang)
     files = as_role_files(draft)
     agents = root / ROLES_FOLDER
-    if not agents.resolve().is_relative_to(root.resolve()):
-        raise InvalidArgs(f"{agents} leads out of the project through a link: roles there are not read")
-    create(agents / draft.slug, files)
+    create(root, agents / draft.slug, files)
     schema = agents / SCHEMA_FILE.name
     if not schema.exists() and not schema.is_symlink():
-        schema.write_bytes(SCHEMA_FILE.read_bytes())
+        write_below(root, f"{ROLES_FOLDER}/{SCHEMA_FILE.name}", SCHEMA_FILE.read_bytes())
     return Made(draft, f"{ROLES_FOLDER}/{draft.slug}", tuple(files))

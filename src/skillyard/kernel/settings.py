@@ -64,6 +64,8 @@ class Settings(NamedTuple):
     keep_days: float = 30.0
     #: How long a key's success answers for it.
     key_seconds: float = 5.0
+    #: How long to wait for another process that holds a file of ours.
+    lock_seconds: float = 30.0
     #: Where `owner/repo` is looked for; nothing for the usual place.
     forge: str = ""
     dispatch: Dispatching = Dispatching()
@@ -103,6 +105,7 @@ def parse_settings(fields: Mapping[str, Any], file: Path, own_home: Path, user_h
         editor_roots=tuple(_folders(_table(fields, "editor", file), "editor", own_home, user_home, file)),
         keep_runs=int(_number(runs, "keep", default.keep_runs, file)),
         keep_days=_number(runs, "keep_days", default.keep_days, file),
+        lock_seconds=_number(_table(fields, "store", file), "lock_seconds", default.lock_seconds, file),
         key_seconds=_number(worker, "key_seconds", default.key_seconds, file),
         forge=_text(install, "forge", default.forge, file),
         dispatch=_dispatching(fields, file),

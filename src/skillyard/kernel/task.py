@@ -7,12 +7,13 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from skillyard.catalog.plainfile import is_utf8
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.phrases import CACHE_HIT, Lang
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
-from skillyard.core.values import Json
+from skillyard.core.values import Json, check_text
 from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.kernel.prompt import parse_prompt
 
@@ -58,12 +59,14 @@ class Kernel:
             return self._run_skill(prompt, timeout_seconds, on_progress, stop)
 
         try:
+            for text in (agent, prompt, idempotency_key or "", model or ""):
+                _check_text(text)
             if agent not in _AGENTS:
                 raise InvalidArgs(f"no agent {agent!r}; there are {', '.join(_AGENTS)}")
             result = execute() if idempotency_key is None else self._once(named, idempotency_key, prompt, execute)
         except SkillError as error:
             result = error_result(error, named, self._lang, make_meta(named, time.monotonic() - started, moment))
-        return result._replace(meta={**result.meta, "model": model}) if model else result
+        return result._replace(meta={**result.meta, "model": model}) if model and is_utf8(model) else result
 
     def _once(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
         """S1 §1.3: the same key within five seconds gives the same result, told as what it is."""
@@ -106,6 +109,13 @@ class Kernel:
             lang=self._lang,
         )
         return self._yard.runtime.run(request, on_progress, stop)
+
+
+def _check_text(text: str) -> None:
+    try:
+        check_text(text)
+    except ValueError as error:
+        raise InvalidArgs(f"the task is no text: {error}") from None
 
 
 def execute_skill(

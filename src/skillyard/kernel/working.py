@@ -16,7 +16,7 @@ from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillEr
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
 from skillyard.kernel.assembly import Yard, new_run_id
-from skillyard.kernel.consent import is_role_trusted, is_trusted
+from skillyard.kernel.consent import are_settings_trusted, is_role_trusted
 from skillyard.kernel.errands import do_errand, with_task
 from skillyard.kernel.settings import EngineSettings, project_engine
 from skillyard.runtime.guard import OnProgress
@@ -41,7 +41,7 @@ def engine_settings(yard: Yard) -> EngineSettings:
     """The user's word first; the project's database where a person trusted it."""
     asked = project_engine(yard.root)
     mine = yard.settings.engine
-    if asked.database and not mine.database and not is_trusted(yard.grants, yard.root):
+    if asked.database and not mine.database and not are_settings_trusted(yard.grants, yard.root):
         raise NotGranted("the database of jobs that skillyard.toml names", "skillyard trust")
     return EngineSettings(
         database=mine.database or asked.database,
@@ -269,6 +269,7 @@ def make_shift(
         project=project_key(yard, engine_settings(yard)),
         tell=tell,
         keep_days=yard.settings.keep_days,
+        back_up=yard.back_up_if_due,
     )
 
 

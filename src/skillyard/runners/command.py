@@ -1,15 +1,17 @@
 """Command skills: the `command` of SKILL.md, filled in and started without a shell."""
 
 import os
+from pathlib import Path
 
 from skillyard.core.errors import InvalidCommand
 from skillyard.core.phrases import RAN, RAN_TO
 from skillyard.core.request import Call, Outcome
 from skillyard.core.slots import SLOT
+from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program, interpreter_of
 from skillyard.runners.printed import as_printed
-from skillyard.runners.program import check_exit, environment, snapshot, written
+from skillyard.runners.program import check_exit, environment, in_repository, snapshot, written
 from skillyard.runners.template import fill, split
 from skillyard.sandbox.launch import Launch, Sandbox
 
@@ -35,42 +37,45 @@ def started(call: Call, launch: Launch, sandbox: Sandbox) -> Outcome:
     before = snapshot(call)
     ended = sandbox(launch)
     check_exit(call, ended)
-    printed, envelope = as_printed(ended.stdout)
-    data: dict[str, Json] = {"skill": call.asked_as, **written(call, before), **printed}
+    printed = as_printed(ended.stdout)
+    data: dict[str, Json] = {"skill": call.asked_as, **written(call, before, ended), **printed.data}
     label = call.skill.title or call.asked_as
-    if envelope is not None:
-        return Outcome(data=data, summary=envelope.summary, state=envelope.state)
+    if printed.state is not None and printed.summary is not None:
+        return Outcome(data=data, summary=printed.summary, state=printed.state)
+    state = printed.state or State.SUCCESS
     path = data.get("output_path")
     if isinstance(path, str):
-        return Outcome(data=data, says=RAN_TO, words={"label": label, "path": path})
-    return Outcome(data=data, says=RAN, words={"label": label})
+        return Outcome(data=data, says=RAN_TO, words={"label": label, "path": path}, state=state)
+    return Outcome(data=data, says=RAN, words={"label": label}, state=state)
 
 
 def _start(program: str, call: Call) -> tuple[str, ...]:
     """The skill's own program by its interpreter or as it is, else one of the machine's."""
-    own = call.root / program
-    if not own.is_relative_to(call.skill.folder) or not own.is_file():
-        return (find_program(os.path.normpath(own) if "/" in program else program),)
+    told = call.root / program
+    own = call.files / told.relative_to(call.run_folder) if told.is_relative_to(call.run_folder) else None
+    if own is None or not own.is_file():
+        return (find_program(os.path.normpath(told) if "/" in program else program),)
     try:
         return (*interpreter_of(own), program)
     except InvalidCommand:
-        return (str(own),)
+        return (str(told),)
 
 
 def _in_skill(word: str, call: Call) -> str:
     """A word of the template that names a file of the skill means that file, wherever we stand."""
     if SLOT.search(word) or word.startswith(("-", "/")):
         return word
-    own = call.skill.folder / word
+    own = call.files / word
     exists = own.exists() if "/" in word else own.is_file()
-    if not exists or not own.resolve().is_relative_to(call.skill.folder.resolve()):
+    if not exists or not own.resolve().is_relative_to(call.files.resolve()) or in_repository(Path(word)):
         return word
-    return str(own.relative_to(call.root)) if own.is_relative_to(call.root) else str(own)
+    told = call.run_folder / word
+    return str(told.relative_to(call.root)) if told.is_relative_to(call.root) else str(told)
 
 
 def _values(call: Call) -> dict[str, str]:
     values = {name: _as_argument(value) for name, value in call.params.items() if value is not None}
-    folder = str(call.skill.folder)
+    folder = str(call.run_folder)
     return {**values, "output": call.output, "skill": folder, "baseDir": folder, "CLAUDE_SKILL_DIR": folder}
 
 

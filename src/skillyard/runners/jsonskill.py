@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from skillyard.core.errors import (
     InvalidParam,
@@ -16,22 +17,23 @@ from skillyard.core.phrases import RAN
 from skillyard.core.request import Call, Outcome
 from skillyard.core.result import as_size
 from skillyard.runners.interpreters import interpreter_of
-from skillyard.runners.program import environment
+from skillyard.runners.printed import ERROR_FIELDS, names_our_command, own_words, summary_of
+from skillyard.runners.program import environment, in_repository
 from skillyard.runners.responses import Response, read_response
 from skillyard.sandbox.launch import OUTPUT_BYTES, Launch, Sandbox
 
 
 def plan(call: Call) -> Launch:
     folder = call.skill.folder
-    entry = folder / call.skill.entry
-    if not entry.resolve().is_relative_to(folder.resolve()):
+    entry = call.files / call.skill.entry
+    if not entry.resolve().is_relative_to(call.files.resolve()) or in_repository(Path(call.skill.entry)):
         raise PermissionDenied(f"{call.skill.entry} leads out of {folder}")
     if not entry.is_file():
         raise RuntimeFailed(f"the entry {call.skill.entry} is missing in {folder}")
     request = {"action": call.action, "params": call.params, "context": call.context}
     return Launch(
-        argv=(*interpreter_of(entry), str(entry)),
-        cwd=folder if call.skill.role else call.root,
+        argv=(*interpreter_of(entry), str(call.run_folder / call.skill.entry)),
+        cwd=call.run_folder if call.skill.role else call.root,
         env=environment(call),
         stdin=json.dumps(request, ensure_ascii=False, default=dict).encode(),
         limit_seconds=call.limit_seconds,
@@ -54,7 +56,7 @@ def as_outcome(call: Call, response: Response) -> Outcome:
         raise _failure(call, response)
     fields = response.fields
     data, message = fields.get("data"), fields.get("message")
-    known = data if isinstance(data, Mapping) else {"content": data}
+    known = own_words(data) if isinstance(data, Mapping) else {"content": data}
     return Outcome(
         data={
             "skill": call.asked_as,
@@ -64,7 +66,7 @@ def as_outcome(call: Call, response: Response) -> Outcome:
         },
         says=RAN,
         words={"label": call.skill.title or call.asked_as},
-        summary=message if isinstance(message, str) and message else None,
+        summary=summary_of(message) if isinstance(message, str) else None,
         normalised=response.normalised,
     )
 
@@ -74,7 +76,10 @@ def _failure(call: Call, response: Response) -> SkillError:
     error = response.fields["error"]
     fields = error if isinstance(error, Mapping) else {"message": str(error)}
     code, message = str(fields.get("code") or "INTERNAL_ERROR"), str(fields.get("message") or "no message")
-    details = {"code": code, **{key: value for key, value in fields.items() if key not in {"code", "message"}}}
+    theirs = {key: value for key, value in fields.items() if key not in {"code", "message"}}
+    details = {"code": code, **own_words(theirs, ERROR_FIELDS)}
+    if names_our_command(message):  # advice that only we give, quoted as what it is
+        message = f"the program says: {message}"
     log = f"skillyard runs show {call.run_id}"
     if response.overflowed:
         return OutputTooLarge(message, details=details, limit=as_size(OUTPUT_BYTES), log=log)

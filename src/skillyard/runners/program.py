@@ -1,14 +1,16 @@
 """What the kinds that start a program have in common: the environment, and what its end means."""
 
 import os
+import stat
 from pathlib import Path
-from typing import TypeAlias
 
+from skillyard.catalog.fingerprint import is_repository
 from skillyard.core.errors import InvalidArgs, OutputTooLarge, RuntimeFailed, SkillError, Timeout
 from skillyard.core.request import Call
 from skillyard.core.result import as_size, meaningful
 from skillyard.core.skill import Kind
 from skillyard.core.values import Json
+from skillyard.runners.leftovers import Snapshot, snapshot_of, stamp_of
 from skillyard.sandbox.launch import Exit
 
 #: What every program may see of our environment; the rest is ours alone.
@@ -18,7 +20,6 @@ QUOTED_CHARACTERS = 200
 USAGE_CODES = frozenset({2, 64})
 #: How a usage text begins, in the languages that programs here speak.
 USAGE_WORDS = ("usage", "用法")
-_MOST_FILES = 10_000
 BOX = "mybox"
 #: Our own code, which JSON skills may read; of it only `skillyard.skill` stands on their path.
 PACKAGE = Path(__file__).parent.parent
@@ -35,8 +36,13 @@ def base_environment() -> dict[str, str]:
 def environment(call: Call) -> dict[str, str]:
     """The same, and where the program's skill is; JSON skills find our helper."""
     helper = {"PYTHONPATH": str(_FOR_SKILLS)} if call.skill.kind is Kind.JSON else {}
-    own = {"CLAUDE_SKILL_DIR": str(call.skill.folder), "SKILLYARD_RUN": call.run_id}
+    own = {"CLAUDE_SKILL_DIR": str(call.run_folder), "SKILLYARD_RUN": call.run_id}
     return {**base_environment(), **own, **helper}
+
+
+def in_repository(path: Path) -> bool:
+    """Whether it names something of git's own in a skill, which is not part of the skill."""
+    return any(map(is_repository, path.parts))
 
 
 def check_exit(call: Call, ended: Exit) -> None:
@@ -76,51 +82,42 @@ def quoted(stderr: bytes) -> str:
     return text if len(text) <= QUOTED_CHARACTERS else "…" + text[1 - QUOTED_CHARACTERS :]
 
 
-Snapshot: TypeAlias = dict[str, tuple[int, int, int]]
-
-
 def snapshot(call: Call) -> Snapshot:
     """The output as it is before the run: the files below mybox/, or the one that was named."""
-    return _files(call.root / BOX) if call.output.endswith("/") else _stamped(call.root / call.output)
+    return snapshot_of(_box(call)) if call.output.endswith("/") else _stamped(call.root.resolve() / call.output)
 
 
-def written(call: Call, before: Snapshot) -> dict[str, Json]:
+def written(call: Call, before: Snapshot, ended: Exit) -> dict[str, Json]:
     """The file that `{output}` named, else the one new file below mybox/."""
     if not call.output.endswith("/"):
-        target = call.root / call.output
+        target = call.root.resolve() / call.output
         after = _stamped(target)
         return _told(target, call) if after and after != before else {}
-    after = _files(call.root / BOX)
+    after = snapshot_of(_box(call)) if ended.files is None else dict(ended.files)
     fresh = [path for path, stamp in after.items() if before.get(path) != stamp]
     return _told(Path(fresh[0]), call) if len(fresh) == 1 else {}
 
 
+def _box(call: Call) -> Path:
+    return call.root.resolve() / BOX
+
+
 def _stamped(path: Path) -> Snapshot:
-    """One file with its stamp; nothing where there is none."""
+    """One file with its stamp; nothing where there is none. A link is none."""
     try:
-        status = path.stat()
+        status = path.lstat()
     except OSError:
         return {}
-    return {str(path): (status.st_mtime_ns, status.st_size, status.st_ino)} if path.is_file() else {}
+    return {str(path): stamp_of(status)} if stat.S_ISREG(status.st_mode) else {}
 
 
 def _told(path: Path, call: Call) -> dict[str, Json]:
-    shown = path.relative_to(call.root).as_posix() if path.is_relative_to(call.root) else str(path)
-    return {"output_path": shown, "output_size": as_size(path.stat().st_size)}
-
-
-def _files(folder: Path) -> Snapshot:
-    """Every plain file with its stamp; none at all where there are too many to be worth it."""
-    found: Snapshot = {}
-    queue = [str(folder)]
-    while queue and len(found) <= _MOST_FILES:
-        try:
-            entries = list(os.scandir(queue.pop()))
-        except OSError:
-            continue
-        queue += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        for entry in entries:
-            if entry.is_file(follow_symlinks=False):
-                status = entry.stat(follow_symlinks=False)
-                found[entry.path] = (status.st_mtime_ns, status.st_size, status.st_ino)
-    return found if len(found) <= _MOST_FILES else {}
+    """Nothing for a name that no result can hold, or a file that another run took away in the meantime."""
+    root = call.root.resolve()
+    shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    try:
+        shown.encode()
+        size = path.lstat().st_size
+    except (OSError, UnicodeEncodeError):
+        return {}
+    return {"output_path": shown, "output_size": as_size(size)}

@@ -145,8 +145,11 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def _read(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return stream.read(_LONGEST_BYTES)
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_LONGEST_BYTES)
+    except OSError as error:  # unreadable, or gone since we looked
+        raise InvalidCommand(f"{path}: {error.strerror}") from None
 
 
 def _text(content: bytes, name: str) -> str:

@@ -1,8 +1,10 @@
 """A folder that a person at the terminal points at: a skill for this one run, installed nowhere."""
 
+import os
 from pathlib import Path
 
 from skillyard.catalog.discover import SKILL_FILE
+from skillyard.catalog.plainfile import expand_home, is_folder, is_utf8
 from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.kinds import Kind
 from skillyard.core.skill import Skill
@@ -12,9 +14,12 @@ def read_adhoc(name: str, where: Path) -> Skill | None:
     """None where the name is no path: `./x`, `../x`, `/x` and `~/x` are."""
     if not name.startswith(("./", "../", "/", "~/")) and name not in {".", ".."}:
         return None
-    folder = (where / Path(name).expanduser()).resolve()
-    if not folder.is_dir():
+    place = where / expand_home(name)
+    if not is_folder(place):
         raise SkillNotFound(name)
+    folder = Path(os.path.realpath(place))
+    if not is_utf8(folder):
+        raise MetadataMissing(f"{str(folder)!r} is not UTF-8: rename the folder")
     return read_folder(folder)
 
 

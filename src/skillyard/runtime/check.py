@@ -4,18 +4,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from skillyard.core.errors import InvalidParam, ParamMissing, PermissionDenied
+from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing
 from skillyard.core.request import Call, Request
 from skillyard.core.skill import Kind, Param, ParamType, Skill
-from skillyard.core.values import Json
+from skillyard.core.values import Json, check_value
+from skillyard.runtime.paths import Meant, find_meant, resolve_output
 from skillyard.runtime.types import as_typed, validate
 from skillyard.runtime.words import OUTPUT, as_scalar, bind
 
 DEFAULT_SECONDS = {Kind.COMMAND: 60.0, Kind.JSON: 300.0, Kind.PROMPT: 60.0}
 SCRIPT_SECONDS = 300.0
 OUTPUT_FOLDER = "mybox/output"
-#: Never an output, whoever asks: what lies there decides what may run.
-GUARDED = (".git", ".claude", ".skillyard", "agents", "bin")
 
 
 def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
@@ -41,10 +40,21 @@ def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
         action=action,
         context=_context(skill, request, run_id),
         output=output,
-        named_paths=(*named, *named_args),
+        named_paths=tuple(meant.path for meant in (*named, *named_args) if not meant.led_out),
+        led_out=tuple(meant.path for meant in (*named, *named_args) if meant.led_out),
         stdin=request.stdin,
         strict=request.strict,
     )
+
+
+def check_text_of(request: Request) -> None:
+    """InvalidArgs for half a surrogate pair anywhere in a request: no file name, table or result can hold it."""
+    try:
+        check_value([request.name, request.script, request.role, request.action or "", *request.args])
+        check_value(request.params)
+        check_value(request.context)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgs(f"the request is no text: {error}") from None
 
 
 def _context(skill: Skill, request: Request, run_id: str) -> dict[str, Json]:
@@ -132,64 +142,53 @@ def _output(skill: Skill, asked: Json, root: Path) -> str:
         return f"{OUTPUT_FOLDER}/"
     named = Path(str(asked if asked is not None else declared))
     inside = named if asked is not None or named.parts[:1] == ("mybox",) else Path(OUTPUT_FOLDER) / named
-    target = (root / inside).resolve()
-    real_root = root.resolve()
-    if target == real_root or target.is_relative_to(real_root):
-        below = target.relative_to(real_root)
-        if below.parts[:1] and below.parts[0] in GUARDED:
-            raise PermissionDenied(f"{below.parts[0]}/ is never an output")
-        text = below.as_posix()
-    else:
-        text = str(target)
-    return f"{text}/" if target.is_dir() else text
+    return resolve_output(str(inside), root)
 
 
 def _relocate(
     skill: Skill, params: Mapping[str, Json], given: Mapping[str, Json], typed_in: Path | None, root: Path
-) -> tuple[dict[str, Json], tuple[Path, ...]]:
+) -> tuple[dict[str, Json], tuple[Meant, ...]]:
     """Paths that a person typed are meant from where they stand; and naming a path lets the run read it."""
     types = {param.name: param.type for param in skill.params}
     moved: dict[str, Json] = {}
-    named: list[Path] = []
+    named: list[Meant] = []
     for name, value in params.items():
         moved[name] = value
         if not isinstance(value, str) or name not in given:
             continue  # a default is not a name that somebody gave
-        path = _existing(value, typed_in or root)
-        if path is not None and (typed_in is not None or path.is_relative_to(root.resolve())):
-            named.append(path)
-            moved[name] = _from_root(path, value, typed_in, root)
+        meant = find_meant(value, typed_in or root, root)
+        if meant is not None and (typed_in is not None or meant.path.is_relative_to(root.resolve())):
+            named.append(meant)
+            moved[name] = _from_root(meant, value, typed_in, root)
         elif types.get(name) is ParamType.PATH and typed_in is None and _leaves(value, root):
             raise InvalidParam(f"'{name}' lies outside the project: {value!r}")
     return moved, tuple(named)
 
 
-def _relocate_words(words: tuple[str, ...], request: Request, root: Path) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+def _relocate_words(words: tuple[str, ...], request: Request, root: Path) -> tuple[tuple[str, ...], tuple[Meant, ...]]:
     if not request.script:
         return words, ()
-    paths = [(word, _existing(word, request.typed_in or root)) for word in words]
-    may = [path for _, path in paths if path and (request.typed_in or path.is_relative_to(root.resolve()))]
-    moved = (_from_root(path, word, request.typed_in, root) if path else word for word, path in paths)
+    found = [(word, find_meant(word, request.typed_in or root, root)) for word in words]
+    may = [meant for _, meant in found if meant and (request.typed_in or meant.path.is_relative_to(root.resolve()))]
+    moved = (
+        _from_root(meant, word, request.typed_in, root) if meant in may and meant else word for word, meant in found
+    )
     return tuple(moved), tuple(may)
 
 
-def _existing(value: str, where: Path) -> Path | None:
-    if not value or len(value) > 4096 or "\n" in value or "\0" in value:
-        return None
-    try:
-        path = (where / value).resolve()
-        return path if path.exists() else None
-    except (OSError, RuntimeError):
-        return None
-
-
-def _from_root(path: Path, value: str, typed_in: Path | None, root: Path) -> str:
+def _from_root(meant: Meant, value: str, typed_in: Path | None, root: Path) -> str:
     """As it was written, where the run sees the same file under that name; else from the root, else in full."""
+    is_outside = typed_in is not None and not meant.path.is_relative_to(os.path.realpath(root))
+    if is_outside and str(meant.path) != os.path.normpath((typed_in or root) / value):
+        return str(meant.path)  # only what the link leads to is visible in there, not the link
     if typed_in is None or typed_in == root or Path(value).is_absolute():
         return value
     relative = Path(os.path.normpath(typed_in / value))
-    return str(relative.relative_to(root)) if relative.is_relative_to(root) else str(path)
+    return str(relative.relative_to(root)) if relative.is_relative_to(root) else str(meant.path)
 
 
 def _leaves(value: str, root: Path) -> bool:
-    return not (root / value).resolve().is_relative_to(root.resolve())
+    try:
+        return not Path(os.path.realpath(root / value)).is_relative_to(os.path.realpath(root))
+    except (OSError, ValueError):
+        return True

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.discover import SKILL_FILE
+from skillyard.catalog.plainfile import exists, expand_home, is_folder
 from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.skill import Kind, Skill
 from skillyard.runtime.adhoc import read_adhoc
@@ -16,9 +17,9 @@ from skillyard.runtime.textprobes import text_probes
 
 def find_target(target: str, catalog: Catalog, where: Path) -> Skill:
     """A path to a skill, or the name of one that is installed."""
-    path = where / Path(target).expanduser()
-    if target.startswith("@") or not path.exists():
-        if not target.startswith("@") and "/" in target and not path.parent.is_dir():
+    path = where / expand_home(target)
+    if target.startswith("@") or not exists(path):
+        if not target.startswith("@") and "/" in target and not is_folder(path.parent):
             raise SkillNotFound(target)
         catalog.sync()
         return catalog.resolve(target.removeprefix("@"))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from skillyard.core.errors import PermissionDenied, RuntimeFailed, Stopped
+from skillyard.runtime.cleanup import Cleanup
 from skillyard.runtime.permit import Permit
 from skillyard.runtime.record import Record
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
@@ -24,6 +25,7 @@ def guard(
     on_progress: OnProgress,
     secrets: Mapping[str, str] = NO_SECRETS,
     stop: "Stop | None" = None,
+    cleanup: Cleanup | None = None,
 ) -> Sandbox:
     """The sandbox with this call's policy on it, and everything it does noted down.
 
@@ -43,18 +45,23 @@ def guard(
         if stop and stop.asked:
             raise Stopped("it was stopped before it started")
         record.starting(bound, tuple(passed.values()))
+        looked = cleanup.before() if cleanup else None
         try:
             ended = record.clean(sandbox(bound))
         except PermissionError as error:
             raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
         except OSError as error:
             raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
+        finally:
+            left = cleanup.after(looked) if cleanup and looked is not None else None
+            if left:
+                record.left(left)
         rest = record.rest()
         if on_progress and rest:
             on_progress(rest)
         record.ended(ended)
         if stop and stop.asked:
             raise Stopped("it was stopped, with everything that it had started")
-        return ended
+        return ended._replace(files=left.files) if left else ended
 
     return launch_it

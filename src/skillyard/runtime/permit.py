@@ -4,17 +4,21 @@ Naming is granting: a run reads the system, its own skill and the paths that the
 and a private temp. Everything wider is a capability that a person granted, for exactly these bytes.
 """
 
+import os
 import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.bounds import Secret
-from skillyard.core.errors import NotGranted
+from skillyard.catalog.dirfd import make_below, make_file, open_resolved, remove_if_empty
+from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.request import Call
 from skillyard.core.skill import Kind
 from skillyard.runners.program import PACKAGE
 from skillyard.runners.toolchains import Reach, reach_of
-from skillyard.sandbox.policy import Policy, is_inside, system_paths
+from skillyard.runtime.paths import BOX, resolve_output
+from skillyard.sandbox.policy import Mount, Policy, is_inside, system_paths
+from skillyard.store.copies import COPIES_SUFFIX
 
 READ_PROJECT = "read-project"
 NETWORK = "network"
@@ -26,7 +30,6 @@ SECRET, MEMORY, PROCESSES = "secret", "memory", "processes"
 SCHEDULE, ON_FAILURE, ALLOWED_TOOLS = "schedule", "on-failure", "allowed-tools"
 PLAIN = (READ_PROJECT, NETWORK, PACKAGES, SCHEDULE, ON_FAILURE, ALLOWED_TOOLS)
 WITH_ARGUMENT = (READ, WRITE, ENV, SECRET, MEMORY, PROCESSES)
-BOX = "mybox"
 #: Where skills lie in SKILLYARD_HOME: installed for every project, and staged for one run.
 OWN_SKILLS = ("skills", "adhoc")
 
@@ -55,10 +58,10 @@ def permit(
 ) -> Permit:
     """`environment` lists the parts of an environment that we built, where the program is its Python."""
     root = call.root.resolve()
-    own = () if _is_around(root, call) else (call.skill.folder.resolve(),)
+    own, mounts = _own_folder(call, root)
     reach = Reach(environment) if environment is not None else reach_of(root / program)
     read = [*own, *reach.known, *call.named_paths]
-    read += [Path(argument).resolve() for argument in _arguments(granted, READ)]
+    read += [path for argument in _arguments(granted, READ) if (path := _as_granted(argument, root))]
     if call.skill.kind is Kind.JSON:
         read.append(PACKAGE.resolve())
     write = [root / BOX]
@@ -66,10 +69,15 @@ def permit(
     made: list[Path] = []
     if READ_PROJECT in granted:
         read.append(root)
-    elif not own:
+    elif _is_around(root, call):
         missing.append(READ_PROJECT)
-    missing += _unreadable_programs(reach.unknown, read, root)
+    for path in call.led_out:
+        _refuse_wide(path, own_home.resolve())
+        if f"{READ}:{path}" not in granted:
+            missing.append(f"{READ}:{path}")
+    missing += _unreadable_programs(reach.unknown, [*read, *(mount.target for mount in mounts)], root)
     if target := _output_elsewhere(call, root):
+        _refuse_wide(target, own_home.resolve())
         capability = f"{WRITE}:{call.output}"
         if capability in granted:
             write.append(target)
@@ -80,16 +88,33 @@ def permit(
     policy = Policy(
         read=readable,
         write=tuple(write),
-        hide=hide,
+        hide=(*hide, *(_all_copies(mount) for mount in mounts)),
+        mounts=mounts,
         network=NETWORK in granted,
     )
-    return Permit(policy, tuple(_arguments(granted, ENV)), tuple(missing), tuple(made))
+    return Permit(policy, tuple(_arguments(granted, ENV)), tuple(dict.fromkeys(missing)), tuple(made))
 
 
 def _unreadable_programs(programs: tuple[Path, ...], read: list[Path], root: Path) -> list[str]:
     """What a person must grant before these can start: each by its resolved path, or the project it is part of."""
     closed = [path for path in programs if not any(is_inside(str(path), str(place)) for place in read)]
     return list(dict.fromkeys(READ_PROJECT if path.is_relative_to(root) else f"{READ}:{path}" for path in closed))
+
+
+def _own_folder(call: Call, root: Path) -> tuple[tuple[Path, ...], tuple[Mount, ...]]:
+    """How the run sees its skill: the folder or its copy to read, or the copy at the folder's path."""
+    folder = call.skill.folder.resolve()
+    copy, is_around = call.copy.resolve() if call.copy else None, _is_around(root, call)
+    if copy is None:
+        return () if is_around else (folder,), ()
+    if is_around:  # only the project of it, which a person must have opened
+        copy, folder = copy / root.relative_to(folder), root
+    return ((), (Mount(copy, folder),)) if call.copy_is_mounted else ((copy,), ())
+
+
+def _all_copies(mount: Mount) -> Path:
+    """The folder of all copies: no run has to see those of other skills."""
+    return next(place for place in mount.source.parents if place.name.endswith(COPIES_SUFFIX))
 
 
 def _is_around(root: Path, call: Call) -> bool:
@@ -114,30 +139,52 @@ def _around_home(
 
 
 def make_box(root: Path) -> None:
-    """The folders that every run may write."""
+    """The folders that every run may write. PermissionDenied if one of them is a link."""
+    real_root = root.resolve()
     for folder in ("output", "workspace", "temp"):
-        (root / BOX / folder).mkdir(parents=True, exist_ok=True)
+        make_below(real_root, real_root / BOX / folder)
 
 
-def make_outputs(outputs: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Those that were not there; empty ones are taken away again after the run."""
-    fresh = tuple(path for path in outputs if not path.exists())
-    for path in fresh:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    return fresh
+def make_outputs(outputs: tuple[Path, ...]) -> dict[Path, int]:
+    """Those that were not there, by their inode; empty ones are taken away again after the run."""
+    made = {path: make_file(path) for path in outputs if not path.is_dir()}
+    return {path: inode for path, inode in made.items() if inode is not None}
 
 
 def make_folders(folders: tuple[Path, ...]) -> None:
     """They stay, empty as they are: another run that stands in them at this moment must not lose them."""
     for path in folders:
-        path.mkdir(parents=True, exist_ok=True)
+        os.close(open_resolved(path, create=True))
 
 
-def remove_empty(outputs: tuple[Path, ...]) -> None:
-    for path in outputs:
-        if path.is_file() and path.stat().st_size == 0:
-            path.unlink()
+def remove_empty(outputs: dict[Path, int]) -> None:
+    for path, inode in outputs.items():
+        remove_if_empty(path, inode)
+
+
+def resolve_capability(text: str, root: Path, user_home: Path) -> str:
+    """The capability with its path resolved, from the project root: what is asked, stored and opened is the same."""
+    name, _, argument = text.partition(":")
+    if name not in {READ, WRITE} or not argument:
+        return text
+    if argument == "~" or argument.startswith("~/"):
+        argument = str(user_home) + argument[1:]
+    if "\0" in argument or not _is_text(argument):
+        raise InvalidArgs(f"{argument!r} names no path: it holds characters that are no text")
+    if name == WRITE:
+        return f"{WRITE}:{resolve_output(argument, root)}"
+    try:
+        return f"{READ}:{os.path.realpath(root / argument)}"
+    except (OSError, ValueError):
+        raise InvalidArgs(f"{argument!r} names no path") from None
+
+
+def _is_text(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def demand(call: Call, found: Permit) -> None:
@@ -149,12 +196,25 @@ def demand(call: Call, found: Permit) -> None:
         raise NotGranted(" ".join(found.missing), command, details={"capabilities": list(found.missing)})
 
 
+def _as_granted(argument: str, root: Path) -> Path | None:
+    """The path that was granted; None if it leads elsewhere now: that was not what the person said yes to."""
+    literal = Path(os.path.normpath(root / argument))
+    return literal if os.path.realpath(literal) == str(literal) else None
+
+
+def _refuse_wide(path: Path, own_home: Path) -> None:
+    """Never readable through a link, and never an output, whoever asks."""
+    if path == Path("/") or path == own_home or path.is_relative_to(own_home):
+        raise PermissionDenied(f"{path} is never opened to a run")
+
+
 def _arguments(granted: frozenset[str], name: str) -> list[str]:
     return sorted(capability.partition(":")[2] for capability in granted if capability.startswith(f"{name}:"))
 
 
 def _output_elsewhere(call: Call, root: Path) -> Path | None:
-    target = (root / call.output).resolve() if call.output else root / BOX
+    """The output outside mybox/. It was resolved when the call was checked; a link that came later is not followed."""
+    target = Path(os.path.normpath(root / call.output)) if call.output else root / BOX
     return None if target.is_relative_to(root / BOX) else target
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.bounds import bounds_of
 from skillyard.catalog.catalog import Catalog
-from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import InvalidArgs, ParamMissing, RuntimeFailed, SkillError
 from skillyard.core.phrases import PLANNED
 from skillyard.core.request import Call, Outcome, Request
@@ -21,12 +20,14 @@ from skillyard.core.skill import Kind, Skill
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.runner import Runner, plan_of, runner_of
-from skillyard.runtime.check import check
+from skillyard.runtime.approve import Approved, approve
+from skillyard.runtime.check import check, check_text_of
+from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import NO_SECRETS, OnProgress, guard
 from skillyard.runtime.packages import Equipment, demand_packages, equip
 from skillyard.runtime.permit import Permit, demand, make_box, make_folders, make_outputs, permit, remove_empty
 from skillyard.runtime.record import Recorder, as_run
-from skillyard.sandbox.launch import Launch, Sandbox
+from skillyard.sandbox.launch import Launch, Sandbox, can_mount
 from skillyard.store.grants import Grants
 
 if TYPE_CHECKING:
@@ -51,12 +52,14 @@ class Runtime(NamedTuple):
         run_id = self.new_id()
         facts: dict[str, Json] = {}
         try:
-            skill = self.resolve(request)
-            call = check(skill, request, self.root, run_id)
-            if skill.kind is Kind.PROMPT and not call.script:
+            check_text_of(request)
+            approved = self.approved(request)
+            call = self._checked(approved, request, run_id)
+            if call.skill.kind is Kind.PROMPT and not call.script:
                 outcome = self._read(request, call, moment, facts)
             else:
-                outcome = self._start(request, call, moment, runner_of(call), facts, on_progress, stop)
+                runner = runner_of(call)
+                outcome = self._start(request, call, moment, runner, approved.granted, facts, on_progress, stop)
             seconds = time.monotonic() - started
             return outcome.as_result(request.agent, request.lang, seconds, moment, **facts)
         except SkillError as error:
@@ -75,10 +78,12 @@ class Runtime(NamedTuple):
             return jsonskill.as_outcome(call, responses[0])
 
         try:
-            call = check(self.resolve(request), request, self.root, self.new_id())
+            check_text_of(request)
+            approved = self.approved(request)
+            call = self._checked(approved, request, self.new_id())
             if call.skill.kind is not Kind.JSON:
                 raise InvalidArgs(f"{request.name} is a {call.skill.kind} skill and speaks no JSON")
-            self._start(request, call, self.now(), runner, {}, on_progress)
+            self._start(request, call, self.now(), runner, approved.granted, {}, on_progress)
         except SkillError as error:
             if not responses:
                 responses.append(as_response(error, request.action))
@@ -96,13 +101,13 @@ class Runtime(NamedTuple):
         call: Call,
         moment: datetime,
         runner: Runner,
+        granted: frozenset[str],
         facts: dict[str, Json],
         on_progress: OnProgress,
         stop: "Stop | None" = None,
     ) -> Outcome:
         """What every run that starts a program goes through: permission, the record, the sandbox."""
-        granted = self.granted(call.skill)
-        equipment = equip(call.skill, call.script, granted, self.own_home)
+        equipment = equip(_at_its_files(call), call.script, granted, self.own_home)
         found = self.permit(call, equipment, granted)
         demand(call, found)
         demand_packages(call, equipment)
@@ -112,7 +117,9 @@ class Runtime(NamedTuple):
         make_folders(found.folders)
         facts["run"] = call.run_id
         with self.recorder.recording(as_run(request, call, moment, secrets.values()), request.lang) as record:
-            guarded = guard(self.sandbox, found if request.sandboxed else None, record, on_progress, secrets, stop)
+            policy = found if request.sandboxed else None
+            cleanup = cleanup_of(self.root, found.policy.write)
+            guarded = guard(self.sandbox, policy, record, on_progress, secrets, stop, cleanup)
             try:
                 equipped = equipment.around(guarded)
                 return record.keep(lambda: runner(call, equipped))
@@ -121,6 +128,7 @@ class Runtime(NamedTuple):
             finally:
                 remove_empty(fresh)
                 facts["sandbox"] = record.sandbox
+                facts |= record.cleaned
 
     def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, stderr: str) -> RuntimeFailed:
         """The same failure, and what it seems to need, where the policy was narrower than that."""
@@ -139,11 +147,12 @@ class Runtime(NamedTuple):
         """What a run would do, down to the last argument; nothing is started."""
         started, moment = time.monotonic(), self.now()
         try:
-            call = check(self.resolve(request), request, self.root, self.new_id())
+            check_text_of(request)
+            approved = self.approved(request)
+            call = self._checked(approved, request, self.new_id())
             launch = plan_of(call)(call)
-            granted = self.granted(call.skill) if launch else frozenset[str]()
-            equipment = equip(call.skill, call.script, granted, self.own_home)
-            found = self.permit(call, equipment, granted) if launch else None
+            equipment = equip(_at_its_files(call), call.script, approved.granted, self.own_home)
+            found = self.permit(call, equipment, approved.granted) if launch else None
         except SkillError as error:
             return told(error, request, make_meta(request.agent, time.monotonic() - started, moment))
         meta = make_meta(request.agent, time.monotonic() - started, moment)
@@ -184,10 +193,24 @@ class Runtime(NamedTuple):
 
         return read_secrets(found.secrets, self.own_home, os.environ)
 
-    def granted(self, skill: Skill) -> frozenset[str]:
-        """What a person allowed this skill, as it is now."""
-        key = str(skill.folder)
-        return self.grants.of(key, fingerprint(skill.folder)) if self.grants.has_any(key) else frozenset()
+    def approved(self, request: Request) -> Approved:
+        """The skill, and what a person allowed it as it is now."""
+        skill = self.resolve(request)
+        if skill.kind is Kind.PROMPT and not request.script:
+            return Approved(skill)
+        return approve(skill, self.grants, self.own_home)
+
+    def _checked(self, approved: Approved, request: Request, run_id: str) -> Call:
+        """The checked call. Without a sandbox there is nothing that a grant gives: the folder is used as it is."""
+        call = check(approved.skill, request, self.root, run_id)
+        if approved.copy is None or not request.sandboxed:
+            return call
+        return call._replace(copy=approved.copy.files, copy_is_mounted=can_mount(self.sandbox))
+
+
+def _at_its_files(call: Call) -> Skill:
+    """The skill as if it lay where its files are read."""
+    return call.skill._replace(path=call.files / call.skill.path.name)
 
 
 def told(error: SkillError, request: Request, meta: Mapping[str, Json]) -> Result:

@@ -9,8 +9,8 @@ from pathlib import Path
 from skillyard.catalog.bounds import Bounds, bounds_of, place_of
 from skillyard.core.errors import PermissionDenied, RoleInvalid
 from skillyard.core.request import Call
-from skillyard.runtime.check import GUARDED
-from skillyard.runtime.permit import BOX, MEMORY, NETWORK, PROCESSES, READ, SECRET, WRITE, Permit
+from skillyard.runtime.paths import BOX, GUARDED
+from skillyard.runtime.permit import MEMORY, NETWORK, PROCESSES, READ, SECRET, WRITE, Permit
 from skillyard.sandbox.policy import Policy
 
 _MIB = 1 << 20
@@ -95,7 +95,7 @@ def _refuse_outside(call: Call, bounds: Bounds, root: Path, hidden: tuple[Path, 
     """Naming a path opens it only inside what the role's file allows."""
     allowed = None if bounds.allowed is None else [place_of(path, root) for path in bounds.allowed]
     own = call.skill.folder.resolve()
-    for path in call.named_paths:
+    for path in (*call.named_paths, *call.led_out):
         if any(path.is_relative_to(place) for place in hidden):
             raise PermissionDenied(f"{path} is in workspace.denied_paths of the role {call.skill.role}")
         if allowed is not None and not any(path.is_relative_to(place) for place in (*allowed, own)):

@@ -10,6 +10,7 @@ from skillyard.core.phrases import Lang
 from skillyard.core.request import Call, Outcome, Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.values import Json
+from skillyard.runners.leftovers import Leftovers
 from skillyard.runtime.redact import Redactor
 from skillyard.sandbox.launch import Exit, Launch
 from skillyard.store.logs import Log, Logs
@@ -55,6 +56,8 @@ class Record:
         self._redactor, self._secrets = Redactor(), Redactor(keys=False)
         self._line = b""
         self.sandbox: str | None = None
+        #: For `meta`: links that were removed after the run, and files whose setuid bits were cleared.
+        self.cleaned: dict[str, Json] = {}
         self.stderr = ""
 
     def starting(self, launch: Launch, secrets: tuple[str, ...]) -> None:
@@ -95,6 +98,12 @@ class Record:
             stdout_tail=self._secrets.blob(ended.stdout_tail),
             stderr=self._secrets.blob(ended.stderr),
         )
+
+    def left(self, left: Leftovers) -> None:
+        """What the run left behind and was cleaned up."""
+        cleaned = {"removed_links": list(left.removed_links), "cleared_setuid": list(left.cleared_setuid)}
+        self.cleaned = {name: paths for name, paths in cleaned.items() if paths}
+        self._tell(**self.cleaned)
 
     def ended(self, ended: Exit) -> None:
         self.sandbox = ended.sandbox

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from skillyard.catalog.bounds import Secret
+from skillyard.catalog.plainfile import expand_home
 from skillyard.core.errors import SecretMissing
 from skillyard.runtime.redact import SHORTEST
 
@@ -55,8 +56,9 @@ def _value(secret: Secret, own_home: Path, env: Mapping[str, str]) -> str:
 
 def _file(secret: Secret, own_home: Path) -> Path:
     """`/…` and `~/…` as they are; the rest below secrets/ of our home."""
-    key = Path(secret.key)
-    return key.expanduser() if secret.key.startswith(("/", "~/")) else own_home / FOLDER / key
+    if secret.key.startswith(("/", "~/")):
+        return Path(expand_home(secret.key))
+    return own_home / FOLDER / secret.key
 
 
 def _checked(secret: Secret, value: str, own_home: Path) -> str:

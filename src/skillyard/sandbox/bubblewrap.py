@@ -8,7 +8,7 @@ import errno
 import os
 from pathlib import Path
 
-from skillyard.sandbox.namespaces import PRIVATE, named, system_layout
+from skillyard.sandbox.namespaces import PRIVATE, Bind, named, pinned_inside, system_layout
 from skillyard.sandbox.policy import Policy
 
 _PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
@@ -45,14 +45,43 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
     words += [word for link, target in view.links for word in ("--symlink", target, link)]
     for system in view.system:
         words += ["--ro-bind-try", "/" + os.fsdecode(system.source), os.fsdecode(system.target)]
-    for bind in named(policy):
-        if os.path.lexists(bind.path) and os.path.realpath(bind.path) != bind.path:
-            raise OSError(errno.ELOOP, "there is a symlink on the way", bind.path)
-        words += [("--bind" if bind.writable else "--ro-bind-try"), bind.path, bind.path]
+    binds = named(policy)
+    pinned: list[str] = []
+    for bind in binds:
+        source = bind.source or bind.path
+        if os.path.lexists(source) and os.path.realpath(source) != source:
+            raise OSError(errno.ELOOP, "there is a symlink on the way", source)
+        if (inner := pinned_inside(bind, binds)) and os.path.isdir(source):
+            words += ["--tmpfs", bind.path, *_children(source, bind.path, inner)]
+            pinned.append(bind.path)
+        else:
+            words += [_option(bind), source, bind.path]
     for path in policy.hide:
-        words += _cover(path) if any(path.is_relative_to(bind.path) for bind in named(policy)) else ()
-    words += ["--dir", cwd, "--remount-ro", "/", "--chdir", cwd, "--"]
+        words += _cover(path) if any(path.is_relative_to(bind.path) for bind in binds) else ()
+    words += ["--dir", cwd, *(word for path in pinned for word in ("--remount-ro", path))]
+    words += ["--remount-ro", "/", "--chdir", cwd, "--"]
     return tuple(words)
+
+
+def _option(bind: Bind) -> str:
+    return "--bind" if bind.writable else "--ro-bind" if bind.source else "--ro-bind-try"
+
+
+def _children(source: str, target: str, pinned: tuple[str, ...]) -> list[str]:
+    """The arguments for everything in a folder but the pinned paths; see `namespaces.pinned_inside`."""
+    words: list[str] = []
+    for entry in os.scandir(source):
+        child = f"{target}/{entry.name}"
+        if child in pinned:
+            continue
+        if any(inner.startswith(f"{child}/") for inner in pinned):
+            is_folder = entry.is_dir(follow_symlinks=False)
+            words += ["--dir", child, *(_children(entry.path, child, pinned) if is_folder else ())]
+        elif entry.is_symlink():
+            words += ["--symlink", os.readlink(entry.path), child]
+        elif entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False):
+            words += ["--ro-bind-try", entry.path, child]
+    return words
 
 
 def _cover(path: Path) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from skillyard.sandbox.attached import Attached
-from skillyard.sandbox.layers import Layers
-from skillyard.sandbox.policy import Guard, Policy
+from skillyard.sandbox.layers import MOUNTING, Layers, choose
+from skillyard.sandbox.policy import Guard, Mount, Policy
 from skillyard.sandbox.terms import OUTPUT_BYTES, STDERR_BYTES, Exit, Launch, Sandbox
 
 if sys.platform == "linux":
@@ -27,8 +27,10 @@ __all__ = [
     "Guard",
     "Launch",
     "Layers",
+    "Mount",
     "Policy",
     "Sandbox",
+    "can_mount",
     "make_sandbox",
     "open_sandbox",
 ]
@@ -42,6 +44,12 @@ def make_sandbox(layers: Layers | None = None, *, assumed: Layers | None = None)
         from skillyard.sandbox.portable import LocalSandbox  # noqa: PLC0415  (brings subprocess)
 
         return LocalSandbox()
+
+
+def can_mount(sandbox: Sandbox) -> bool:
+    """Whether it can show a folder at another path: `Policy.mounts`."""
+    layers = getattr(sandbox, "layers", None)
+    return isinstance(layers, Layers) and choose(layers) in MOUNTING
 
 
 @contextlib.contextmanager

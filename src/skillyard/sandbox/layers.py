@@ -23,6 +23,8 @@ class Way(StrEnum):
 
 #: The ways that make our own namespaces.
 APART: Final = frozenset({Way.FULL, Way.NAMESPACES})
+#: The ways that can show a folder at another path.
+MOUNTING: Final = APART | {Way.BUBBLEWRAP}
 
 
 NO_REASONS: Final[Mapping[str, str]] = {}
@@ -81,6 +83,8 @@ def plan(layers: Layers, policy: Policy | None) -> Plan:
         return Plan(way=Way.NONE, layers=NO_LAYERS)
     policy.check()
     way = choose(layers)
+    if policy.mounts and way not in MOUNTING:
+        raise SandboxUnavailable("This machine has no mount namespaces any more: try again", missing="namespaces")
     lost = [guard for guard in Guard if guard not in _held(way, layers)]
     refused = [guard.value for guard in lost if guard in policy.demand]
     if refused:

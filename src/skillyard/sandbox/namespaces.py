@@ -57,6 +57,8 @@ class Bind(NamedTuple):
 
     path: str
     writable: bool = False
+    #: What is shown at the path; empty for the path itself.
+    source: str = ""
 
 
 class Layout(NamedTuple):
@@ -86,7 +88,24 @@ def named(policy: Policy) -> tuple[Bind, ...]:
     """What the policy adds: outer places first, so that inner ones win."""
     binds = {str(path): Bind(str(path)) for path in outside(policy.read, policy.hide)}
     binds |= {str(path): Bind(str(path), writable=True) for path in outside(policy.write, policy.hide)}
+    targets = set(outside((mount.target for mount in policy.mounts), policy.hide))
+    mounts = (mount for mount in policy.mounts if mount.target in targets)
+    binds |= {str(mount.target): Bind(str(mount.target), source=str(mount.source)) for mount in mounts}
     return tuple(sorted(binds.values(), key=lambda bind: bind.path.count("/")))
+
+
+def pinned_inside(bind: Bind, binds: tuple[Bind, ...]) -> tuple[str, ...]:
+    """The paths inside `bind` that need a mount point which nobody outside can move or remove.
+
+    A mount is attached to a directory, not to a path: when somebody outside renames that directory, the mount goes
+    with it and whatever is put in its place is seen instead. So the folders on the way to such a path are made in
+    the new root, and everything beside them is bound one by one. A writable bind stays whole, because renames in it
+    must work.
+    """
+    if bind.writable:
+        return ()
+    inner = [other for other in binds if other.path.startswith(f"{bind.path}/")]
+    return tuple(other.path for other in inner if bind.source or other.source)
 
 
 def temp_folder(policy: Policy) -> str:
@@ -131,11 +150,13 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> None:
     for stage in stages:
         os.mkdir(stage)
         _mount(b"tmpfs", stage.encode(), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
-    for bind in named(policy):
-        _bind(old, bind)
+    pinned: list[str] = []
+    binds = named(policy)
+    for bind in binds:
+        pinned += _bind(old, bind, pinned_inside(bind, binds))
     _hide(policy)
     _make_folder(cwd)
-    for stage in stages:
+    for stage in (*stages, *pinned):
         call("mount_setattr", _AT_FDCWD, os.fsencode(stage), 0, _SYSTEM_ATTRIBUTES, _ATTRIBUTES_SIZE)
     os.close(old)
     call("umount2", b"/.old", _MNT_DETACH)
@@ -226,17 +247,54 @@ def _bind_system(old: int, view: Layout) -> None:
             _graft(old, bind.source, bind.target, _SYSTEM_ATTRIBUTES)
 
 
-def _bind(old: int, bind: Bind) -> None:
+def _bind(old: int, bind: Bind, pinned: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Show it. Gives the folders that were made for `pinned` and have to become read-only."""
     try:
-        place = open_path(old, bind.path, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
+        place = open_path(old, bind.source or bind.path, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
     except FileNotFoundError:
-        if bind.writable:
+        if bind.writable or bind.source:
             raise
-        return  # what is not there cannot be read either
-    _make_place(bind.path, is_folder=stat.S_ISDIR(os.stat(place).st_mode))
-    attributes = _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES
-    _graft(place, b"", os.fsencode(bind.path), attributes)
+        return ()  # what is not there cannot be read either
+    is_folder = stat.S_ISDIR(os.stat(place).st_mode)
+    _make_place(bind.path, is_folder=is_folder)
+    if pinned and is_folder:
+        _mount(b"tmpfs", os.fsencode(bind.path), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
+        _bind_children(place, bind.path, pinned)
+    else:
+        _graft(place, b"", os.fsencode(bind.path), _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES)
     os.close(place)
+    return (bind.path,) if pinned and is_folder else ()
+
+
+def _bind_children(place: int, path: str, pinned: tuple[str, ...]) -> None:
+    """Everything in a folder but the pinned paths, which get their own mounts later."""
+    listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+    try:
+        for name in os.listdir(listed):
+            child = f"{path}/{name}"
+            if child in pinned:
+                continue
+            with contextlib.suppress(FileNotFoundError):  # removed since we listed it
+                _bind_child(listed, name, child, pinned)
+    finally:
+        os.close(listed)
+
+
+def _bind_child(folder: int, name: str, child: str, pinned: tuple[str, ...]) -> None:
+    place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        mode = os.stat(place).st_mode
+        if any(inner.startswith(f"{child}/") for inner in pinned):
+            os.mkdir(child, 0o755)
+            if stat.S_ISDIR(mode):
+                _bind_children(place, child, pinned)
+        elif stat.S_ISLNK(mode):
+            os.symlink(os.readlink(b"", dir_fd=place), child)
+        elif stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+            _make_place(child, is_folder=stat.S_ISDIR(mode))
+            _graft(place, b"", os.fsencode(child), _SYSTEM_ATTRIBUTES)
+    finally:
+        os.close(place)
 
 
 def _hide(policy: Policy) -> None:

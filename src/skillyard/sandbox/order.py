@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from skillyard.sandbox.layers import Layers, Plan, Way
-from skillyard.sandbox.policy import Guard, Policy
+from skillyard.sandbox.policy import Guard, Mount, Policy
 
 _LENGTH = struct.Struct("!Q")
 
@@ -50,12 +50,15 @@ _PATHS = ("read", "write", "hide")
 def _policy_as_json(policy: Policy) -> dict[str, Any]:
     data = policy._asdict()
     data |= {name: [str(path) for path in data[name]] for name in _PATHS}
-    return data | {"demand": sorted(policy.demand)}
+    mounts = [[str(path) for path in mount] for mount in policy.mounts]
+    return data | {"mounts": mounts, "demand": sorted(policy.demand)}
 
 
 def _policy_from_json(data: dict[str, Any]) -> Policy:
     paths = {name: tuple(Path(path) for path in data[name]) for name in _PATHS}
-    return Policy(**(data | paths | {"demand": frozenset(Guard(name) for name in data["demand"])}))
+    mounts = tuple(Mount(Path(source), Path(target)) for source, target in data["mounts"])
+    demand = frozenset(Guard(name) for name in data["demand"])
+    return Policy(**(data | paths | {"mounts": mounts, "demand": demand}))
 
 
 def send(channel: socket.socket, message: dict[str, Any]) -> None:

@@ -35,6 +35,13 @@ class Guard(StrEnum):
 DEMAND: Final = frozenset({Guard.FILES, Guard.NETWORK, Guard.PROCESSES})
 
 
+class Mount(NamedTuple):
+    """A folder that a run sees, read-only, at the path of another one."""
+
+    source: Path
+    target: Path
+
+
 class Policy(NamedTuple):
     """Reads the system and `read`, writes `write` and a private temp. `hide` wins over everything.
 
@@ -45,6 +52,8 @@ class Policy(NamedTuple):
     write: tuple[Path, ...] = ()
     #: Invisible, whatever else says; also what lies inside.
     hide: tuple[Path, ...] = ()
+    #: Needs a mount namespace. Nobody outside can swap what is seen at a target, unless it is inside `write`.
+    mounts: tuple[Mount, ...] = ()
     #: False: no socket but a socketpair and the program's own unix sockets.
     network: bool = False
     #: For each process (RLIMIT_DATA), and for all together where there is a cgroup.
@@ -58,7 +67,8 @@ class Policy(NamedTuple):
 
     def check(self) -> None:
         """ValueError for a path that no layer could take at its word."""
-        for path in (*self.read, *self.write, *self.hide):
+        mounted = (path for mount in self.mounts for path in mount)
+        for path in (*self.read, *self.write, *self.hide, *mounted):
             if not path.is_absolute() or ".." in path.parts or path == Path("/"):
                 raise ValueError(f"a policy names absolute paths below the root, not {path}")
 

@@ -54,6 +54,8 @@ class Exit(NamedTuple):
     hit: str = ""
     #: The last bytes of stdout when there was too much of it.
     stdout_tail: bytes = b""
+    #: For whoever looked after the run: the files in the output folder, each with (mtime, size, inode).
+    files: Mapping[str, tuple[int, int, int]] | None = None
 
     @property
     def overflowed(self) -> bool:

@@ -149,7 +149,7 @@ class Conversations:
             "SELECT id, run, at, told, text, data FROM events WHERE conversation = ? AND id > ? ORDER BY id",
             (conversation.id, after),
         )
-        return tuple((number, Telling._make((*told, json.loads(data)))) for number, *told, data in rows)
+        return tuple((number, Telling._make((*told, _from_data(data)))) for number, *told, data in rows)
 
     def forget_before(self, moment: float) -> int:
         """Drop conversations that nothing happened in since then, nobody is at work on and no agent is warm for."""
@@ -202,8 +202,10 @@ class Conversations:
 
 
 def _conversation(row: tuple[Any, ...]) -> Conversation:
+    """A state that is none of ours, after bytes changed on the disk, is that of a turn that was lost."""
     found = Conversation._make(row)
-    return found._replace(state=ConversationState(found.state))
+    known = found.state in set(ConversationState)
+    return found._replace(state=ConversationState(found.state) if known else ConversationState.CRASHED)
 
 
 def _cut(text: str) -> str:
@@ -217,6 +219,15 @@ def _as_data(data: Mapping[str, Json]) -> str:
     """ASCII, so that whatever an agent said can be written; what is too large is only counted."""
     written = json.dumps(data, default=dict)
     return written if len(written) <= EVENT_CHARACTERS else json.dumps({"cut": len(written)})
+
+
+def _from_data(text: str) -> Mapping[str, Json]:
+    """Nothing if bytes of it changed on the disk: the rest of the event is shown."""
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError):
+        return NOTHING
+    return found if isinstance(found, dict) else NOTHING
 
 
 def _clean(text: str) -> str:

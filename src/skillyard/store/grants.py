@@ -1,7 +1,8 @@
 """What a person allowed: kept in the user's home, for one project, one skill and exactly its bytes."""
 
-import sqlite3
 from typing import NamedTuple
+
+from skillyard.store.grantfile import GrantContent, GrantFile, GrantRow, TrustRow
 
 
 class Grant(NamedTuple):
@@ -14,55 +15,60 @@ class Grant(NamedTuple):
 class Grants:
     """The grants of one project. A changed skill has none."""
 
-    def __init__(self, connection: sqlite3.Connection, project: str) -> None:
-        self._connection = connection
+    def __init__(self, file: GrantFile, project: str) -> None:
+        self._file = file
         self._project = project
 
     def add(self, grant: Grant) -> None:
-        self._connection.execute(
-            "INSERT OR REPLACE INTO grants (project, skill, fingerprint, capability, granted) VALUES (?,?,?,?,?)",
-            (self._project, *grant),
-        )
+        """Given again, it counts from the later time."""
+        row = GrantRow(self._project, *grant)
+
+        def put(content: GrantContent) -> GrantContent:
+            kept = (each for each in content.grants if each[:-1] != row[:-1])
+            return content._replace(grants=(*kept, row))
+
+        self._file.change(put)
 
     def has_any(self, skill: str) -> bool:
         """Cheap, and asked before the skill's folder is hashed."""
-        row = self._connection.execute(
-            "SELECT 1 FROM grants WHERE project = ? AND skill = ? LIMIT 1", (self._project, skill)
-        ).fetchone()
-        return row is not None
+        return any(row.skill == skill for row in self._rows())
 
     def of(self, skill: str, fingerprint: str) -> frozenset[str]:
-        rows = self._connection.execute(
-            "SELECT capability FROM grants WHERE project = ? AND skill = ? AND fingerprint = ?",
-            (self._project, skill, fingerprint),
-        )
-        return frozenset(capability for (capability,) in rows)
+        wanted = (skill, fingerprint)
+        return frozenset(row.capability for row in self._rows() if (row.skill, row.fingerprint) == wanted)
 
     def list(self) -> tuple[Grant, ...]:
-        rows = self._connection.execute(
-            "SELECT skill, fingerprint, capability, granted FROM grants WHERE project = ? ORDER BY skill, capability",
-            (self._project,),
-        )
-        return tuple(Grant(*row) for row in rows)
+        rows = sorted(self._rows(), key=lambda row: (row.skill, row.capability))
+        return tuple(Grant(*row[1:]) for row in rows)
 
     def revoke(self, skill: str, capability: str | None = None) -> int:
         """How many were taken back."""
-        cursor = self._connection.execute(
-            "DELETE FROM grants WHERE project = ? AND skill = ? AND (? IS NULL OR capability = ?)",
-            (self._project, skill, capability, capability),
-        )
-        return cursor.rowcount
+        revoked: list[GrantRow] = []
+
+        def is_meant(row: GrantRow) -> bool:
+            return (row.project, row.skill) == (self._project, skill) and capability in {None, row.capability}
+
+        def take(content: GrantContent) -> GrantContent:
+            revoked[:] = filter(is_meant, content.grants)
+            return content._replace(grants=tuple(row for row in content.grants if not is_meant(row)))
+
+        self._file.change(take)
+        return len(revoked)
 
     def trust(self, fingerprint: str, moment: float) -> None:
-        self._connection.execute(
-            "INSERT OR REPLACE INTO trusts (project, fingerprint, granted) VALUES (?, ?, ?)",
-            (self._project, fingerprint, moment),
-        )
+        row = TrustRow(self._project, fingerprint, moment)
+        self._file.change(lambda content: content._replace(trusts=(*self._other_trusts(content), row)))
 
     def trusted(self) -> str:
         """The fingerprint of what was trusted, or nothing."""
-        row = self._connection.execute("SELECT fingerprint FROM trusts WHERE project = ?", (self._project,)).fetchone()
-        return str(row[0]) if row else ""
+        trusts = self._file.read().trusts
+        return next((row.fingerprint for row in trusts if row.project == self._project), "")
 
     def distrust(self) -> None:
-        self._connection.execute("DELETE FROM trusts WHERE project = ?", (self._project,))
+        self._file.change(lambda content: content._replace(trusts=self._other_trusts(content)))
+
+    def _rows(self) -> tuple[GrantRow, ...]:
+        return tuple(row for row in self._file.read().grants if row.project == self._project)
+
+    def _other_trusts(self, content: GrantContent) -> tuple[TrustRow, ...]:
+        return tuple(row for row in content.trusts if row.project != self._project)

@@ -28,7 +28,12 @@ class Keys:
         row = self._connection.execute(
             "SELECT prompt, boot, at, result FROM keys WHERE digest = ?", (digest,)
         ).fetchone()
-        return Kept(row[0], row[1], row[2], from_json(row[3]) if row[3] else None) if row else None
+        if row is None:
+            return None
+        try:
+            return Kept(row[0], row[1], float(row[2]), from_json(row[3]) if row[3] else None)
+        except (ValueError, TypeError):  # bytes changed on the disk: nothing is known of this key
+            return None
 
     def begin(self, digest: str, prompt: str, boot: str, at: float) -> None:
         self._put(digest, prompt, boot, at, "")

@@ -135,5 +135,27 @@ def _text(value: Mapping[str, Json]) -> str:
 
 
 def _run(row: tuple[Any, ...]) -> Run:
-    request, launch, result = map(json.loads, row[-3:])
-    return Run._make((*row[:-3], request, launch, result))
+    """A row in which bytes changed on the disk is shown as far as it can be read."""
+    mappings: tuple[Mapping[str, Json], ...]
+    try:
+        mappings = tuple(map(_mapping, row[-3:]))
+    except (ValueError, TypeError):
+        mappings = (NOTHING, NOTHING, {"state": "error", "summary": _UNREADABLE})
+    *texts, started, seconds, job = row[:-3]
+    times = (started if _is_time(started) else 0.0, seconds if _is_time(seconds) else None)
+    return Run._make((*map(str, texts), *times, str(job), *mappings))
+
+
+_UNREADABLE = "RuntimeFailed: the record of this run is damaged"
+
+
+def _mapping(text: object) -> dict[str, Json]:
+    found = json.loads(str(text))
+    if not isinstance(found, dict):
+        raise TypeError("not a mapping")
+    return found
+
+
+def _is_time(value: object) -> bool:
+    """A number that a date can be made of."""
+    return isinstance(value, int | float) and 0 <= value < 1e11

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.plainfile import read_plain
+from skillyard.catalog.dirfd import read_below
+from skillyard.core.errors import PermissionDenied
 from skillyard.core.values import Json, check_value
 
 MARK = "[INTERRUPT]"
 FILE = "mybox/temp/langgraph_interrupt.json"
 _ANALYSIS = "【LLM 二次分析任务】"
 _MAX_BYTES = 1_000_000
-_RESUME = re.compile(r"(?:python3? bin/[\w./-]+\.py|skillyard review resume)(?: [^\n\r\0]*)?")
+_RESUME = re.compile(r"(?:python3? bin/[\w./-]+\.py|skillyard review resume)(?: [^\n\r\0;|&$`<>()\\\\]*)?")
 
 #: (mtime, size, inode) of the file, to tell one that this run wrote from one that was there before.
 Stamp = tuple[int, int, int] | None
@@ -44,13 +45,13 @@ def stamp_of(root: Path) -> Stamp:
 
 def read_interrupt(root: Path, before: Stamp, stdout: str) -> Interrupt | None:
     """None unless the script said so, wrote the file during this run, and wrote it well."""
-    if MARK not in stdout or stamp_of(root) in {None, before} or (root / FILE).is_symlink():
+    if MARK not in stdout or stamp_of(root) in {None, before}:
         return None
     try:
-        content = read_plain(root / FILE, _MAX_BYTES)
+        content = read_below(root, FILE, _MAX_BYTES)
         fields = json.loads(content)
         check_value(fields)
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError, PermissionDenied):
         return None
     return _checked(fields) if isinstance(fields, Mapping) and len(content) <= _MAX_BYTES else None
 

@@ -2,12 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.core.envelope import parse
+from skillyard.catalog.fingerprint import read_marks
+from skillyard.core.envelope import read_envelope
 from skillyard.core.errors import (
     InvalidArgs,
     NotGranted,
@@ -26,12 +27,15 @@ from skillyard.core.values import NOTHING, Json
 from skillyard.runners.printed import as_printed
 from skillyard.runners.program import PACKAGE, base_environment, quoted, usage_of
 from skillyard.runners.toolchains import reach_of
+from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import OnProgress, guard
-from skillyard.runtime.permit import BOX, Permit, make_box
+from skillyard.runtime.paths import BOX
+from skillyard.runtime.permit import Permit, make_box
 from skillyard.runtime.record import Recorder
-from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.sandbox.launch import Exit, Launch, Mount, Sandbox, can_mount
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.stop import Stop
+from skillyard.store.copies import Copies, FolderCopy
 from skillyard.store.runs import RUNNING, Run
 from skillyard.work.decide import Decider, Decision, checked
 from skillyard.work.interrupt import Interrupt, find_analysis, read_interrupt, stamp_of
@@ -43,11 +47,16 @@ LIMIT_SECONDS = 300.0
 _FIXED = (".git", "agents", "bin")
 
 
+NO_CHANGES: Mapping[str, Sequence[str]] = {}
+
+
 class Standing(NamedTuple):
     """How a script stands: ours to the byte, or the project's own, trusted or not."""
 
     ours: bool
     trusted: bool
+    #: Paths by what happened to them since bin/ was trusted: added, changed, removed.
+    changes: Mapping[str, Sequence[str]] = NO_CHANGES
 
 
 class Worker(NamedTuple):
@@ -61,7 +70,8 @@ class Worker(NamedTuple):
     #: The interpreter for the project's scripts, and the one for those that `init` wrote.
     python: Callable[[], str]
     own_python: str
-    standing: Callable[[Path], Standing]
+    standing: Callable[[str, FolderCopy], Standing]
+    copies: Copies
     decide: Decider | None = None
     lang: Lang = Lang.EN
     limit_seconds: float = LIMIT_SECONDS
@@ -77,15 +87,18 @@ class Worker(NamedTuple):
             orders = parse_orders(prompt)
             for order in orders:
                 self._check(order)
+            copy = self._copy()
+            for order in orders:
+                self._demand(order, copy)
         except SkillError as error:
             return error_result(error, AGENT, self.lang, make_meta(AGENT, time.monotonic() - started, moment))
-        results = [self._run(order, on_progress) for order in orders]
+        results = [self._run(order, copy, on_progress) for order in orders]
         if len(results) == 1:
             return results[0]
         return _together(orders, results, self.lang, make_meta(AGENT, time.monotonic() - started, moment))
 
     def _check(self, order: Order) -> None:
-        """The script is there, really inside bin/, and somebody allowed it."""
+        """The script is there, and really inside bin/."""
         path = self.root / order.script
         if ".." in Path(order.script).parts:
             raise PermissionDenied(f"{order.script} leads out of bin/")
@@ -96,15 +109,27 @@ class Worker(NamedTuple):
             raise PermissionDenied(f"{order.script} is a link out of bin/")
         if not path.is_file():
             raise ScriptNotFound(order.script, details={"exception": "IsADirectoryError"})
-        standing = self.standing(path)
-        if not standing.ours and not standing.trusted:
-            raise NotGranted(f"running {order.script}", "skillyard trust")
 
-    def _run(self, order: Order, on_progress: OnProgress) -> Result:
+    def _copy(self) -> FolderCopy:
+        """The private copy of bin/ as it is now: what is allowed on the strength of its bytes runs from it."""
+        folder = self.root / "bin"
+        return self.copies.find(read_marks(folder)) or self.copies.make(folder)
+
+    def _demand(self, order: Order, copy: FolderCopy) -> Standing:
+        """Somebody allowed it: we ourselves, where it is ours, or a person who saw these bytes."""
+        if not (copy.files / order.script.removeprefix("bin/")).is_file():
+            raise ScriptNotFound(order.script, details={"exception": "FileNotFoundError"})
+        standing = self.standing(order.script, copy)
+        if not standing.ours and not standing.trusted:
+            changes: dict[str, Json] = {change: list(paths) for change, paths in standing.changes.items()}
+            raise NotGranted(f"running {order.script}", "skillyard trust", details={"bin": changes})
+        return standing
+
+    def _run(self, order: Order, copy: FolderCopy, on_progress: OnProgress) -> Result:
         started, moment, run_id = time.monotonic(), datetime.now(UTC), self.new_id()
         facts: dict[str, Json] = {"run": run_id}
         try:
-            outcome = self._start(order, run_id, moment, facts, on_progress)
+            outcome = self._start(order, copy, run_id, moment, facts, on_progress)
         except SkillError as error:
             meta = make_meta(AGENT, time.monotonic() - started, moment, **facts)
             return error_result(error, AGENT, self.lang, meta)
@@ -112,12 +137,17 @@ class Worker(NamedTuple):
         return self._decided(result, on_progress) if result.state is State.INTERRUPTED else result
 
     def _start(
-        self, order: Order, run_id: str, moment: datetime, facts: dict[str, Json], on_progress: OnProgress
+        self,
+        order: Order,
+        copy: FolderCopy,
+        run_id: str,
+        moment: datetime,
+        facts: dict[str, Json],
+        on_progress: OnProgress,
     ) -> Outcome:
-        self._check(order)
+        standing = self._demand(order, copy)
         make_box(self.root)
-        standing = self.standing(self.root / order.script)
-        launch = self._launch(order, standing)
+        launch = self._launch(order, standing, copy)
         run = Run(
             id=run_id,
             agent=AGENT,
@@ -130,34 +160,41 @@ class Worker(NamedTuple):
         )
         before = stamp_of(self.root)
         with self.recorder.recording(run, self.lang) as record:
-            guarded = guard(self.sandbox, self._permit(launch, standing), record, on_progress, stop=self.stop)
+            permit, cleanup = self._permit(launch, standing, copy), cleanup_of(self.root, ())
+            guarded = guard(self.sandbox, permit, record, on_progress, stop=self.stop, cleanup=cleanup)
             try:
-                return record.keep(lambda: self._outcome(order, guarded(launch), before))
+                return record.keep(lambda: self._outcome(order, guarded(launch), before, ours=standing.ours))
             finally:
                 facts["sandbox"] = record.sandbox
+                facts |= record.cleaned
 
-    def _launch(self, order: Order, standing: Standing) -> Launch:
+    def _launch(self, order: Order, standing: Standing, copy: FolderCopy) -> Launch:
         python = self.own_python if standing.ours else self.python()
         env = base_environment()
         if standing.ours:
             env |= {"SKILLYARD_HOME": str(self.own_home), "SKILLYARD_LANG": str(self.lang)}
         # -I: nothing that lies beside a script of ours can be imported in place of what it means.
-        argv = (python, *(("-I",) if standing.ours else ()), order.script, *order.args)
+        is_at_its_path = not standing.ours and can_mount(self.sandbox)
+        script = order.script if is_at_its_path else str(copy.files / order.script.removeprefix("bin/"))
+        argv = (python, *(("-I",) if standing.ours else ()), script, *order.args)
         return Launch(argv=argv, cwd=self.root, env=env, limit_seconds=self.limit_seconds)
 
-    def _permit(self, launch: Launch, standing: Standing) -> Permit:
+    def _permit(self, launch: Launch, standing: Standing, copy: FolderCopy) -> Permit:
         """The project's scripts read the project and write mybox/; ours may also install skills."""
         root = self.root.resolve()
         read = (root, *reach_of(Path(launch.argv[0])).known)
-        if not standing.ours:
-            return Permit(Policy(read=read, write=(root / BOX,), hide=(self.own_home.resolve(),)))
+        home, files = self.own_home.resolve(), copy.files.resolve()
+        if not standing.ours and can_mount(self.sandbox):
+            mounts = (Mount(files, root / "bin"),)
+            return Permit(Policy(read=read, write=(root / BOX,), hide=(home, self.copies.home), mounts=mounts))
+        if not standing.ours:  # started from the copy, and bin/ itself, which nobody may have seen, is out of reach
+            return Permit(Policy(read=(*read, files), write=(root / BOX,), hide=(home, root / "bin")))
         # A skill is swapped in by renames between .skillyard/, .claude/skills/ and the root: that needs one mount.
-        home = self.own_home.resolve()
         home.mkdir(parents=True, exist_ok=True)
         fixed = [path for name in _FIXED if (path := root / name).exists() and not path.is_symlink()]
-        return Permit(Policy(read=(*read, PACKAGE, *fixed), write=(root, home)))
+        return Permit(Policy(read=(*read, PACKAGE, files, *fixed), write=(root, home)))
 
-    def _outcome(self, order: Order, ended: Exit, before: tuple[int, int, int] | None) -> Outcome:
+    def _outcome(self, order: Order, ended: Exit, before: tuple[int, int, int] | None, *, ours: bool) -> Outcome:
         stdout, stderr = (b"" if order.drop_stdout else ended.stdout), (b"" if order.drop_stderr else ended.stderr)
         text = ended.stdout.decode("utf-8", "replace")
         if not ended.timed_out and (interrupt := read_interrupt(self.root, before, text)):
@@ -168,12 +205,12 @@ class Worker(NamedTuple):
                 state=State.INTERRUPTED,
             )
         _check_exit(order, ended, stdout, stderr, self.limit_seconds)
-        printed, envelope = as_printed(stdout + stderr if order.join_stderr else stdout)
+        printed = as_printed(stdout + stderr if order.join_stderr else stdout, ours=ours)
+        data = printed.data
         if analysis := find_analysis(text):
-            printed["analysis_prompt"] = analysis
-        if envelope is not None:
-            return Outcome(data=printed, summary=envelope.summary, state=envelope.state)
-        return Outcome(data=printed, says=RAN, words={"label": order.script})
+            data["analysis_prompt"] = analysis
+        state = printed.state or State.SUCCESS
+        return Outcome(data=data, says=RAN, words={"label": order.script}, summary=printed.summary, state=state)
 
     def _decided(self, result: Result, on_progress: OnProgress) -> Result:
         """Decide by ourselves where somebody can, and go on; else the raw state goes to the caller."""
@@ -194,9 +231,9 @@ class Worker(NamedTuple):
         (order,) = parse_orders(interrupt.resume_command)
         words = {name: str(decision) for name, decision in decisions.items()}
         args = tuple(word for word in order.args if word not in {"--decisions", "{decisions}"})
-        return self._run(
-            order._replace(args=(*args, "--decisions", json.dumps(words, ensure_ascii=False))), on_progress
-        )
+        self._check(order)
+        told = json.dumps(words, ensure_ascii=False)
+        return self._run(order._replace(args=(*args, "--decisions", told)), self._copy(), on_progress)
 
 
 def _check_exit(order: Order, ended: Exit, stdout: bytes, stderr: bytes, limit: float) -> None:
@@ -216,7 +253,7 @@ def _check_exit(order: Order, ended: Exit, stdout: bytes, stderr: bytes, limit: 
 
 def _is_envelope(stdout: bytes) -> bool:
     try:
-        parse(stdout.decode("utf-8", "replace"))
+        read_envelope(stdout.decode("utf-8", "replace"))
     except ValueError:
         return False
     return True

@@ -13,6 +13,7 @@ from skillyard.work.schedule import Schedule, beat
 
 _TAKE_OVER_SECONDS = 3.0
 _FORGET_SECONDS = 3600.0
+_BACK_UP_SECONDS = 60.0
 _DAY = 86_400.0
 
 
@@ -36,12 +37,14 @@ class Shift(NamedTuple):
     keep_days: float = 30.0
     #: How often it looks what is due.
     beat_seconds: float = 1.0
+    #: Makes the hourly backup of our database, if it is due.
+    back_up: Callable[[], None] = lambda: None
 
     def serve(self, queues: Mapping[str, int], ended: Event, on_lost: Callable[[], None], *, drain: bool) -> None:
         """Until `ended` is set, or with `drain` until nothing is queued or runs."""
         self.engine.serve(self.attempts, queues, on_lost)
-        due = {self.take_over: 0.0, self.forget: 0.0}
-        every = {self.take_over: _TAKE_OVER_SECONDS, self.forget: _FORGET_SECONDS}
+        due = {self.take_over: 0.0, self.forget: 0.0, self.back_up: 0.0}
+        every = {self.take_over: _TAKE_OVER_SECONDS, self.forget: _FORGET_SECONDS, self.back_up: _BACK_UP_SECONDS}
         while not ended.is_set():
             now = time.monotonic()
             acts: list[Callable[[], None]] = [self.watch, self.tick]

@@ -568,8 +568,10 @@ HELP: dict[str, str] = {
         "给技能规则之外的授权: 只在这个项目里, 只对它现在的内容有效。"
     ),
     "Capabilities: read-project, network, packages, read:PATH, write:PATH, env:NAME. A changed skill has "
-    "none of them. What the agent.yaml of a role asks for is granted all at once by `skillyard trust`.": (
-        "能力: read-project、network、packages、read:PATH、write:PATH、env:NAME。技能变化后授权全部失效。角色的 "
+    "none of them. A path is taken from the project root, and resolved: what it leads to now is what is granted. What "
+    "the agent.yaml of a role asks for is granted all at once by `skillyard trust`.": (
+        "能力: read-project、network、packages、read:PATH、write:PATH、env:NAME。技能变化后授权全部失效。"
+        "路径从项目根目录算起并解析到实际位置: 授予的是它现在指向的路径。角色的 "
         "agent.yaml 请求的, 由 `skillyard trust` 一次授权。"
     ),
     "Show what was granted in this project, and whether it still counts.": "显示这个项目里的授权, 以及是否仍然有效。",
@@ -580,13 +582,15 @@ HELP: dict[str, str] = {
     "Trust what this project's own files ask for, after seeing the list.": "看过清单之后, 信任这个项目的文件所请求的。",
     "What comes with a clone is not you: until you trust it, a project's files can only narrow what is "
     "allowed. What a role asks for (network, paths, secrets, schedules) counts for exactly the bytes of its "
-    "folder.": (
+    "folder, the scripts of bin/ for exactly the bytes of every file in it: what was added, changed or removed "
+    "since the last time is listed.": (
         "克隆来的内容不代表你: 在你信任之前, 项目的文件只能收窄许可。角色请求的 (网络、路径、密钥、计划) "
-        "只对其目录现在的内容有效。"
+        "只对其目录现在的内容有效, bin/ 的脚本只对其中每个文件现在的内容有效: 会列出自上次以来新增、更改或删除的文件。"
     ),
     "Tell what this machine can guard, and what is missing.": "说明这台机器能防护什么, 缺少什么。",
-    "The sandbox uses whatever the system offers; each layer that is not there is named with its reason.": (
-        "沙箱使用系统提供的一切; 缺少的每一层都会说明原因。"
+    "The sandbox uses whatever the system offers; each layer that is not there is named with its reason. The files of "
+    "SKILLYARD_HOME are checked too, and nothing is changed.": (
+        "沙箱使用系统提供的一切; 缺少的每一层都会说明原因。SKILLYARD_HOME 中的文件也会被检查, 不做任何改动。"
     ),
     "Lay out a project: its folders, bin/ scripts and the agents that a Task reaches.": (
         "建立项目: 目录、bin/ 脚本, 和 Task 能到达的智能体。"

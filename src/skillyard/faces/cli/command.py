@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
-from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StoreFailed
+from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StateDamaged, StoreFailed
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
@@ -152,6 +152,7 @@ def answer_with(
 
 def show_and_exit(result: Result, style: present.Style, page: present.Page | None = None) -> NoReturn:
     present.show(result, style, sys.stdout, page)
+    present.show_cleaned(result, style, sys.stderr)
     present.show_hint(result, style, sys.stderr)
     sys.stdout.flush()
     raise SystemExit(result.exit_code)
@@ -165,16 +166,21 @@ def show_failure(error: SkillError, style: present.Style) -> None:
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def as_skill_error(error: OSError | sqlite3.Error) -> SkillError:
+def as_skill_error(error: OSError | sqlite3.Error | UnicodeEncodeError) -> SkillError:
     """A disk that is full, a folder that is not ours: said plainly, with where."""
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidArgs(f"a name here is not UTF-8: {str(error.object)[:200]!a}; rename that file or folder")
     if isinstance(error, PermissionError):
         return PermissionDenied(f"{error.filename or 'a file'}: {error.strerror}")
     if isinstance(error, sqlite3.OperationalError) and ("unable to open" in str(error) or "readonly" in str(error)):
         return PermissionDenied(
             "the database in SKILLYARD_HOME cannot be written; set SKILLYARD_HOME to a folder of yours"
         )
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+        return StateDamaged(f"SKILLYARD_HOME: {error}")
     if isinstance(error, sqlite3.Error) or error.errno in _NO_ROOM:
         return StoreFailed(f"{getattr(error, 'filename', None) or 'SKILLYARD_HOME'}: {error}")
     return RuntimeFailed(f"{error.filename}: {error.strerror}" if error.filename else str(error))
@@ -202,6 +208,33 @@ def seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError("above 0")
     return number
+
+
+class ProgramLines:
+    """Shows what a program says on stderr while it runs, each line marked as the program's.
+
+    Nothing of it can move the cursor, and no line of it can pass for a question or an advice of ours. Leaving the
+    block ends a line that the program left open.
+    """
+
+    _MARK = "| "
+
+    def __init__(self) -> None:
+        self._at_start = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._at_start:
+            self(b"\n")
+
+    def __call__(self, piece: bytes) -> None:
+        text = present.printable(piece.decode("utf-8", "replace"))
+        for line in text.splitlines(keepends=True):
+            sys.stderr.write(self._MARK + line if self._at_start else line)
+            self._at_start = line.endswith("\n")
+        sys.stderr.flush()
 
 
 def show_progress(piece: bytes) -> None:

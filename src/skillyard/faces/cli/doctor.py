@@ -1,17 +1,21 @@
 """Tell what this machine can guard, and what is missing.
 
-The sandbox uses whatever the system offers; each layer that is not there is named with its reason.
+The sandbox uses whatever the system offers; each layer that is not there is named with its reason. The files of
+SKILLYARD_HOME are checked too, and nothing is changed.
 """
 
 import os
 import shutil
+import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.core.errors import SandboxUnavailable
+from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
 from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.result import as_size
 from skillyard.core.searchpath import absolute_entries
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -30,6 +34,8 @@ class Finding(NamedTuple):
     detail: str
     #: A run cannot be guarded, or cannot be recorded, without it.
     needed: bool = False
+    #: A file of ours that is damaged, locked or not ours to read.
+    is_state: bool = False
 
 
 def arguments(parser: Parser) -> None:
@@ -40,14 +46,14 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     with open_yard(ends_with_process=True) as yard:
-        found = [*_sandbox(), *_programs(), *_places(yard)]
+        found = [*_sandbox(), *_programs(), *_places(yard), *_state(yard)]
     bad = [finding for finding in found if finding.needed and not finding.ok]
     data: list[Json] = [{"part": f.part, "ok": f.ok, "detail": f.detail} for f in found]
     missing = ", ".join(finding.part for finding in bad)
-    failed = SandboxUnavailable(f"missing: {missing}", missing=missing) if bad else None
+    failed = _failure(bad, missing) if bad else None
     return Answer(
-        summary=Text("{type}检查 {total} 项: {bad} 项缺失", "{type}{total} things looked at: {bad} missing"),
-        words={"type": "SandboxUnavailable: " if bad else "", "total": len(found), "bad": len(bad)},
+        summary=_WITH_PROBLEMS if any(f.is_state for f in bad) else _WITH_MISSING,
+        words={"type": f"{failed.type}: " if failed else "", "total": len(found), "bad": len(bad)},
         data={**(failed.data() if failed else {}), "findings": data},
         page=Table(
             columns=("part", "ok", "detail"),
@@ -55,6 +61,16 @@ def _answer(options: Options) -> Answer:
         ),
         state=State.ERROR if bad else State.SUCCESS,
     )
+
+
+_WITH_MISSING = Text("{type}检查 {total} 项: {bad} 项缺失", "{type}{total} things looked at: {bad} missing")
+_WITH_PROBLEMS = Text("{type}检查 {total} 项: {bad} 项有问题", "{type}{total} things looked at: {bad} with a problem")
+
+
+def _failure(bad: list[Finding], missing: str) -> SkillError:
+    if all(finding.is_state for finding in bad):
+        return StateDamaged(bad[0].detail)
+    return SandboxUnavailable(f"missing: {missing}", missing=missing)
 
 
 def _claim(finding: Finding, lang: Lang) -> str:
@@ -98,3 +114,57 @@ def _places(yard: Yard) -> Iterator[Finding]:
     writable = os.access(parent, os.W_OK)
     yield Finding("home", ok=writable, detail=str(home) if writable else f"{home} cannot be written", needed=True)
     yield Finding("project", ok=yard.places.project is not None, detail=str(yard.places.project or "not in one"))
+
+
+def _state(yard: Yard) -> Iterator[Finding]:
+    """The files of ours. Each problem comes with the next step."""
+    from skillyard.store.inspection import check_database, inspect_backups, inspect_state, list_set_aside
+
+    home, path = yard.places.own_home, yard.places.database
+    report = inspect_state(path, yard.settings.lock_seconds)
+    if report.problem:
+        yield Finding("state", ok=False, detail=report.problem, needed=True, is_state=True)
+    elif not report.version:
+        yield Finding("state", ok=True, detail="not there yet: the first run makes it")
+    else:
+        yield Finding("state", ok=True, detail=f"version {report.version}, {as_size(report.size_bytes)}, sound")
+    backups = inspect_backups(path)
+    for backup in backups:
+        age = f"{backup.path} was made {round(backup.age_seconds / 60)} min ago"
+        told = f"{backup.path} is damaged and will not be used: {backup.problem}" if backup.problem else age
+        yield Finding("  backup", ok=not backup.problem, detail=told, needed=bool(backup.problem), is_state=True)
+    if report.version and not backups:
+        yield Finding("  backup", ok=True, detail="none yet: one is made every hour while something runs")
+    yield _grants(home)
+    engine = home / "engine" / "engine.db"
+    if engine.is_file():
+        complaint = _complaint(check_database, engine)
+        told = f"{engine} is damaged: {complaint}: stop the workers, then `mv {engine} {engine}.damaged`"
+        yield Finding(
+            "jobs database", ok=not complaint, detail=told if complaint else "", needed=bool(complaint), is_state=True
+        )
+    for name in list_set_aside(home):
+        yield Finding("  set aside", ok=False, detail=f"{name}: remove it when you do not need it: `rm -r {name}*`")
+
+
+def _complaint(check: Callable[[Path], str], path: Path) -> str:
+    try:
+        return check(path)
+    except (SkillError, sqlite3.Error) as error:
+        return str(error)
+
+
+def _grants(home: Path) -> Finding:
+    from skillyard.store.grantfile import inspect_grants
+
+    report = inspect_grants(home)
+    if not report.problem and report.copy_intact:
+        told = f"{report.grants} grants, {report.trusts} trusted projects, checksum matches"
+        return Finding("grants", ok=True, detail=told)
+    if not report.problem:
+        told = "the file is sound, its copy is not: the next `skillyard grant` writes both"
+    elif report.copy_intact:
+        told = f"{report.problem}: its copy is sound, and the next command restores it"
+    else:
+        told = f"{report.problem}: nothing is granted; grant again what you need"
+    return Finding("grants", ok=False, detail=told, needed=True, is_state=True)

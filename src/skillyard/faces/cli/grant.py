@@ -1,6 +1,7 @@
 """Allow a skill more than the rules give it: for this project, and for exactly its bytes.
 
 Capabilities: read-project, network, packages, read:PATH, write:PATH, env:NAME. A changed skill has none of them.
+A path is taken from the project root, and resolved: what it leads to now is what is granted.
 What the agent.yaml of a role asks for is granted all at once by `skillyard trust`.
 
 examples:
@@ -17,7 +18,7 @@ from skillyard.core.request import Request
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.consent import grant, refuse_inside_agents
+from skillyard.kernel.consent import grant, mark_of_skill, refuse_inside_agents, resolve_paths
 
 _QUESTION = Text("允许 @{name} ({folder}): {what} 吗?", "Allow @{name} ({folder}): {what}?")
 
@@ -34,12 +35,14 @@ def _answer(options: Options) -> Answer:
     refuse_inside_agents()
     with open_yard(ends_with_process=True) as yard:
         skill = yard.runtime.resolve(Request(name=options.name.removeprefix("@"), typed_in=Path.cwd()))
-        words = {"name": skill.name, "folder": skill.folder, "what": " ".join(options.capabilities)}
+        mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
+        capabilities = resolve_paths(options.capabilities, yard.root, yard.places.user_home)
+        words = {"name": skill.name, "folder": skill.folder, "what": " ".join(capabilities)}
         if not options.accept and not (on_terminal() and confirm(_QUESTION.fill(lang_of(options), **words))):
             raise InvalidArgs("nothing was granted: say yes on a terminal, or give --accept")
-        grant(yard.grants, skill, tuple(options.capabilities))
+        grant(yard.grants, skill, capabilities, mark)
     return Answer(
         summary=Text("已授权: @{name} {what}", "granted: @{name} {what}"),
-        words={"name": skill.name, "what": " ".join(options.capabilities)},
-        data={"skill": skill.name, "capabilities": list(options.capabilities)},
+        words={"name": skill.name, "what": " ".join(capabilities)},
+        data={"skill": skill.name, "capabilities": list(capabilities)},
     )

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from skillyard.catalog.fingerprint import fingerprint
+from skillyard.core.errors import SkillError
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
@@ -50,7 +51,12 @@ def _answer(options: Options) -> Answer:
 
 def _counts(grant: Grant) -> bool:
     folder = Path(grant.skill)
-    return folder.is_dir() and fingerprint(folder) == grant.fingerprint
+    if not folder.is_dir():
+        return False
+    try:
+        return fingerprint(folder, in_role=folder.parent.name == "agents") == grant.fingerprint
+    except SkillError:
+        return False  # it cannot be read, so nothing that was granted to it counts
 
 
 def _when(grant: Grant) -> str:

@@ -7,7 +7,7 @@ import time
 from typing import NoReturn, Self, TextIO
 
 from skillyard.core.errors import RuntimeFailed
-from skillyard.faces.cli.command import Options, show_failure, show_progress, style_of
+from skillyard.faces.cli.command import Options, ProgramLines, show_failure, style_of
 from skillyard.faces.present import Steps, Style, one_line
 
 _PERCENT = re.compile(r"(\d{1,3})(?:\.\d+)?\s?%")
@@ -26,6 +26,7 @@ class Looking:
         self._line = Steps(label, self._err)
         self._started = time.monotonic()
         self._rest, self._note, self._state = b"", "", ""
+        self._said = ProgramLines()
 
     def __enter__(self) -> Self:
         return self
@@ -50,7 +51,7 @@ class Looking:
         if self._style.json:
             return
         if not self._moves:
-            show_progress(piece)
+            self._said(piece)
             return
         *lines, self._rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
         said = [line for line in lines if line.strip()]

@@ -123,6 +123,7 @@ _HELP = """\
 {more}
 """
 _STOPPED = Text("已停止", "stopped")
+_NO_TEXT = Text("skillyard: 参数不是 UTF-8: {word!a}", "skillyard: an argument is not UTF-8: {word!a}")
 _NO_COMMAND = Text("skillyard: 没有命令 {name!r}", "skillyard: no command {name!r}")
 _DID_YOU_MEAN = Text("; 是不是 {name!r}?", "; did you mean {name!r}?")
 
@@ -154,7 +155,19 @@ def _say() -> Callable[[str], str]:
 def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: what the stream lacks is no traceback
-    guarded(_main, sys.argv[1:])
+    guarded(_main, _checked(sys.argv[1:]))
+
+
+def _checked(words: Sequence[str]) -> Sequence[str]:
+    """Every command takes text: what is not UTF-8 can be neither kept nor shown."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            lang = asked_lang()
+            sys.stderr.write(f"{_NO_TEXT.fill(lang, word=word)}\n{TRY.fill(lang, prog='skillyard')}\n")
+            raise SystemExit(USAGE) from None
+    return words
 
 
 def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> None:
@@ -172,10 +185,11 @@ def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> N
 
 
 #: BrokenPipeError is one of them and none to tell of: nobody is there to read it.
-_EXPECTED = (SkillError, OSError, sqlite3.Error)
+#: UnicodeEncodeError: a file whose name is not UTF-8, somewhere on the way.
+_EXPECTED = (SkillError, OSError, sqlite3.Error, UnicodeEncodeError)
 
 
-def _tell_and_exit(error: SkillError | OSError | sqlite3.Error, style: Style) -> NoReturn:
+def _tell_and_exit(error: SkillError | OSError | sqlite3.Error | UnicodeEncodeError, style: Style) -> NoReturn:
     if isinstance(error, BrokenPipeError):
         raise error
     show_failure(error if isinstance(error, SkillError) else as_skill_error(error), style)

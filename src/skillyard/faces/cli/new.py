@@ -70,7 +70,7 @@ def _answer(options: Options) -> Answer:
     files = as_files(draft)
     folder = f"{_PLACE}/{draft.slug}"
     root = open_yard(ends_with_process=True).root
-    create(root / folder, files)
+    create(root, root / folder, files)
     from_here = os.path.relpath(root / folder)
     steps = (
         ("validate", f"skillyard validate {quote(from_here)}"),

@@ -31,12 +31,12 @@ from skillyard.faces.cli.command import (
     Answer,
     Options,
     Parser,
+    ProgramLines,
     add_output_options,
     answer_with,
     lang_of,
     seconds,
     show_and_exit,
-    show_progress,
     style_of,
 )
 from skillyard.faces.cli.findings import finding_lines, verdict_line
@@ -263,8 +263,11 @@ def _run(options: Options) -> NoReturn:
             lang=style.lang,
         )
         if options.response:
-            _print_response(yard.runtime.respond(request, show_progress))
-        result = yard.runtime.run(request, show_progress)
+            with ProgramLines() as lines:
+                response = yard.runtime.respond(request, lines)
+            _print_response(response)
+        with ProgramLines() as lines:
+            result = yard.runtime.run(request, lines)
         show_and_exit(result if style.json else pass_through(result, yard.root), style)
 
 

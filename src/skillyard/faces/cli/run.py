@@ -37,16 +37,17 @@ from skillyard.faces.ask import ask, confirm, on_terminal
 from skillyard.faces.cli.command import (
     Options,
     Parser,
+    ProgramLines,
     add_output_options,
     lang_of,
     show_and_exit,
-    show_progress,
     style_of,
 )
 from skillyard.faces.cli.mixed import take_ours
 from skillyard.faces.passthrough import pass_through
+from skillyard.faces.present import one_line
 from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.consent import grant, refuse_inside_agents
+from skillyard.kernel.consent import grant, mark_of_skill, refuse_inside_agents
 from skillyard.kernel.prompt import may_name_source, split_name
 
 if TYPE_CHECKING:
@@ -138,7 +139,12 @@ def _result(yard: Yard, request: Request, options: Options) -> Result:
         return yard.runtime.plan(request)
     if options.to:
         return _converse(yard, request, lambda asked: _by_agent(yard, asked, options))
-    return _converse(yard, request, lambda asked: yard.runtime.run(asked, show_progress))
+    return _converse(yard, request, lambda asked: _run_shown(yard, asked))
+
+
+def _run_shown(yard: Yard, request: Request) -> Result:
+    with ProgramLines() as lines:
+        return yard.runtime.run(request, lines)
 
 
 def _by_agent(yard: Yard, request: Request, options: Options) -> Result:
@@ -170,17 +176,22 @@ def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
     """The request with the person's answers in it; None where there is nothing to ask or they say no."""
     if result.state is State.PENDING:
         return _with_params(request, result)
+    if result.state is not State.ERROR or result.data.get("type") != "NotGranted":
+        return None
     if result.data.get("capability") == "packages":
         from skillyard.faces.cli.env import build_on_yes
 
         return request if build_on_yes(yard, request) else None
     asked = result.data.get("capabilities")
-    if result.data.get("type") == "NotGranted" and isinstance(asked, list):
-        capabilities = tuple(map(str, asked))
-        spoken = request.name if request.staged else f"@{request.name}"
-        if confirm(_ALLOW.fill(request.lang, name=spoken, capabilities=", ".join(capabilities))):
-            grant(yard.grants, yard.runtime.resolve(request), capabilities)
-            return request
+    if not isinstance(asked, list):
+        return None
+    capabilities = tuple(map(str, asked))
+    spoken = request.name if request.staged else f"@{request.name}"
+    skill = yard.runtime.resolve(request)
+    mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
+    if confirm(_ALLOW.fill(request.lang, name=spoken, capabilities=", ".join(capabilities))):
+        grant(yard.grants, skill, capabilities, mark)
+        return request
     return None
 
 
@@ -190,7 +201,7 @@ def _with_params(request: Request, result: Result) -> Request | None:
     answers = dict(request.params)
     for name in required if isinstance(required, list) else ():
         said = prompts.get(name, "") if isinstance(prompts, dict) else ""
-        answer = ask(f"{name}{f' ({said})' if said else ''}: ")
+        answer = ask(one_line(f"{name}{f' ({said})' if said else ''}: "))
         if not answer:
             return None
         answers[str(name)] = answer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.core.phrases import Lang
 from skillyard.faces.ask import ask, on_terminal
-from skillyard.faces.cli.command import Options, Parser, add_output_options, show_and_exit, show_progress, style_of
+from skillyard.faces.cli.command import Options, Parser, ProgramLines, add_output_options, show_and_exit, style_of
 from skillyard.faces.passthrough import pass_through
 from skillyard.kernel.assembly import open_yard
 from skillyard.kernel.task import Kernel
@@ -42,13 +42,14 @@ def _decider(lang: Lang) -> "Decider | None":
 def _answer(options: Options) -> NoReturn:
     style = style_of(options)
     with open_yard(ends_with_process=True) as yard:
-        result = Kernel(yard, style.lang, _decider(style.lang)).task(
-            options.agent,
-            options.description,
-            options.prompt,
-            idempotency_key=options.key,
-            model=options.model,
-            timeout_seconds=options.timeout,
-            on_progress=show_progress,
-        )
+        with ProgramLines() as lines:
+            result = Kernel(yard, style.lang, _decider(style.lang)).task(
+                options.agent,
+                options.description,
+                options.prompt,
+                idempotency_key=options.key,
+                model=options.model,
+                timeout_seconds=options.timeout,
+                on_progress=lines,
+            )
         show_and_exit(result if style.json else pass_through(result, yard.root), style)

@@ -1,23 +1,42 @@
 """Trust what this project's own files ask for, after seeing the list.
 
 What comes with a clone is not you: until you trust it, a project's files can only narrow what is allowed.
-What a role asks for (network, paths, secrets, schedules) counts for exactly the bytes of its folder.
+What a role asks for (network, paths, secrets, schedules) counts for exactly the bytes of its folder, the scripts of
+bin/ for exactly the bytes of every file in it: what was added, changed or removed since the last time is listed.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text, as_read
+from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.labels import yes_or_no
 from skillyard.faces.present import one_line
 from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.consent import is_trusted, refuse_inside_agents, trust, untrusted_roles, wants
+from skillyard.kernel.consent import (
+    ADDED,
+    CHANGED,
+    REMOVED,
+    Want,
+    is_trusted,
+    refuse_inside_agents,
+    show_wants,
+    trust,
+    untrusted_roles,
+)
 
 _QUESTION = Text("{root} 请求:\n{listed}\n信任它吗?", "{root} asks for:\n{listed}\nTrust it?")
 _NOTHING = Text("  没有超出规则的", "  nothing beyond the rules")
+_CHANGES = {
+    ADDED: Text("新增: {path}", "new: {path}"),
+    CHANGED: Text("已更改: {path}", "changed: {path}"),
+    REMOVED: Text("已删除: {path}", "removed: {path}"),
+}
+_MORE = Text("另有 {count} 个文件: skillyard trust --check --json", "{count} more: skillyard trust --check --json")
+_MOST_FILES = 50
 
 
 def arguments(parser: Parser) -> None:
@@ -30,20 +49,33 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     with open_yard(ends_with_process=True) as yard:
-        found = wants(yard.root)
-        asked: list[Json] = [{"what": want.what, "where": want.where} for want in found]
+        shown = show_wants(yard.grants, yard.root)
+        asked: list[Json] = [_as_data(want) for want in shown.wants]
         if not options.check:
             refuse_inside_agents()
-            lines = (one_line(f"  - {as_read(want.what, lang)} ({want.where})") for want in found)
+            lines = (one_line(line) for want in shown.wants for line in _lines(want, lang))
             question = _QUESTION.fill(lang, root=yard.root, listed="\n".join(lines) or _NOTHING.fill(lang))
             if not options.accept and not (on_terminal() and confirm(question)):
                 raise InvalidArgs(
                     "nothing was trusted: say yes on a terminal, or give --accept", details={"wants": asked}
                 )
-            trust(yard.grants, yard.root)
+            trust(yard.grants, yard.root, shown)
         trusted = is_trusted(yard.grants, yard.root) and not untrusted_roles(yard.grants, yard.root)
     return Answer(
         summary=Text("信任: {trusted}", "trusted: {trusted}"),
         words={"trusted": yes_or_no(trusted, lang)},
         data={"trusted": trusted, "wants": asked},
     )
+
+
+def _as_data(want: Want) -> dict[str, Json]:
+    files: list[Json] = [{"path": path, "change": change} for change, path in want.files]
+    return {"what": want.what, "where": want.where, **({"files": files} if files else {})}
+
+
+def _lines(want: Want, lang: Lang) -> Iterator[str]:
+    yield f"  - {as_read(want.what, lang)} ({want.where})"
+    for change, path in want.files[:_MOST_FILES]:
+        yield f"      {_CHANGES[change].fill(lang, path=path)}"
+    if len(want.files) > _MOST_FILES:
+        yield f"      {_MORE.fill(lang, count=len(want.files) - _MOST_FILES)}"

@@ -36,8 +36,15 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._looks, lambda: work(self._here()))
 
     async def watch(self, work: Callable[[Yard], T]) -> T:
-        """The same, always in the one thread: what it saw last time is what it compares with."""
-        return await asyncio.get_running_loop().run_in_executor(self._watch, lambda: work(self._here()))
+        """The same, always in the one thread: what it saw last time is what it compares with.
+
+        The hourly backup of our database is made here too, where nobody waits for it."""
+
+        def watch() -> T:
+            self._yard.back_up_if_due()
+            return work(self._here())
+
+        return await asyncio.get_running_loop().run_in_executor(self._watch, watch)
 
     async def run(self, work: Callable[[Yard, Stop], T]) -> T:
         """A run. Whoever is cancelled here takes the run with it."""

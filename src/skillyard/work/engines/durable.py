@@ -38,7 +38,7 @@ from dbos import error as dbos_error  # noqa: E402
 from dbos._sys_db import SystemDatabase  # noqa: E402
 from sqlalchemy import event  # noqa: E402
 
-from skillyard.core.errors import DatabaseFailed, RuntimeFailed, StoreFailed  # noqa: E402
+from skillyard.core.errors import DatabaseFailed, RuntimeFailed, StateDamaged, StoreFailed  # noqa: E402
 from skillyard.core.values import Json  # noqa: E402
 from skillyard.work.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order  # noqa: E402
 from skillyard.work.engines.liveness import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
@@ -59,6 +59,7 @@ _STAGES = {
     "CANCELLED": Stage.CANCELLED,
 }
 _BATCH = 500
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _METADATA = sa.MetaData()
 _LINES = sa.Table(
@@ -501,6 +502,13 @@ def _told(place: Place) -> Iterator[None]:
         reason = (str(getattr(error, "orig", None) or error).strip().splitlines() or [""])[0]
         if place.database:
             raise DatabaseFailed(f"{sa.make_url(place.database).render_as_string()}: {reason}") from None
+        if getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            file = place.folder / "engine.db"
+            raise StateDamaged(
+                f"{file}: {reason}",
+                f"stop the workers and set it aside: `mv {file} {file}.damaged`; a new one is made, jobs and flows "
+                "that waited in it must be added again, and what already ran stays in `skillyard jobs history`",
+            ) from None
         raise StoreFailed(f"{place.folder}: {reason}") from None
     except dbos_error.DBOSException as error:
         raise RuntimeFailed(f"the engine cannot be used: {error}") from None

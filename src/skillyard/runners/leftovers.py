@@ -1,0 +1,325 @@
+"""What a run left in a folder that it could write: its files, links that lead out of the folder, setuid bits.
+
+One walk through descriptors, which follows no link and has no limit in depth or number: whoever writes ten thousand
+files does not hide the next one. Links that lead out are removed and the bits are cleared, because whoever works in the
+folder later (the person, another run, we) would follow the one and could start the other.
+
+A link that leads to a file of the system stays: a virtual environment needs its interpreter. Not covered: hard links,
+which the sandbox refuses to make across its mounts.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+Snapshot: TypeAlias = dict[str, tuple[int, int, int]]
+#: Files whose state before and after is compared; a folder with more is not compared at all.
+MOST_FILES = 10_000
+#: Of each kind, told in a result, and characters of each.
+MOST_TOLD, _MOST_CHARACTERS = 20, 400
+#: Files further down are no outputs that anybody wants to be told of.
+_MOST_DEPTH = 64
+_SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/nix/store/")
+_SETUID = stat.S_ISUID | stat.S_ISGID
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_PLACE = getattr(os, "O_PATH", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_MOST_OPEN = 64
+_MOST_TRIES = 3
+
+
+class Known(NamedTuple):
+    """Links that lead out and files with the bits that were there before the run: a person's own."""
+
+    links: frozenset[tuple[str, str]] = frozenset()
+    files: frozenset[str] = frozenset()
+
+
+class Leftovers(NamedTuple):
+    """`removed_links` and `cleared_setuid` are paths for a result, `files` the plain files by their full path."""
+
+    files: Snapshot
+    removed_links: tuple[str, ...] = ()
+    cleared_setuid: tuple[str, ...] = ()
+
+
+class Entry(NamedTuple):
+    """Something that is no folder, in a folder that is open."""
+
+    handle: int
+    name: str
+    status: os.stat_result
+    #: The folders on the way from where the walk began.
+    folders: Sequence[str] = ()
+
+    @property
+    def path(self) -> str:
+        """Only where it is needed: a run can nest folders so deep that the paths of all would fill the memory."""
+        return "/".join((*self.folders, self.name))
+
+
+class MovedError(Exception):
+    """A folder was moved by somebody else during the walk."""
+
+
+def snapshot_of(folder: Path) -> Snapshot:
+    """Every plain file with its stamp; none at all if there are too many."""
+    found: Snapshot = {}
+    with suppress(OSError, MovedError):
+        for entry in _entries(folder):
+            if stat.S_ISREG(entry.status.st_mode) and len(entry.folders) <= _MOST_DEPTH:
+                found[f"{folder}/{entry.path}"] = stamp_of(entry.status)
+                if len(found) > MOST_FILES:
+                    return {}
+    return found
+
+
+def stamp_of(status: os.stat_result) -> tuple[int, int, int]:
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def find_known(folder: Path) -> Known:
+    """What in a person's own folder is not the run's doing."""
+    links: set[tuple[str, str]] = set()
+    files: set[str] = set()
+    with suppress(OSError, MovedError):
+        for entry in _entries(folder):
+            if stat.S_ISLNK(entry.status.st_mode):
+                links.add((entry.path, os.readlink(entry.name, dir_fd=entry.handle)))
+            elif _has_bits(entry.status):
+                files.add(entry.path)
+    return Known(frozenset(links), frozenset(files))
+
+
+def clean(folder: Path, shown_as: str, known: Known | None = None) -> Leftovers:
+    """Remove the links that lead out of the folder and clear setuid bits. `known` are left alone."""
+    known = known or Known()
+    links, cleared = _Told(shown_as), _Told(shown_as)
+    files: Snapshot = {}
+    for _ in range(_MOST_TRIES):
+        files = {}
+        try:
+            for entry in _entries(folder):
+                if stat.S_ISLNK(entry.status.st_mode):
+                    if target := _without_link(entry, folder, known):
+                        links.add(entry.path, f" -> {target}")
+                elif _has_bits(entry.status) and entry.path not in known.files and _clear(entry):
+                    cleared.add(entry.path)
+                is_file = stat.S_ISREG(entry.status.st_mode) and len(entry.folders) <= _MOST_DEPTH
+                if is_file and len(files) <= MOST_FILES:
+                    files[f"{folder}/{entry.path}"] = stamp_of(entry.status)
+            break
+        except MovedError:
+            continue  # another run works in here; its own end cleans what it leaves
+        except OSError:
+            break  # the folder is gone, or is itself a link: the next run refuses it
+    return Leftovers(files if len(files) <= MOST_FILES else {}, links.paths(), cleared.paths())
+
+
+def clean_file(file: Path, shown_as: str) -> tuple[str, ...]:
+    """The same for one file that a run was given as its output."""
+    try:
+        handle = os.open(file.parent, _FOLDER)
+    except OSError:
+        return ()
+    try:
+        entry = Entry(handle, file.name, os.stat(file.name, dir_fd=handle, follow_symlinks=False))
+        return (as_text(shown_as),) if _has_bits(entry.status) and _clear(entry) else ()
+    except OSError:
+        return ()
+    finally:
+        os.close(handle)
+
+
+def leads_out(depth: int, target: str, folder: Path) -> bool:
+    """Whether a link so many folders below this one leads out of it, for all that its text tells.
+
+    Upward steps stand first or not at all: after a name they start from wherever another link leads.
+    """
+    if target.startswith("/"):
+        if target != str(folder) and not target.startswith(f"{folder}/"):
+            return True
+        return ".." in target.split("/")
+    parts = [part for part in target.split("/") if part not in {"", "."}]
+    ups = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
+    return ups > depth or ".." in parts[ups:]
+
+
+def _without_link(entry: Entry, folder: Path, known: Known) -> str:
+    """Remove the link if it leads out, and return its target; an empty text if it stays."""
+    try:
+        target = os.readlink(entry.name, dir_fd=entry.handle)
+        if not leads_out(len(entry.folders), target, folder) or _is_system(target):
+            return ""
+        if known.links and (entry.path, target) in known.links:
+            return ""
+        try:
+            os.unlink(entry.name, dir_fd=entry.handle)
+        except PermissionError:  # the run made the folder read-only around it
+            os.fchmod(entry.handle, stat.S_IMODE(os.fstat(entry.handle).st_mode) | stat.S_IRWXU)
+            os.unlink(entry.name, dir_fd=entry.handle)
+    except OSError:
+        return ""  # gone, or in somebody else's folder
+    return target
+
+
+def _is_system(target: str) -> bool:
+    """A file that comes with the system, such as an interpreter."""
+    if not target.startswith(_SYSTEM) or ".." in target.split("/"):
+        return False
+    try:
+        real = Path(target).resolve(strict=True)
+        return str(real).startswith(_SYSTEM) and real.is_file()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def _has_bits(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and bool(status.st_mode & _SETUID)
+
+
+def _clear(entry: Entry) -> bool:
+    mode = stat.S_IMODE(entry.status.st_mode) & ~_SETUID
+    try:
+        if not hasattr(os, "O_PATH"):
+            os.chmod(entry.name, mode, dir_fd=entry.handle, follow_symlinks=False)
+            return True
+        place = os.open(entry.name, _PLACE, dir_fd=entry.handle)
+        try:
+            if os.fstat(place).st_ino != entry.status.st_ino:
+                return False
+            Path(f"/proc/self/fd/{place}").chmod(mode)
+            return True
+        finally:
+            os.close(place)
+    except (OSError, NotImplementedError):
+        return False  # somebody else's file: the run could not have set them
+
+
+class _Level:
+    """A folder on the way from the top to where the walk is. Its descriptor may be closed and opened again."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle: int | None = handle
+        status = os.fstat(handle)
+        self.identity = (status.st_dev, status.st_ino)
+        self.folders: list[str] = []
+
+    def close(self) -> None:
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
+
+    def reopen(self, child: int) -> None:
+        """From below, so that no path is ever too long."""
+        if self.handle is None:
+            self.handle = os.open("..", _FOLDER, dir_fd=child)
+            status = os.fstat(self.handle)
+            if (status.st_dev, status.st_ino) != self.identity:
+                raise MovedError
+
+
+def _entries(top: Path) -> Iterator[Entry]:
+    """Everything below the folder that is no folder itself, in no order that matters. OSError if the top is none."""
+    levels = [_Level(os.open(top, _FOLDER))]
+    names: list[str] = []
+    try:
+        yield from _scan(levels[0], names)
+        while levels:
+            here = levels[-1]
+            if here.handle is None:
+                raise MovedError
+            if not here.folders:
+                if len(levels) > 1:
+                    levels[-2].reopen(here.handle)
+                    names.pop()
+                here.close()
+                levels.pop()
+                continue
+            name = here.folders.pop()
+            handle = _open_inner(here.handle, name)
+            if handle is None:
+                continue
+            levels.append(_Level(handle))
+            names.append(name)
+            if len(levels) > _MOST_OPEN:
+                levels[-_MOST_OPEN].close()
+            yield from _scan(levels[-1], names)
+    finally:
+        for level in levels:
+            level.close()
+
+
+def _open_inner(parent: int, name: str) -> int | None:
+    """The folder; None if it is gone, or somebody else's who lets nobody in."""
+    try:
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except PermissionError:
+        return _open_closed(parent, name)
+    except OSError:
+        return None
+
+
+def _open_closed(parent: int, name: str) -> int | None:
+    """A folder that the run closed even to its owner."""
+    try:
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode) or not hasattr(os, "O_PATH"):
+            return None
+        place = os.open(name, _PLACE, dir_fd=parent)
+        try:
+            if os.fstat(place).st_ino != status.st_ino:
+                return None
+            Path(f"/proc/self/fd/{place}").chmod(stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+            return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        finally:
+            os.close(place)
+    except OSError:
+        return None
+
+
+def _scan(level: _Level, names: list[str]) -> Iterator[Entry]:
+    """The entries of one folder; the folders among them are noted for later."""
+    handle = level.handle
+    if handle is None:
+        return
+    if not os.fstat(handle).st_mode & stat.S_IXUSR:
+        with suppress(OSError):  # listed, but closed: without this no entry could be looked at
+            os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) | stat.S_IRWXU)
+    with os.scandir(handle) as found:
+        entries = list(found)
+    for entry in entries:
+        try:
+            status = os.stat(entry.name, dir_fd=handle, follow_symlinks=False)
+        except OSError:
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            level.folders.append(entry.name)
+        else:
+            yield Entry(handle, entry.name, status, names)
+
+
+class _Told:
+    """Paths for a result: the first ones as text, the rest counted."""
+
+    def __init__(self, shown_as: str) -> None:
+        self._shown_as = shown_as
+        self._first: list[str] = []
+        self._more = 0
+
+    def add(self, path: str, more: str = "") -> None:
+        if len(self._first) < MOST_TOLD:
+            self._first.append(as_text(f"{self._shown_as}/{path}{more}"))
+        else:
+            self._more += 1
+
+    def paths(self) -> tuple[str, ...]:
+        return (*sorted(self._first), *((f"… {self._more} more",) if self._more else ()))
+
+
+def as_text(path: str) -> str:
+    """What any result can hold: names that are no UTF-8 are escaped, long ones cut."""
+    text = path.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"

@@ -1,0 +1,106 @@
+"""Backups of our database: a compact copy, made at most once an hour by a process that changed something.
+
+Short commands make one after they have shown their result, and only while the database is small. Processes that live
+long make them whatever its size. A copy is checked before it takes its name, so a damaged database never replaces a
+good backup. The two newest are kept.
+"""
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+from skillyard.core.errors import StateDamaged, StoreFailed
+from skillyard.store import locks
+from skillyard.store.atomic import put_in_place
+from skillyard.store.connection import check_integrity, connect
+
+BACKUP = ".backup"
+OLDER = ".backup.1"
+#: Its time says when the latest attempt was.
+LOCK = "backup.lock"
+EVERY_SECONDS = 3600.0
+#: Of a short command, which somebody may be waiting for.
+SHORT_BYTES = 32_000_000
+SHORT_SECONDS = 2.0
+#: How many steps of SQLite's machine pass between two looks at the clock.
+_STEPS = 10_000
+
+
+def list_backups(path: Path) -> tuple[Path, ...]:
+    """Those that are there, the newest first."""
+    names = (path.with_name(path.name + ending) for ending in (BACKUP, OLDER))
+    return tuple(name for name in names if name.is_file())
+
+
+def is_due(path: Path, now: float, *, every_seconds: float = EVERY_SECONDS) -> bool:
+    """Whether the latest attempt, or where there was none the home itself, is older than an hour. Cheap."""
+    for name in (LOCK, "state.lock"):
+        try:
+            return not 0 <= now - path.with_name(name).stat().st_mtime < every_seconds
+        except OSError:
+            continue
+    return False
+
+
+def back_up(path: Path, lock_seconds: float, *, is_short: bool = False) -> Path | None:
+    """Make a backup now; None if another process does, or nothing changed, or it would take too long.
+
+    Raises StateDamaged if the database is damaged, StoreFailed if the backup could not be written."""
+    fresh = path.with_name(f"{path.name}{BACKUP}.new")
+    try:
+        with locks.trying(path.with_name(LOCK)) as held:
+            if not held or not path.is_file() or not _has_changed(path):
+                return None
+            if is_short and path.stat().st_size > SHORT_BYTES:
+                return None
+            os.utime(path.with_name(LOCK))
+            _clear(fresh)
+            try:
+                done = _copy(path, fresh, lock_seconds, SHORT_SECONDS if is_short else None)
+                return _put_in_place(fresh, path) if done else None
+            finally:
+                _clear(fresh)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreFailed(f"{fresh}: no backup could be made: {error}") from None
+
+
+def _has_changed(path: Path) -> bool:
+    newest = next(iter(list_backups(path)), None)
+    if newest is None:
+        return True
+    times = [name.stat().st_mtime for name in (path, Path(f"{path}-wal")) if name.exists()]
+    return max(times) > newest.stat().st_mtime
+
+
+def _copy(path: Path, fresh: Path, lock_seconds: float, limit_seconds: float | None) -> bool:
+    """False if the limit passed. Raises StateDamaged if the copy is not sound."""
+    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    connection = connect(path, lock_seconds)
+    try:
+        if limit_seconds is not None:
+            end = time.monotonic() + limit_seconds
+            connection.set_progress_handler(lambda: int(time.monotonic() > end), _STEPS)
+        connection.execute("VACUUM INTO ?", (str(fresh),))
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+            return False
+        raise
+    finally:
+        connection.close()
+    if found := check_integrity(fresh, lock_seconds, "immutable=1"):
+        raise StateDamaged(f"{fresh}: the new backup is not sound: {found}")
+    return True
+
+
+def _put_in_place(fresh: Path, path: Path) -> Path:
+    newest, older = path.with_name(path.name + BACKUP), path.with_name(path.name + OLDER)
+    if newest.exists():
+        newest.replace(older)
+    put_in_place(fresh, newest)
+    return newest
+
+
+def _clear(fresh: Path) -> None:
+    for ending in ("", "-journal", "-wal", "-shm"):
+        fresh.with_name(fresh.name + ending).unlink(missing_ok=True)

@@ -1,0 +1,111 @@
+"""Private copies of folders that a person approved: what runs with a grant runs from here.
+
+A folder can change between the moment when its hash is compared with the grant and the moment when its program
+starts, or later, when the program imports a module. A copy cannot: it is named by the hash of its content, nothing
+that runs can write to it, and it is hashed again before each use.
+
+The copies lie beside our own home, which is hidden from every run. They are only a cache: a missing or damaged copy is
+made again from the folder. Copies that were not used for a month are removed, and the oldest where there are too many.
+
+Covered: a skill, a project or an agent that changes the folder at any moment.
+Not covered: a process of the same user that changes a copy after it was checked.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from skillyard.catalog.fingerprint import Marks, read_marks
+from skillyard.core.errors import SkillError, StoreFailed
+
+#: The folder of all copies is named like our home, with this at its end.
+COPIES_SUFFIX = "-approved"
+_FILES, _NOTES = "files", "notes.json"
+_DAY = 86_400
+_KEPT_DAYS = 30
+_MOST_COPIES, _MOST_BYTES = 300, 4 << 30
+
+
+class FolderCopy(NamedTuple):
+    """A folder as it was approved."""
+
+    marks: Marks
+    #: The copied files.
+    files: Path
+
+    @property
+    def notes(self) -> Path:
+        """A file beside them, for what was read from them once."""
+        return self.files.parent / _NOTES
+
+
+class Copies:
+    def __init__(self, own_home: Path) -> None:
+        real = own_home.resolve()
+        self.home = real.with_name(f"{real.name}{COPIES_SUFFIX}")
+
+    def find(self, marks: Marks) -> FolderCopy | None:
+        """The copy of this content, if it is there and undamaged."""
+        place = self.home / marks.content
+        files = place / _FILES
+        try:
+            if read_marks(files).content != marks.content:
+                raise FileNotFoundError
+        except (OSError, SkillError):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(place)
+        return FolderCopy(marks, files)
+
+    def make(self, folder: Path, *, in_role: bool = False) -> FolderCopy:
+        """Copy a folder while hashing it; whoever has the grant must compare it with these marks."""
+        try:
+            return self._made(folder, in_role=in_role)
+        except OSError as error:
+            raise StoreFailed(f"{self.home}: {error.strerror}") from None
+
+    def _made(self, folder: Path, *, in_role: bool) -> FolderCopy:
+        from shutil import rmtree  # noqa: PLC0415  (only the first run of a version copies)
+
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._prune()
+        fresh = self.home / f".{os.urandom(8).hex()}"
+        fresh.mkdir(mode=0o700)
+        try:
+            marks = read_marks(folder, fresh / _FILES, in_role=in_role)
+            place = self.home / marks.content
+            try:
+                fresh.rename(place)
+            except OSError:  # somebody else was first, with the same bytes; or what is there is damaged
+                if found := self.find(marks):
+                    return found
+                place.rename(self.home / f".{os.urandom(8).hex()}")
+                fresh.rename(place)
+            return FolderCopy(marks, place / _FILES)
+        finally:
+            if fresh.exists():
+                rmtree(fresh, ignore_errors=True)
+
+    def _prune(self) -> None:
+        """Remove what nobody uses any more, never what was used within the last day."""
+        from shutil import rmtree  # noqa: PLC0415
+
+        now, total = time.time(), 0
+        for count, (used, place) in enumerate(sorted(self._listed(), reverse=True)):
+            total += sum(os.lstat(file).st_size for file in _files(place))
+            is_too_much = count >= _MOST_COPIES or total > _MOST_BYTES
+            if now - used > _KEPT_DAYS * _DAY or (is_too_much and now - used > _DAY):
+                rmtree(place, ignore_errors=True)
+
+    def _listed(self) -> Iterator[tuple[float, Path]]:
+        for entry in os.scandir(self.home):
+            with contextlib.suppress(FileNotFoundError):
+                yield entry.stat().st_mtime, Path(entry.path)
+
+
+def _files(place: Path) -> Iterator[str]:
+    for parent, _, names in os.walk(place):
+        yield from (f"{parent}/{name}" for name in names)

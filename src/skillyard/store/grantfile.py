@@ -1,0 +1,329 @@
+"""The file that holds every grant and every trust: small, checked, and written twice.
+
+The file is one JSON object, `{"version": 1, "checksum": "<sha256>", "content": {…}}`. The checksum covers the version
+and the bytes of the content as they stand, so a changed byte anywhere is noticed. Every version of the format keeps
+this frame, so an older Skillyard can tell a newer file from a damaged one.
+
+The copy beside it is written first. It is therefore never older than the file, and restoring it never brings back a
+grant that was revoked.
+
+Covered: kill -9 at any point, several processes that write at once, a full disk, a damaged, truncated or missing file.
+Not covered: somebody with write access to SKILLYARD_HOME, who can write any grant; the checksum is not a signature.
+"""
+
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from skillyard.core.errors import SkillError, StateDamaged, StateNewer, StateUnsafe, StoreFailed
+from skillyard.store import locks
+from skillyard.store.atomic import damaged_name, sync_folder, write_atomically
+
+FILE = "grants.json"
+COPY = "grants.json.copy"
+LOCK = "grants.lock"
+VERSION = 1
+#: Over a hundred thousand grants. A larger file is not one of ours.
+_MOST_BYTES = 64_000_000
+_FRAME = re.compile(rb'\{"version": ([0-9]{1,9}), "checksum": "([0-9a-f]{64})", "content": ')
+_END = b"}\n"
+LOCK_SECONDS = 30.0
+
+Tell = Callable[[SkillError], None]
+
+
+class GrantRow(NamedTuple):
+    project: str
+    skill: str
+    fingerprint: str
+    capability: str
+    granted: float
+
+
+class TrustRow(NamedTuple):
+    project: str
+    fingerprint: str
+    granted: float
+
+
+class GrantContent(NamedTuple):
+    """Everything that a person allowed, in all projects."""
+
+    grants: tuple[GrantRow, ...] = ()
+    trusts: tuple[TrustRow, ...] = ()
+
+
+#: What identifies the state of a file without reading it.
+_Signature = tuple[int, int, int, int, int, int, int]
+_MISSING: _Signature = (0, 0, 0, 0, 0, 0, 0)
+
+
+class _Damaged(Exception):
+    """The file cannot be read as grants; the message is the reason."""
+
+
+class GrantFile:
+    """Reads and changes the grants of one SKILLYARD_HOME. A file that cannot be believed grants nothing."""
+
+    def __init__(self, home: Path, tell: Tell = lambda _: None, lock_seconds: float = LOCK_SECONDS) -> None:
+        self.path = home / FILE
+        self.copy = home / COPY
+        self._lock = home / LOCK
+        self._tell = tell
+        self._lock_seconds = lock_seconds
+        self._seen: _Signature | None = None
+        self._content = GrantContent()
+        self._told: set[str] = set()
+
+    def read(self) -> GrantContent:
+        """The present content. It is read again only if the file changed.
+
+        What cannot be believed grants nothing, and is told; a damaged file is set aside and its copy takes its place.
+        """
+        signature = _signature(self.path)
+        if signature == self._seen:
+            return self._content
+        try:
+            content = self._read_or_repair()
+        except StateDamaged as error:
+            self._tell_once(error)
+            content = GrantContent()
+        except (StoreFailed, OSError) as error:
+            self._tell_once(error if isinstance(error, StoreFailed) else _unreadable(self.path, error))
+            return GrantContent()  # asked again next time: the reason may be gone
+        # A file that changed while it was read is read again next time.
+        self._seen, self._content = signature if _signature(self.path) == signature else None, content
+        return content
+
+    def change(self, how: Callable[[GrantContent], GrantContent]) -> None:
+        """Replace the content by what `how` makes of it. Raises SkillError or OSError if nothing could be written."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._held():
+            try:
+                content = self._load_or_restore()
+            except StateDamaged as error:  # told, and set aside: this is the first grant of a new file
+                self._tell_once(error)
+                content = GrantContent()
+            self._write(how(content))
+
+    def import_once(self, grants: Iterable[GrantRow], trusts: Iterable[TrustRow]) -> None:
+        """Take over what an older version kept in the database, unless that was done before.
+
+        A second import could bring back what was revoked since the first.
+        """
+        content = GrantContent(tuple(grants), tuple(trusts))
+        if content == GrantContent():
+            return
+        with self._held():
+            if not os.path.lexists(self.path) and not os.path.lexists(self.copy):
+                self._write(content)
+            elif not os.path.lexists(self.path) and _is_sound(self.copy):
+                self._load_or_restore()  # the import died after it wrote the copy
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        with locks.holding(self._lock, self._lock_seconds):
+            yield
+
+    def _read_or_repair(self) -> GrantContent:
+        """Without the lock where all is well."""
+        try:
+            return _load(self.path)
+        except FileNotFoundError:
+            if not os.path.lexists(self.copy):
+                return GrantContent()
+        except _Damaged:
+            pass
+        try:
+            with self._held():
+                return self._load_or_restore()
+        except OSError as error:
+            if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+                raise
+            raise StateDamaged(f"{self.path} is damaged and cannot be replaced: {error.strerror}") from None
+
+    def _load_or_restore(self) -> GrantContent:
+        """Call under the lock. Raises StateDamaged if there was neither a file nor a copy that can be believed."""
+        try:
+            return _load(self.path)
+        except FileNotFoundError:
+            reason, aside = "is missing", None
+            if not os.path.lexists(self.copy):
+                return GrantContent()
+        except _Damaged as error:
+            reason, aside = str(error), damaged_name(self.path)
+        content = self._load_copy()
+        if aside is not None:
+            self.path.rename(aside)
+        if content is None:
+            sync_folder(self.path.parent)
+            kept = (
+                f"grant again what you need; the damaged file is kept as {aside}"
+                if aside
+                else "grant again what you need"
+            )
+            raise StateDamaged(f"{self.path} {reason}, and there is no intact copy: nothing is granted any more", kept)
+        self._write(content)
+        kept = f"the damaged file is kept as {aside}" if aside else f"to drop every grant, remove {COPY} too"
+        self._tell_once(StateDamaged(f"{self.path} {reason}; its copy was restored, no grant is lost", kept))
+        return content
+
+    def _load_copy(self) -> GrantContent | None:
+        """None if the copy cannot be believed; then it is set aside too."""
+        try:
+            return _load(self.copy)
+        except FileNotFoundError:
+            return None
+        except _Damaged:
+            self.copy.rename(damaged_name(self.copy))
+            return None
+
+    def _write(self, content: GrantContent) -> None:
+        """The copy first: it must never be older than the file."""
+        written = render(content)
+        for path in (self.copy, self.path):
+            if path.is_dir() and not path.is_symlink():
+                path.rename(damaged_name(path))
+            write_atomically(path, written)
+
+    def _tell_once(self, error: SkillError) -> None:
+        if error.msg not in self._told:
+            self._told.add(error.msg)
+            self._tell(error)
+
+
+class GrantReport(NamedTuple):
+    """What `doctor` says of the file. `problem` is empty if it can be believed."""
+
+    grants: int
+    trusts: int
+    problem: str
+    copy_intact: bool
+
+
+def inspect_grants(home: Path) -> GrantReport:
+    """Look at the file and its copy. Nothing is changed."""
+    path, copy_intact = home / FILE, _is_sound(home / COPY)
+    try:
+        content = _load(path)
+    except FileNotFoundError:
+        problem = f"{path} is missing" if os.path.lexists(home / COPY) else ""
+        return GrantReport(0, 0, problem, copy_intact or not problem)
+    except (_Damaged, StoreFailed) as error:
+        text = error.msg if isinstance(error, StoreFailed) else f"{path} {error}"
+        return GrantReport(0, 0, text, copy_intact)
+    except OSError as error:
+        return GrantReport(0, 0, _unreadable(path, error).msg, copy_intact)
+    return GrantReport(len(content.grants), len(content.trusts), "", copy_intact)
+
+
+def render(content: GrantContent) -> bytes:
+    """The file's bytes."""
+    grants, trusts = (",\n".join(json.dumps(row, allow_nan=False) for row in sorted(set(rows))) for rows in content)
+    body = f'{{"grants": [\n{grants}\n], "trusts": [\n{trusts}\n]}}'.encode("ascii")
+    return b'{"version": %d, "checksum": "%s", "content": %s%s' % (VERSION, _checksum(VERSION, body), body, _END)
+
+
+def parse(raw: bytes, path: Path) -> GrantContent:
+    """Raises _Damaged with the reason, and StateNewer."""
+    if not raw:
+        raise _Damaged("is empty")
+    frame = _FRAME.match(raw)
+    if frame is None or not raw.endswith(_END):
+        raise _Damaged("is cut off or not a file of grants")
+    version, body = int(frame[1]), raw[frame.end() : -len(_END)]
+    if _checksum(version, body) != frame[2]:
+        raise _Damaged("does not match its checksum")
+    if version > VERSION:
+        raise StateNewer(f"{path} has format {version}, this Skillyard knows {VERSION}")
+    try:
+        fields: Any = json.loads(body)
+        return GrantContent(
+            tuple(_row(GrantRow, row) for row in fields["grants"]),
+            tuple(_row(TrustRow, row) for row in fields["trusts"]),
+        )
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _Damaged(f"does not have the fields of a file of grants: {error}") from None
+
+
+def _row(kind: Any, fields: Any) -> Any:
+    *texts, granted = fields
+    if not all(isinstance(text, str) for text in texts) or not isinstance(granted, int | float):
+        raise ValueError("a row of another type")
+    return kind(*texts, granted)
+
+
+def _checksum(version: int, body: bytes) -> bytes:
+    import hashlib  # noqa: PLC0415  (most runs have no grants to check)
+
+    return hashlib.sha256(b"%d\n%s" % (version, body)).hexdigest().encode()
+
+
+def _load(path: Path) -> GrantContent:
+    """Raises FileNotFoundError, _Damaged, StateNewer, and StoreFailed if others could have written it."""
+    return parse(_read(path), path)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        if path.is_symlink():
+            raise _Damaged("is a link") from None
+        if os.path.lexists(path) and not path.is_file():
+            raise _Damaged("is not a plain file") from None
+        raise
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise _Damaged("is not a plain file")
+        _check_owner(path, found)
+        if found.st_size > _MOST_BYTES:
+            raise _Damaged(f"has {found.st_size} bytes, which is too many")
+        with os.fdopen(file, "rb", closefd=False) as stream:
+            return stream.read(_MOST_BYTES + 1)
+    finally:
+        os.close(file)
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    """Only the user and root may have written it. For root also the owner of the folder: that is `sudo`."""
+    trusted = {0, os.geteuid()} | ({path.parent.stat().st_uid} if os.geteuid() == 0 else set())
+    if found.st_uid not in trusted:
+        raise StateUnsafe(f"{path} belongs to another user (uid {found.st_uid}): nothing in it counts")
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise StateUnsafe(f"{path} can be written by others: nothing in it counts until `chmod 600 {path}`")
+
+
+def _unreadable(path: Path, error: OSError) -> StoreFailed:
+    return StoreFailed(f"{path} cannot be read: {error.strerror}; nothing is granted")
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        _load(path)
+    except (OSError, _Damaged, StoreFailed):
+        return False
+    return True
+
+
+def _signature(path: Path) -> _Signature:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return _MISSING
+    return (
+        found.st_dev,
+        found.st_ino,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        found.st_size,
+        found.st_mode,
+        found.st_uid,
+    )

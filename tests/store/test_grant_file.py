@@ -1,0 +1,301 @@
+"""The file of grants: nothing gets lost, nothing that cannot be believed counts, nothing revoked comes back."""
+
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skillyard.core.errors import SkillError, StateNewer, StateUnsafe
+from skillyard.store.database import _VERSIONS, open_database
+from skillyard.store.grantfile import GrantContent, GrantFile, GrantRow, render
+from skillyard.store.grants import Grant, Grants
+from tests.conftest import TORTURE
+from tests.sandbox.conftest import ORDINARY
+from tests.store.killing import each_kill
+
+ONE = Grant("/skills/转换 🚀", "f1", "network", 1.5)
+TWO = Grant("/skills/b", "f2", "read-project", 2.0)
+
+
+def grants_in(home: Path, told: list[SkillError] | None = None) -> Grants:
+    return Grants(GrantFile(home, told.append if told is not None else lambda _: None, 5.0), "/p")
+
+
+def fill(home: Path) -> bytes:
+    grants = grants_in(home)
+    grants.add(ONE)
+    grants.add(TWO)
+    grants.trust("t1", 3.0)
+    return (home / "grants.json").read_bytes()
+
+
+def test_what_was_granted_is_there_for_the_next_process(tmp_path: Path) -> None:
+    fill(tmp_path)
+    grants = grants_in(tmp_path)
+
+    assert grants.list() == (TWO, ONE)
+    assert grants.of(ONE.skill, "f1") == {"network"}
+    assert grants.of(ONE.skill, "other") == frozenset()
+    assert grants.has_any(ONE.skill)
+    assert grants.trusted() == "t1"
+    assert Grants(GrantFile(tmp_path), "/elsewhere").list() == ()
+    assert (tmp_path / "grants.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "grants.json.copy").read_bytes() == (tmp_path / "grants.json").read_bytes()
+
+
+def test_a_path_that_is_not_utf8_is_kept(tmp_path: Path) -> None:
+    odd = Grant(os.fsdecode(b"/skills/\xff\xfe"), "f", "network", 1.0)
+    grants_in(tmp_path).add(odd)
+
+    assert grants_in(tmp_path).list() == (odd,)
+
+
+def test_a_process_that_lives_long_sees_what_another_revoked(tmp_path: Path) -> None:
+    fill(tmp_path)
+    mine, other = grants_in(tmp_path), grants_in(tmp_path)
+    assert mine.has_any(ONE.skill)
+
+    assert other.revoke(ONE.skill) == 1
+    other.distrust()
+
+    assert not mine.has_any(ONE.skill)
+    assert mine.trusted() == ""
+    assert mine.list() == (TWO,)
+
+
+#: A process that grants 200 times.
+ADD = """
+import sys
+from pathlib import Path
+from skillyard.store.grantfile import GrantFile
+from skillyard.store.grants import Grant, Grants
+grants = Grants(GrantFile(Path(sys.argv[1])), "/p")
+for number in range(200):
+    grants.add(Grant(f"/{sys.argv[2]}/{number}", "f", "network", 1.0))
+"""
+
+
+def test_two_processes_that_grant_at_once_lose_nothing(tmp_path: Path) -> None:
+    both = [subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path), name]) for name in ("a", "b")]
+
+    assert [process.wait(timeout=300) for process in both] == [0, 0]
+    assert {grant.skill for grant in grants_in(tmp_path).list()} == {
+        f"/{name}/{number}" for name in ("a", "b") for number in range(200)
+    }
+
+
+def test_a_changed_byte_anywhere_is_noticed_and_the_copy_restored(tmp_path: Path) -> None:
+    whole = fill(tmp_path)
+    for offset in range(0, len(whole), 1 if TORTURE else 11):
+        for mask in (0x01, 0x80) if TORTURE else (0x01,):
+            damaged = bytearray(whole)
+            damaged[offset] ^= mask
+            (tmp_path / "grants.json").write_bytes(damaged)
+            told: list[SkillError] = []
+
+            assert grants_in(tmp_path, told).list() == (TWO, ONE), offset
+            assert len(told) == 1
+            assert "its copy was restored" in told[0].msg
+            assert (tmp_path / "grants.json").read_bytes() == whole
+            kept = list(tmp_path.glob("grants.json.damaged-*"))
+            assert [file.read_bytes() for file in kept] == [bytes(damaged)]
+            kept[0].unlink()
+
+
+def test_a_file_that_was_cut_off_at_any_length_is_restored(tmp_path: Path) -> None:
+    whole = fill(tmp_path)
+    for length in range(0, len(whole), 1 if TORTURE else 17):
+        (tmp_path / "grants.json").write_bytes(whole[:length])
+
+        assert grants_in(tmp_path).list() == (TWO, ONE), length
+        assert grants_in(tmp_path).trusted() == "t1"
+
+
+@pytest.mark.parametrize("what", ["folder", "link", "pipe", "missing"])
+def test_what_is_no_plain_file_is_set_aside(tmp_path: Path, what: str) -> None:
+    whole, path = fill(tmp_path), tmp_path / "grants.json"
+    path.unlink()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(render(GrantContent((GrantRow("/p", "/evil", "f", "network", 1.0),))))
+    {
+        "folder": lambda: (path / "x").mkdir(parents=True),
+        "link": lambda: path.symlink_to(elsewhere),
+        "pipe": lambda: os.mkfifo(path),
+        "missing": lambda: None,
+    }[what]()
+
+    assert grants_in(tmp_path).list() == (TWO, ONE)
+    assert path.read_bytes() == whole
+    assert len(list(tmp_path.glob("grants.json.damaged-*"))) == (what != "missing")
+
+
+def test_a_damaged_file_without_a_sound_copy_grants_nothing_and_is_kept(tmp_path: Path) -> None:
+    fill(tmp_path)
+    for name in ("grants.json", "grants.json.copy"):
+        (tmp_path / name).write_bytes(f"broken {name}".encode())
+    told: list[SkillError] = []
+    grants = grants_in(tmp_path, told)
+
+    assert grants.list() == ()
+    assert "nothing is granted any more" in told[0].msg
+    assert {file.read_bytes() for file in tmp_path.glob("*.damaged-*")} == {
+        b"broken grants.json",
+        b"broken grants.json.copy",
+    }
+    grants.add(ONE)
+    assert grants_in(tmp_path).list() == (ONE,)
+
+
+def test_a_file_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
+    import hashlib
+
+    body = b'{"something": "else"}'
+    checksum = hashlib.sha256(b"2\n" + body).hexdigest().encode()
+    newer = b'{"version": 2, "checksum": "%s", "content": %s}\n' % (checksum, body)
+    (tmp_path / "grants.json").write_bytes(newer)
+    told: list[SkillError] = []
+    grants = grants_in(tmp_path, told)
+
+    assert grants.list() == ()
+    assert [type(error) for error in told] == [StateNewer]
+    for change in (lambda: grants.add(ONE), lambda: grants.revoke("x"), grants.distrust):
+        with pytest.raises(StateNewer):
+            change()
+    assert (tmp_path / "grants.json").read_bytes() == newer
+    assert not list(tmp_path.glob("*.damaged-*"))
+
+
+def test_a_file_that_others_can_write_does_not_count_until_that_is_mended(tmp_path: Path) -> None:
+    whole = fill(tmp_path)
+    told: list[SkillError] = []
+    grants = grants_in(tmp_path, told)
+    for mode in (0o620, 0o602, 0o666):
+        (tmp_path / "grants.json").chmod(mode)
+        assert grants.list() == ()
+        with pytest.raises(StateUnsafe, match="chmod 600"):
+            grants.add(TWO)
+    assert isinstance(told[0], StateUnsafe)
+
+    (tmp_path / "grants.json").chmod(0o600)
+
+    assert grants.list() == (TWO, ONE)
+    assert (tmp_path / "grants.json").read_bytes() == whole
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_does_not_count(tmp_path: Path) -> None:
+    fill(tmp_path)
+    os.chown(tmp_path / "grants.json", ORDINARY, ORDINARY)
+    told: list[SkillError] = []
+
+    assert grants_in(tmp_path, told).list() == ()
+    assert "belongs to another user" in told[0].msg
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_what_root_writes_into_a_users_home_belongs_to_the_user(tmp_path: Path) -> None:
+    os.chown(tmp_path, ORDINARY, ORDINARY)
+    fill(tmp_path)
+    open_database(tmp_path / "state.db").close()
+
+    assert {file.stat().st_uid for file in tmp_path.iterdir()} == {ORDINARY}
+
+
+def test_a_kill_at_any_point_of_a_grant_keeps_all_earlier_ones(tmp_path: Path) -> None:
+    def prepare() -> None:
+        shutil.rmtree(tmp_path / "home", ignore_errors=True)
+        (tmp_path / "home").mkdir()
+        grants_in(tmp_path / "home").add(ONE)
+
+    rounds = 0
+    for number in each_kill(prepare, lambda: grants_in(tmp_path / "home").add(TWO)):
+        rounds += 1
+        found = grants_in(tmp_path / "home").list()
+        assert found in ((ONE,), (TWO, ONE)), number
+        grants_in(tmp_path / "home").add(TWO)
+        assert grants_in(tmp_path / "home").list() == (TWO, ONE), number
+        assert not list((tmp_path / "home").glob("*.damaged-*"))
+    assert found == (TWO, ONE)
+    assert rounds > 5
+
+
+def test_what_was_revoked_never_comes_back_whenever_the_revoke_was_killed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    def prepare() -> None:
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir()
+        fill(home)
+
+    for number in each_kill(prepare, lambda: grants_in(home).revoke(ONE.skill)):
+        before = grants_in(home).list()
+        (home / "grants.json").write_bytes(b"damaged")
+        after = grants_in(home).list()
+        assert set(after) <= set(before), number
+    assert before == after == (TWO,)
+
+
+def older_database(home: Path) -> None:
+    """As version 4 left it, with grants in its tables."""
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir()
+    old = sqlite3.connect(home / "state.db")
+    old.executescript(";".join(_VERSIONS[:4]))
+    old.execute("INSERT INTO grants VALUES ('/p', ?, ?, ?, ?)", ONE)
+    old.execute("INSERT INTO grants VALUES ('/p', ?, ?, ?, ?)", TWO)
+    old.execute("INSERT INTO trusts VALUES ('/p', 't1', 3.0)")
+    old.execute("INSERT INTO usage VALUES ('/p', 'echo', 7, 1.0)")
+    old.execute("PRAGMA user_version = 4")
+    old.commit()
+    old.close()
+
+
+def test_an_older_database_gives_its_grants_to_the_file_once(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    older_database(home)
+    connection = open_database(home / "state.db")
+
+    assert grants_in(home).list() == (TWO, ONE)
+    assert grants_in(home).trusted() == "t1"
+    assert connection.execute("SELECT count FROM usage").fetchone() == (7,)
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    assert names.isdisjoint({"grants", "trusts"})
+    connection.close()
+
+
+def test_a_kill_at_any_point_of_the_migration_loses_no_grant_and_revives_none(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    rounds = 0
+    for number in each_kill(lambda: older_database(home), lambda: open_database(home / "state.db")):
+        rounds += 1
+        if (home / "grants.json").exists():  # from now on the file counts, whatever the tables still hold
+            grants_in(home).revoke(ONE.skill)
+            open_database(home / "state.db").close()
+            assert grants_in(home).list() == (TWO,), number
+        else:
+            open_database(home / "state.db").close()
+            assert grants_in(home).list() == (TWO, ONE), number
+        assert grants_in(home).trusted() == "t1"
+    assert rounds > 8
+
+
+def test_a_full_disk_leaves_the_grants_as_they_were(tmp_path: Path) -> None:
+    whole = fill(tmp_path)
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, len(whole) // 2))
+        try:
+            grants_in(tmp_path).add(Grant("/c", "f", "network", 1.0))
+        except OSError:
+            os._exit(7)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert (tmp_path / "grants.json").read_bytes() == whole
+    assert not list(tmp_path.glob("*.new"))
