@@ -149,8 +149,10 @@ def _printed(content: bytes) -> None:
     from skillyard.core.values import check_value
     from skillyard.runners.printed import as_printed
 
-    data, _ = as_printed(content)
+    data = as_printed(content).data
     check_value(data)
+    if claimed := {"skill", "outputs", "output_path", "cached", "resume_command"} & data.keys():
+        raise Broken(f"a program claims {claimed}")
 
 
 # -- archives
