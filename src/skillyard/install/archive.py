@@ -5,9 +5,12 @@ one file on some systems, bombs by size, count and ratio; setuid bits are droppe
 Not covered: what the files say. The scan looks at that.
 """
 
+import errno
 import io
+import lzma
 import os
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -22,6 +25,8 @@ from skillyard.install.names import as_safe_path, check_apart, link_stays_inside
 _CHUNK = 1 << 20
 #: Finder's and tar's own bookkeeping; no file of a skill.
 _NOISE = frozenset({"__MACOSX", ".DS_Store"})
+#: What the standard library raises for bytes that are no archive: each was found by a fuzzer.
+_BROKEN = (zlib.error, lzma.LZMAError, EOFError, struct.error, ValueError)
 
 
 class Member(NamedTuple):
@@ -70,8 +75,17 @@ def _open_zip(file: BinaryIO, into: Path, limits: Limits) -> tuple[Member, ...]:
                 raise SourceRefused(f"more than {limits.files} files")
             planned = [_zip_member(archive, info, limits) for info in infos]
             return _checked_and_written(planned, packed, into, limits)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, *_BROKEN, NotImplementedError, RuntimeError) as error:
         raise SourceRefused(f"the archive cannot be read: {error}") from None
+    except OSError as error:
+        raise _unless_disk(error) from None
+
+
+def _unless_disk(error: OSError) -> Exception:
+    """A wrong offset in an archive makes seek fail with EINVAL, bad bzip2 data has no errno; the rest is the disk's."""
+    if error.errno in {None, errno.EINVAL}:
+        return SourceRefused(f"the archive cannot be read: {error}")
+    return error
 
 
 def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Limits) -> _Planned:
@@ -121,8 +135,10 @@ def _open_tar(file: BinaryIO, into: Path, limits: Limits) -> tuple[Member, ...]:
             files: dict[str, tarfile.TarInfo] = {}
             planned = [_tar_member(archive, info, files) for info in _tar_infos(archive, limits)]
             return _checked_and_written(planned, packed, into, limits)
-    except (tarfile.TarError, zlib.error, EOFError, KeyError) as error:
+    except (tarfile.TarError, *_BROKEN, KeyError) as error:
         raise SourceRefused(f"the archive cannot be read: {error}") from None
+    except OSError as error:
+        raise _unless_disk(error) from None
     finally:
         bounded.close()
 
