@@ -176,7 +176,7 @@ async def test_a_program_that_prints_to_stdout_reaches_the_result_and_not_the_pr
 class RawClient:
     """`skillyard mcp` and its bare pipes, for bytes that no client library sends."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, can_ask: bool = False) -> None:
         self._server = subprocess.Popen(
             [sys.executable, "-m", "skillyard", "mcp"],
             cwd=places.project,
@@ -184,7 +184,11 @@ class RawClient:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        about = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"elicitation": {}} if can_ask else {},
+            "clientInfo": {"name": "x", "version": "1"},
+        }
         self._rest = b""
         self.send(json.dumps({"jsonrpc": "2.0", "id": "start", "method": "initialize", "params": about}).encode())
         self.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
@@ -197,15 +201,19 @@ class RawClient:
 
     def answer_to(self, request_id: Any) -> dict[str, Any]:
         """The next answer, past notifications; it must be the one to this request."""
+        message = self.next_with_id()
+        assert message["id"] == request_id, message
+        return message
+
+    def next_with_id(self) -> dict[str, Any]:
         while "id" not in (message := json.loads(self._line())):
             pass
-        assert message["id"] == request_id, message
         assert isinstance(message, dict)
         return message
 
     def is_usable(self) -> bool:
         self.send(b'{"jsonrpc": "2.0", "id": "still there", "method": "ping"}')
-        return self.answer_to("still there")["result"] == {}
+        return bool(self.answer_to("still there")["result"] == {})
 
     def close(self) -> int:
         assert self._server.stdin is not None
@@ -353,6 +361,7 @@ def test_what_needs_no_answer_gets_none(raw: RawClient) -> None:
 
 
 def test_a_result_that_cannot_be_written_gets_an_error_and_the_server_goes_on(raw: RawClient, places: Places) -> None:
+    assert places.project is not None
     folder = places.project / ".claude" / "skills" / "adder"
     (folder / os.fsdecode(b"odd-\xff.txt")).write_text("x")
     requests = (
@@ -367,3 +376,60 @@ def test_a_result_that_cannot_be_written_gets_an_error_and_the_server_goes_on(ra
         answer = raw.answer_to(7)
         assert ("result" in answer) != ("error" in answer), line
         assert raw.is_usable()
+
+
+def test_an_answer_of_the_client_that_cannot_be_read_ends_the_question(places: Places, write_skill: WriteSkill) -> None:
+    write_skill("adder", skill("adder", params="params: {p: {required: true}}\n"))
+    client = RawClient(places, can_ask=True)
+    client.send(a_call(b"skill_run", b'{"name":"adder"}'))
+    question = client.next_with_id()
+    assert question["method"] == "elicitation/create"
+    answer = rb'{"jsonrpc":"2.0","id":%d,"result":{"action":"accept","content":{"p":"\ud800"}}}' % question["id"]
+    client.send(answer)
+
+    assert client.answer_to(7)["result"]["structuredContent"]["state"] == "pending"
+    assert client.is_usable()
+    assert client.close() == 0
+
+
+#: A server that answers every request with what no JSON can hold, and asks a question that none can hold.
+UNWRITABLE = """
+import anyio, mcp_types as types
+from mcp.shared.message import SessionMessage
+from skillyard.faces.mcp.transport import open_stdio
+
+async def serve():
+    async with open_stdio() as (incoming, outgoing), incoming, outgoing:
+        results = [{"x": "\\ud800"}, {"x": object()}, {"x": b"\\xff"}, {"x": "fine"}]
+        async for item in incoming:
+            send = lambda message: outgoing.send(SessionMessage(message))
+            await send(types.JSONRPCNotification(jsonrpc="2.0", method="n", params={"x": "\\ud800"}))
+            if len(results) == 1:
+                asking = types.JSONRPCRequest(jsonrpc="2.0", id=99, method="ask", params={"x": "\\ud800"})
+                async with anyio.create_task_group() as group:
+                    group.start_soon(send, asking)
+                    failure = await incoming.receive()
+                assert failure.message.id == 99, failure
+            await send(types.JSONRPCResponse(jsonrpc="2.0", id=item.message.id, result=results.pop(0)))
+
+anyio.run(serve)
+"""
+
+
+def test_what_cannot_be_written_becomes_an_error_and_the_next_answer_is_written() -> None:
+    answers = []
+    with subprocess.Popen([sys.executable, "-c", UNWRITABLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for number in range(4):
+            server.stdin.write(b'{"jsonrpc":"2.0","id":%d,"method":"m"}\n' % number)
+            server.stdin.flush()
+            ready, _, _ = select.select([server.stdout], [], [], CEILING_SECONDS)
+            assert ready, "no answer"
+            answers.append(json.loads(server.stdout.readline()))
+        server.stdin.close()
+        assert server.wait(timeout=CEILING_SECONDS) == 0
+
+    assert [answer["id"] for answer in answers] == [0, 1, 2, 3]
+    assert [answer["error"]["code"] for answer in answers[:3]] == [-32603] * 3
+    assert answers[3]["result"] == {"x": "fine"}

@@ -320,13 +320,14 @@ ODD_CAPABILITIES = (
     *("memory:-1", f"memory:{'9' * 5_000}", "processes:-1", "processes:", "network:", "network:a b", "network:*"),
     *("network:\0", "network:http://x/", f"network:{'a' * 400}", "schedule:x", "packages:", 5, None),
 )
+NO_ROWS: tuple[Any, ...] = (None, 5, "abcde", {}, [], ["/p"], ["/p", "/s", "f", "network", 1, 1])
 ODD_ROWS: tuple[Any, ...] = (
     *([["/p", "/s", "f", "network", moment]] for moment in ODD_TIMES),
     *([["/p", path, "f", "network", 1]] for path in ODD_PATHS),
     *([[path, "/s", "f", "network", 1]] for path in ODD_PATHS),
     *([["/p", "/s", "f", capability, 1]] for capability in ODD_CAPABILITIES),
     *([["/p", "/s", mark, "network", 1]] for mark in ("", "\0", "\ud800", "f" * 1_000, 5)),
-    *([row] for row in (None, 5, "abcde", {}, [], ["/p"], ["/p", "/s", "f", "network", 1, 1])),
+    *([row] for row in NO_ROWS),
 )
 ODD_TRUSTS: tuple[Any, ...] = (
     *([["/p", "t", moment]] for moment in ODD_TIMES),
@@ -355,7 +356,16 @@ def test_a_row_that_cannot_be_is_damage_whatever_the_checksum_says(tmp_path: Pat
 
 def test_content_of_another_shape_is_damage(tmp_path: Path) -> None:
     fill(tmp_path)
-    for content in ({}, [], 5, "x", {"grants": "x", "trusts": []}, {"grants": {}, "trusts": {}}, {"grants": []}):
+    shapes: tuple[Any, ...] = (
+        {},
+        [],
+        5,
+        "x",
+        {"grants": "x", "trusts": []},
+        {"grants": {}, "trusts": {}},
+        {"grants": []},
+    )
+    for content in shapes:
         body = json.dumps(content).encode()
         checksum = hashlib.sha256(b"1\n" + body).hexdigest().encode()
         (tmp_path / "grants.json").write_bytes(b'{"version": 1, "checksum": "%s", "content": %s}\n' % (checksum, body))
@@ -398,7 +408,7 @@ def test_no_command_ends_in_a_traceback_whatever_the_rows_are(tmp_path: Path) ->
     (project / ".git").mkdir()
     mark = fingerprint(skill)
     variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SKILLYARD_HOME": str(home), "LANG": "C.UTF-8"}
-    rows = [
+    rows: list[list[Any]] = [
         [[str(project), str(skill), mark, "network", float("nan")]],
         [[str(project), str(skill), mark, "network", -1e17]],
         [[str(project), LONG, mark, "network", 1]],

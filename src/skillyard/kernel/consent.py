@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint, read_digests
-from skillyard.core.depth import DEPTH
 from skillyard.core.capability import is_capability
+from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
 from skillyard.core.secrets import MASK
 from skillyard.core.skill import Skill

@@ -2,8 +2,8 @@
 
 The file is one JSON object, `{"version": 1, "checksum": "<sha256>", "content": {…}}`. The checksum covers the version
 and the bytes of the content as they stand, so a changed byte anywhere is noticed. A row that could not be shown or used
-(a time that is none, a path that is not absolute, an unknown capability) makes the file a damaged one, too. Every version of the format keeps
-this frame, so an older Skillyard can tell a newer file from a damaged one.
+(a time that is none, a path that is not absolute, an unknown capability) makes the file a damaged one, too. Every
+version of the format keeps this frame, so an older Skillyard can tell a newer file from a damaged one.
 
 The copy beside it is written first. It is therefore never older than the file, and restoring it never brings back a
 grant that was revoked.
@@ -116,7 +116,8 @@ class GrantFile:
                 self._tell_once(error)
                 content = GrantContent()
             changed = how(content)
-            _check_new({*changed.grants, *changed.trusts} - {*content.grants, *content.trusts})
+            _check_new(set(changed.grants).difference(content.grants))
+            _check_new(set(changed.trusts).difference(content.trusts))
             self._write(changed)
 
     def import_once(self, grants: Iterable[GrantRow], trusts: Iterable[TrustRow]) -> None:
@@ -274,7 +275,8 @@ def _as_trust(fields: Any) -> TrustRow:
 
 def _check_row(row: GrantRow | TrustRow) -> None:
     """ValueError with the reason for a row that could not be shown or used. The reason never quotes the row."""
-    *texts, granted = row
+    fields: tuple[object, ...] = row  # of any type: they come from a file
+    *texts, granted = fields
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a row of another type")
     if isinstance(granted, bool) or not isinstance(granted, int | float) or not 0 <= granted <= _LATEST:
