@@ -85,14 +85,15 @@ def install_peers() -> str:
 
 
 def absent(name: str) -> str:
-    """Why a peer cannot be tried here; empty where it can."""
+    """Why a column cannot be tried here; empty where it can."""
     if name == "srt":
         if not (cache() / "node_modules" / SRT / "package.json").is_file():
             return "not installed (./dev attack --install-peers)"
         missing = [program for program in ("node", "bwrap", "socat", "rg") if not shutil.which(program)]
         return f"{', '.join(missing)} missing (apt)" if missing else ""
-    if name in PEERS and not shutil.which(name):
-        return f"not installed (apt install {'bubblewrap' if name == 'bwrap' else name})"
+    program = "bwrap" if name == "bubblewrap" else name
+    if name in (*PEERS, "bubblewrap") and not shutil.which(program):
+        return f"not installed (apt install {'bubblewrap' if program == 'bwrap' else name})"
     return ""
 
 
