@@ -106,9 +106,9 @@ def test_in_a_pipe_there_are_events_and_for_a_program_nothing(
 
     lines = piped.stderr.splitlines()
     assert [line for line in lines if " y: " not in line and line != "y: running"] == [
-        "preparing",
-        "60% of 页面  [2J",
-        "almost there",
+        "| preparing",
+        "| 60% of 页面  [2J",
+        "| almost there",
     ]
     assert any(line.endswith(" y: success") for line in lines)
     assert "\r" not in piped.stderr
@@ -132,7 +132,7 @@ def test_in_a_pipe_who_waits_sees_each_line_once(says: Places, project: Path) ->
                 (project / "mybox" / "go").touch()
         child.wait(SECONDS)
 
-    assert [line for line in rest if line != "says: running"] == ["preparing", "60% of 页面  [2J", "almost there"]
+    assert [line for line in rest if line != "says: running"] == ["| preparing", "| 60% of 页面  [2J", "| almost there"]
 
 
 def work_off(places: Places) -> None:

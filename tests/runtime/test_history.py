@@ -94,7 +94,7 @@ def test_a_runtime_that_is_killed_leaves_no_program_and_its_run_gets_an_end(
         stdin=subprocess.DEVNULL,
     )
     assert runtime.stderr is not None
-    assert runtime.stderr.readline() == b"started\n"
+    assert runtime.stderr.readline() == b"| started\n"
     runs = from_json(skillyard("runs", "--json").stdout).data["runs"]
     assert isinstance(runs, list)
     assert [run["state"] for run in runs] == ["running"]
@@ -139,7 +139,7 @@ def test_tail_follows_a_run_until_it_ends(
     env = variables(places)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
     with subprocess.Popen([*command, "run", "@say", "x"], cwd=project, env=env, **pipes) as run:  # type: ignore[call-overload]
-        assert run.stderr.readline() == b"first\n"
+        assert run.stderr.readline() == b"| first\n"
         runs = from_json(skillyard("runs", "--json").stdout).data["runs"]
         assert isinstance(runs, list)
         with subprocess.Popen([*command, "runs", "tail", runs[0]["id"]], cwd=project, env=env, **pipes) as tail:  # type: ignore[call-overload]

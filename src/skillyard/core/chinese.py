@@ -1273,8 +1273,10 @@ CHINESE: dict[str, str] = {
     "What else bounds the role's skills. Less than usual counts at once, more takes effect after `skillyard trust`.": (
         "角色的技能的其他限制。比平常少的立即生效, 更多的在 `skillyard trust` 之后生效。"
     ),
-    "true: they may reach other hosts. false: never, even with a grant.": (
-        "true: 可以访问其他主机。false: 永远不能, 即使有授权。"
+    "true: they may reach other hosts. false: never, even with a grant. A list: these hosts and no others "
+    "(api.example.com, *.example.com, db.example.com:5432).": (
+        "true: 可以访问其他主机。false: 永远不能, 即使有授权。列表: 只能访问这些主机 "
+        "(api.example.com、*.example.com、db.example.com:5432)。"
     ),
     "Megabytes for each process of a run, and for all together where the system can bound that; 4096 where "
     "it is not given.": ("一次运行中每个进程的内存 (MB), 系统能限制时也是全部进程的总和; 不写则为 4096。"),

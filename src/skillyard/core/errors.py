@@ -40,6 +40,7 @@ SkillError
   AgentSilent         a backend agent told nothing for too long (Timeout on the wire)
   OutputTooLarge      more output than the limit
   SandboxUnavailable  this machine cannot give what the policy demands
+  SandboxTooWeak      root without namespaces, and nobody insisted (SandboxUnavailable on the wire)
   AgentNotInstalled   the backend agent's program is not there
   AgentTooOld         it is there, but speaks too old a protocol (AgentNotInstalled on the wire)
   BackendFailed       the backend agent ran and failed, or its model did; carries its own words
