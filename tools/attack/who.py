@@ -84,6 +84,11 @@ def install_peers() -> str:
     return "" if done.returncode == 0 else done.stderr.decode("utf-8", "replace").strip()[-200:]
 
 
+def lay_out_peers(base: Path) -> None:
+    """Copy sandbox-runtime to where every user can read it: the cache may lie in root's home."""
+    shutil.copytree(cache() / "node_modules", base / "peers/node_modules", symlinks=True)
+
+
 def absent(name: str) -> str:
     """Why a column cannot be tried here; empty where it can."""
     if name == "srt":
@@ -249,7 +254,7 @@ def _srt(ground: Ground, limits: Limits, label: str) -> list[str]:
     settings["filesystem"]["denyRead"].append(f"{root}/open/hidden")
     file = ground.root / f"{label}.json"
     file.write_text(json.dumps(settings))
-    return ["node", str(cache() / "node_modules" / SRT / "dist/cli.js"), "--settings", str(file), "--"]
+    return ["node", str(root.parent / "peers/node_modules" / SRT / "dist/cli.js"), "--settings", str(file), "--"]
 
 
 _WRAPPERS: dict[str, Callable[[Ground, Limits, str], list[str]]] = {
