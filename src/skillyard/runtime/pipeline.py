@@ -127,8 +127,7 @@ class Runtime(NamedTuple):
                 raise self._with_advice(error, call, found, record) from None
             finally:
                 remove_empty(fresh)
-                facts["sandbox"] = record.sandbox
-                facts |= record.cleaned
+                facts |= record.facts
                 if record.refused:
                     facts["refused"] = list(record.refused)
 

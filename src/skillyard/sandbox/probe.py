@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from skillyard.sandbox import bubblewrap, cgroup, landlock, namespaces, seccomp
+from skillyard.sandbox import bubblewrap, cgroup, landlock, limits, namespaces, seccomp
 from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.syscalls import MACHINE
@@ -43,7 +43,7 @@ def probe() -> Layers:
         overlay=overlaid,
         cgroup=groups,
         pid_limit=pid_limit,
-        process_limit=os.getuid() != 0,
+        process_limit=os.getuid() != 0 and limits.kernel(os.uname().release) >= limits.COUNTED_BY_NAMESPACE,
         root=os.getuid() == 0,
         reasons=reasons,
     )

@@ -165,8 +165,7 @@ class Worker(NamedTuple):
             try:
                 return record.keep(lambda: self._outcome(order, guarded(launch), before, ours=standing.ours))
             finally:
-                facts["sandbox"] = record.sandbox
-                facts |= record.cleaned
+                facts |= record.facts
 
     def _launch(self, order: Order, standing: Standing, copy: FolderCopy) -> Launch:
         python = self.own_python if standing.ours else self.python()
