@@ -77,7 +77,7 @@ _ENDLESS = float("inf")
 
 
 def read_toml(file: Path, *, follow: bool = False) -> dict[str, Any]:
-    """An empty table where there is no file; InvalidArgs says where it is not TOML. `follow` links of the user's own."""
+    """An empty table where there is no file; InvalidArgs says where it is not TOML. `follow` the user's own links."""
     if not os.path.lexists(file):
         return {}
     import tomllib  # most people have no such file
