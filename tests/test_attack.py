@@ -79,9 +79,49 @@ def test_whatever_attempts_py_tries_is_a_payload_too() -> None:
         "become_root": "become_somebody_else",
         "syscall": "call_what_should_not_be_there",
         "refused_calls": "call_what_should_not_be_there",
+        "signal_the_supervisor": "stop_the_supervisor",
+        "queue_a_signal_for_the_supervisor": "stop_the_supervisor",
+        "stop_the_supervisors_thread": "stop_the_supervisor",
+        "hold_the_supervisor": "stop_the_supervisor",
+        "idle_the_supervisor": "schedule_the_supervisor",
+        "idle_the_supervisor_by_attributes": "schedule_the_supervisor",
+        "set_the_supervisors_parameters": "schedule_the_supervisor",
+        "renice_the_supervisor": "schedule_the_supervisor",
+        "renice_the_group_of_the_supervisor": "schedule_the_supervisor",
+        "renice_everybody_of_a_user": "schedule_a_process_outside",
+        "lower_the_io_priority_of_the_supervisor": "schedule_the_supervisor",
+        "lower_the_io_priority_of_a_user": "schedule_a_process_outside",
+        "take_a_realtime_policy": "schedule_the_supervisor",
+        "raise_our_own_priority": "schedule_the_supervisor",
+        "pin_the_supervisor_to_one_cpu": "pin_the_supervisor",
+        "pin_the_supervisor_behind_high_bits": "pin_the_supervisor",
+        "limit_the_runtime": "limit_the_supervisor",
+        "read_the_limits_of_the_supervisor": "limit_the_supervisor",
+        "open_the_supervisors_proc_files_for_writing": "offer_the_supervisor_to_the_oom_killer",
+        "read_words_of_the_runtime_from_the_supervisor": "read_the_supervisor",
+        "use_a_descriptor_that_was_left_open": "read_an_open_file_of_others",
+        **dict.fromkeys(
+            (f"set_bits_{how}" for how in ("by_chmod", "by_fchmodat", "by_fchmodat2", "behind_high_bits")),
+            "setuid_by_chmod",
+        ),
+        "set_bits_by_fchmod": "setuid_by_descriptor",
+        **dict.fromkeys(
+            (f"set_bits_by_{how}" for how in ("open", "creat", "an_unnamed_file", "openat2", "mknod")),
+            "setuid_at_creation",
+        ),
+        "set_bits_on_a_folder": "setgid_folder",
+        "set_bits_on_a_folder_by_chmod": "setgid_folder",
+        "send_from_a_pair_to_a_path": "send_by_a_pair_to_a_socket",
+        "send_from_a_raw_pair_to_a_path": "send_by_a_pair_to_a_socket",
+        "send_from_a_pair_to_an_abstract_name": "send_by_a_pair_to_a_socket",
+        "reach_shared_memory_outside": "read_shared_memory",
+        "reach_a_message_queue_outside": "send_to_a_message_queue",
+        "reach_a_semaphore_outside": "change_a_semaphore",
+        "reach_a_posix_queue_outside": "send_to_a_posix_queue",
     }
+    helpers = {"main", "address", "_kept", "_fresh"}
     text = (Path(__file__).parent / "sandbox/attempts.py").read_text("utf-8")
     tried = {line.split("(")[0].removeprefix("def ") for line in text.splitlines() if line.startswith("def ")}
     known = {payload.name for payload in inside.PAYLOADS}
 
-    assert {other.get(name, name) for name in tried - {"main"}} <= known
+    assert {other.get(name, name) for name in tried - helpers} <= known

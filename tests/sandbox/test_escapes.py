@@ -149,7 +149,7 @@ def test_root_is_refused_without_namespaces_unless_the_person_insists(drive: Dri
 
     refused = drive(0, "landlock+seccomp", argv=touch, policy=policy(ground))
 
-    assert refused["unavailable"] == ["stat", "metadata", "proc"]
+    assert refused["unavailable"] == ["stat", "metadata", "proc", "fifo"]
     assert "--weak-sandbox" in refused["hint"]
     assert not (ground / "out/ran").exists()
     assert drive(0, "landlock+seccomp", argv=touch, policy=policy(ground), weak=True)["code"] == 0
@@ -163,7 +163,7 @@ def test_an_ordinary_user_runs_without_namespaces_and_is_told_what_is_not_covere
     done = drive(uid, "landlock+seccomp", argv=["/bin/true"], policy=nested)
 
     assert done["code"] == 0
-    assert done["missing"][-4:] == ["stat", "metadata", "proc", "nested"]
+    assert done["missing"][-5:] == ["stat", "metadata", "proc", "fifo", "nested"]
 
 
 MOUNTS = r"""
@@ -214,10 +214,12 @@ print(count)
 def test_a_fork_bomb_is_bounded(drive: Drive, ground: Path, uid: int, level: str) -> None:
     done = drive(uid, level, argv=[PYTHON, "-I", "-S", "-c", BOMB], policy={"processes": 40}, weak=True)
 
-    expected = [] if level == "full" else ["stat", "metadata", "proc"]
+    expected = [] if level == "full" else ["stat", "metadata", "proc", "fifo"]
     assert done["missing"] == (expected if uid == 0 else done["missing"])
     # An ordinary user without namespaces has one count for all that runs: room for that is added.
-    ceiling = 45 if uid == 0 or level == "full" else 1500
+    is_exact = uid == 0 or level == "full"
+    assert is_exact == ("forks" not in done["missing"])
+    ceiling = 45 if is_exact else 1500
     assert 10 <= int(done["stdout"]) <= ceiling
     assert not left_over(ground)
 

@@ -9,7 +9,7 @@ import pytest
 from skillyard.core.errors import SandboxTooWeak, SandboxUnavailable
 from skillyard.sandbox import confine, landlock, namespaces
 from skillyard.sandbox.cgroup import Hierarchies
-from skillyard.sandbox.layers import NO_LAYERS, NOT_COVERED, Layers, Way, plan
+from skillyard.sandbox.layers import NO_LAYERS, Layers, Way, plan
 from skillyard.sandbox.limits import kernel, process_limit
 from skillyard.sandbox.order import Order
 from skillyard.sandbox.policy import Guard, Policy, python_paths, system_paths
@@ -37,13 +37,25 @@ def test_a_policy_names_absolute_paths_below_the_root(path: str) -> None:
     [
         (EVERYTHING, Way.FULL, ()),
         (EVERYTHING._replace(landlock=0), Way.NAMESPACES, ()),
-        (EVERYTHING._replace(namespaces=False), Way.BUBBLEWRAP, ()),
-        (EVERYTHING._replace(namespaces=False, bubblewrap=""), Way.LANDLOCK, ("stat", "metadata", "proc")),
+        (EVERYTHING._replace(namespaces=False), Way.BUBBLEWRAP, ("fifo",)),
+        (EVERYTHING._replace(overlay=False), Way.FULL, ("fifo",)),
+        (EVERYTHING._replace(namespaces=False, bubblewrap=""), Way.LANDLOCK, ("stat", "metadata", "proc", "fifo")),
         (EVERYTHING._replace(cgroup=Hierarchies()), Way.FULL, ("memory",)),
         (
             EVERYTHING._replace(cgroup=Hierarchies(), process_limit=False, pid_limit=False),
             Way.FULL,
             ("memory", "forks"),
+        ),
+        # RLIMIT_NPROC counts all processes of the person there.
+        (
+            EVERYTHING._replace(namespaces=False, cgroup=Hierarchies()),
+            Way.BUBBLEWRAP,
+            ("memory", "forks", "fifo"),
+        ),
+        (
+            EVERYTHING._replace(namespaces=False, bubblewrap="", cgroup=Hierarchies()),
+            Way.LANDLOCK,
+            ("memory", "forks", "stat", "metadata", "proc", "fifo"),
         ),
     ],
 )
@@ -80,7 +92,7 @@ def test_root_needs_namespaces_unless_the_person_insists() -> None:
 
 def test_namespaces_are_enough_for_root() -> None:
     for layers in (EVERYTHING, EVERYTHING._replace(namespaces=False)):
-        assert not set(plan(layers._replace(root=True), Policy()).missing) & set(NOT_COVERED)
+        assert not set(plan(layers._replace(root=True), Policy()).missing) & {"stat", "metadata", "proc", "nested"}
 
 
 def test_a_policy_may_go_on_without_a_guard_that_it_does_not_demand() -> None:

@@ -123,6 +123,52 @@ def test_a_fifo_in_a_readable_folder_leads_nowhere(drive: Drive, ground: Path, u
     os.close(mine)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("uid", users())
+def test_a_run_says_where_a_fifo_in_a_readable_folder_can_be_opened(
+    drive: Drive, ground: Path, uid: int, level: str
+) -> None:
+    fifo = ground / "open/fifo"
+    os.mkfifo(fifo)
+    fifo.chmod(0o666)
+    mine = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+    os.write(mine, b"secret")
+    argv = [PYTHON, "-I", "-S", "-c", FIFO, str(fifo)]
+
+    done = drive(uid, level, argv=argv, policy={"read": [str(ground / "open")]}, weak=True)
+
+    os.close(mine)
+    assert ("secret" in done["stdout"]) == ("fifo" in done["missing"])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root mounts")
+@pytest.mark.parametrize("uid", users())
+def test_a_folder_that_no_overlay_can_show_is_told_by_the_runs_that_read_it(
+    drive: Drive, ground: Path, uid: int
+) -> None:
+    """Overlays can be stacked twice, so the third, which is ours, cannot be mounted."""
+    with tempfile.TemporaryDirectory() as base:
+        Path(base).chmod(0o755)
+        one, two, first, second = (Path(base, name) for name in ("one", "two", "first", "second"))
+        for place in (one, two, first, second):
+            place.mkdir()
+        mounted: list[Path] = []
+        try:
+            for below, place in ((one, first), (first, second)):
+                words = ["mount", "-t", "overlay", "overlay", "-o", f"lowerdir={below}:{two}", str(place)]
+                if subprocess.run(words, check=False, capture_output=True).returncode:
+                    pytest.skip("overlays cannot be stacked here")
+                mounted.append(place)
+            deep = drive(uid, "full", argv=["/bin/true"], policy={"read": [str(second)]})
+            plain = drive(uid, "full", argv=["/bin/true"], policy={"read": [str(two)]})
+        finally:
+            for place in reversed(mounted):
+                subprocess.run(["umount", str(place)], check=True)
+
+    assert (deep["code"], "fifo" in deep["missing"]) == (0, True)
+    assert (plain["code"], "fifo" in plain["missing"]) == (0, False)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root makes devices")
 @pytest.mark.parametrize("level", ["full", "namespaces+seccomp", "bubblewrap"])
 @pytest.mark.parametrize("uid", users())

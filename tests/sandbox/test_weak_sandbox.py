@@ -51,10 +51,11 @@ def test_a_run_as_root_is_refused_and_says_how_to_insist(
     insisted = skillyard(project, tmp_path, "run", "--weak-sandbox", "@echo", "x")
 
     assert refused["data"]["type"] == "SandboxUnavailable"
-    assert refused["data"]["missing"] == ["stat", "metadata", "proc"]
+    assert refused["data"]["missing"] == ["stat", "metadata", "proc", "fifo"]
     assert "--weak-sandbox" in refused["meta"]["hint"]
     assert insisted["data"].get("content") == "x", insisted
-    assert insisted["meta"]["sandbox"].startswith("landlock+seccomp (not covered: stat, metadata, proc")
+    assert insisted["meta"]["sandbox"] == "landlock+seccomp"
+    assert {"stat", "metadata", "proc", "fifo"} <= {*insisted["meta"]["not_covered"]}
 
 
 def test_no_file_of_a_project_insists(project: Path, tmp_path: Path, write_skill: WriteSkill) -> None:
@@ -71,4 +72,4 @@ def test_doctor_names_what_is_not_covered(project: Path, tmp_path: Path) -> None
 
     found = {finding["part"]: finding for finding in answer["data"]["findings"]}
     assert found["sandbox"]["ok"] is False
-    assert found["sandbox"]["detail"].endswith("not covered: stat, metadata, proc")
+    assert found["sandbox"]["detail"].endswith("not covered: stat, metadata, proc, fifo")

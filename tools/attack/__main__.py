@@ -13,7 +13,19 @@ from pathlib import Path
 from tools.attack import inside, product
 from tools.attack.report import Cell, Row, Verdict, as_details, as_json, as_markdown, as_table
 from tools.attack.stage import Install
-from tools.attack.who import BARE, OURS, PEERS, Runtime, Who, absent, find_python, install_peers, users, version
+from tools.attack.who import (
+    BARE,
+    OURS,
+    PEERS,
+    Runtime,
+    Who,
+    absent,
+    find_python,
+    install_peers,
+    lay_out_peers,
+    users,
+    version,
+)
 
 PAGE = Path(__file__).parents[2] / "docs/explanation/security.md"
 BEGIN, END = "<!-- attack:begin -->", "<!-- attack:end -->"
@@ -84,6 +96,8 @@ def _attack(options: argparse.Namespace, base: Path) -> tuple[list[Row], list[st
             print(f"{who.name}/{who.user}: {reason}", file=sys.stderr)
         else:
             whos.append(who)
+    if any(who.name == "srt" for who in whos):
+        lay_out_peers(base)
     table = Table([*payloads, *products])
     install = Install.make(base, python) if products else None
     # Two at once, but for what fills the machine: that runs alone, at the end.

@@ -54,8 +54,8 @@ class Payload(NamedTuple):
     limits: Limits = Limits()
     #: Where it must not run at all, with the reason.
     skip: Mapping[str, str] = {}
-    #: What a level does not promise, with the reason: shown, and no failure.
-    unpromised: Mapping[str, str] = {}
+    #: Shown and no failure where the run itself says, by this word of `Exit.missing`, that it is not covered.
+    word: str = ""
     #: Only root can do it even where nothing guards.
     needs_root: bool = False
     #: Its processes must be gone soon after the limit.
@@ -99,6 +99,15 @@ def heard(seen: Seen) -> str:
 def setuid_left(seen: Seen) -> str:
     found = [path.name for path in (seen.ground.root / "out").rglob("*") if path.lstat().st_mode & 0o6000]
     return f"left {', '.join(sorted(found))} with setuid or setgid" if found else ""
+
+
+def capabilities_left(seen: Seen) -> str:
+    found = [p.name for p in (seen.ground.root / "out").rglob("*") if "security.capability" in os.listxattr(p)]
+    return f"gave capabilities to {found[0]}" if found else ""
+
+
+def attribute_left(seen: Seen) -> str:
+    return "marked a file outside" if os.listxattr(seen.ground.root / "outside/victim") else ""
 
 
 def device_left(seen: Seen) -> str:
@@ -238,7 +247,6 @@ def nothing(_: Seen) -> str:
     return ""
 
 
-_BY_LANDLOCK = {"landlock+seccomp": "Landlock has no rule for it"}
 _NOT_BARE = {BARE: "not tried: it would harm this machine"}
 
 FILES, SETUID, NETWORK, SOCKETS = "files", "setuid bits", "network", "sockets and FIFOs"
@@ -261,11 +269,14 @@ PAYLOADS: tuple[Payload, ...] = (
     *(Payload(name, FILES, changed) for name in ("remove_a_file_outside", "write_through_a_symlink")),
     *(Payload(name, FILES, changed) for name in ("write_through_a_symlinked_folder", "pull_a_file_in_by_hard_link")),
     *(Payload(name, FILES, changed) for name in ("pull_a_file_in_by_rename", "write_what_may_only_be_read")),
-    Payload("change_attributes_outside", FILES, changed, unpromised=_BY_LANDLOCK),
-    Payload("change_attributes_of_what_may_only_be_read", FILES, changed, unpromised=_BY_LANDLOCK),
+    Payload("change_attributes_outside", FILES, changed, word="metadata"),
+    Payload("change_attributes_of_what_may_only_be_read", FILES, changed, word="metadata"),
+    Payload("mark_a_file_outside", FILES, attribute_left),
+    Payload("watch_a_folder_outside", FILES, reached),
     Payload("make_a_device", FILES, device_left, needs_root=True),
     *(Payload(name, SETUID, setuid_left) for name in ("setuid_by_chmod", "setuid_by_descriptor")),
     *(Payload(name, SETUID, setuid_left) for name in ("setuid_at_creation", "setgid_folder")),
+    Payload("give_a_file_capabilities", SETUID, capabilities_left, needs_root=True),
     *(Payload(name, NETWORK, heard) for name in ("connect_by_tcp", "connect_by_tcp6", "send_by_udp")),
     *(Payload(name, NETWORK, heard) for name in ("send_by_fast_open", "connect_by_mptcp")),
     Payload("listen_for_the_outside", NETWORK, nothing, reachable),
@@ -275,8 +286,8 @@ PAYLOADS: tuple[Payload, ...] = (
     Payload("connect_to_a_socket_in_a_readable_folder", SOCKETS, heard),
     Payload("send_to_a_socket_in_a_readable_folder", SOCKETS, heard),
     Payload("send_by_a_pair_to_a_socket", SOCKETS, heard),
-    Payload("write_to_a_fifo_in_a_readable_folder", SOCKETS, heard),
-    Payload("read_from_a_fifo_in_a_readable_folder", SOCKETS, leaked, fed),
+    Payload("write_to_a_fifo_in_a_readable_folder", SOCKETS, heard, word="fifo"),
+    Payload("read_from_a_fifo_in_a_readable_folder", SOCKETS, leaked, fed, word="fifo"),
     *(
         Payload(name, "with the network granted", heard, limits=_ONLINE)
         for name in ("connect_to_an_abstract_socket", "send_to_an_abstract_socket", "connect_to_a_socket_outside")
@@ -287,12 +298,7 @@ PAYLOADS: tuple[Payload, ...] = (
     Payload("signal_by_file_owner", PROCESSES, victim_ended),
     Payload("trace_a_process_outside", PROCESSES, nothing, victim_traced),
     *(Payload(name, PROCESSES, leaked) for name in ("read_memory_outside", "read_the_environment_of_others")),
-    Payload(
-        "read_the_arguments_of_others",
-        PROCESSES,
-        leaked,
-        unpromised={"landlock+seccomp": "without a pid namespace /proc shows the arguments of other processes"},
-    ),
+    Payload("read_the_arguments_of_others", PROCESSES, leaked, word="proc"),
     Payload("read_an_open_file_of_others", PROCESSES, leaked),
     Payload("limit_a_process_outside", PROCESSES, victim_limited),
     Payload("schedule_a_process_outside", PROCESSES, victim_rescheduled),
@@ -303,6 +309,8 @@ PAYLOADS: tuple[Payload, ...] = (
     Payload("trace_the_supervisor", SUPERVISOR, nothing, supervisor(_is_traced)),
     Payload("offer_the_supervisor_to_the_oom_killer", SUPERVISOR, nothing, supervisor(_is_offered)),
     Payload("read_the_supervisor", SUPERVISOR, leaked),
+    Payload("read_the_runtime", SUPERVISOR, leaked),
+    Payload("read_the_arguments_of_the_runtime", SUPERVISOR, leaked, word="proc"),
     *(Payload(name, IPC, leaked) for name in ("read_shared_memory", "read_posix_shared_memory")),
     *(Payload(name, IPC, ipc_changed) for name in ("write_shared_memory", "send_to_a_message_queue")),
     *(Payload(name, IPC, ipc_changed) for name in ("change_a_semaphore", "send_to_a_posix_queue")),
@@ -315,7 +323,7 @@ PAYLOADS: tuple[Payload, ...] = (
     Payload("ignore_the_deadline", LIMITS, left_running, limits=_QUICK, must_end=True),
     Payload("cripple_the_supervisor", LIMITS, left_running, limits=_QUICK, must_end=True),
     Payload("starve_the_supervisor", LIMITS, left_running, limits=_QUICK, must_end=True, crowded=True),
-    Payload("start_too_many_processes", LIMITS, nothing, too_many, limits=Limits(processes=40)),
+    Payload("start_too_many_processes", LIMITS, nothing, too_many, limits=Limits(processes=40), word="forks"),
     Payload("take_too_much_memory", LIMITS, nothing, too_much, limits=Limits(memory_bytes=128 << 20)),
     Payload(
         "take_too_much_memory_together",
@@ -323,10 +331,9 @@ PAYLOADS: tuple[Payload, ...] = (
         nothing,
         too_much,
         limits=Limits(memory_bytes=128 << 20),
+        word="memory",
     ),
 )
-#: A payload whose bound a run says it lacks (`Exit.missing`) was not promised to be stopped.
-_BOUNDS = {"take_too_much_memory_together": "memory", "start_too_many_processes": "forks"}
 
 
 def attack(payload: Payload, runtime: Runtime, base: Path) -> Cell:
@@ -386,11 +393,8 @@ def _verdict(payload: Payload, who: Who, evidence: str, answer: dict[str, Any]) 
     if "refused" in answer:
         return Cell(Verdict.REFUSED, answer["refused"])
     if evidence:
-        if reason := payload.unpromised.get(who.name):
-            return Cell(Verdict.UNPROMISED, f"{evidence}: {reason}")
-        bound = _BOUNDS.get(payload.name, "")
-        if bound and bound in answer.get("missing", ()):
-            return Cell(Verdict.UNPROMISED, f"{evidence}: the run says that {bound} is not bounded here")
+        if payload.word in answer.get("missing", ()):
+            return Cell(Verdict.UNPROMISED, f"{evidence}: the run says that `{payload.word}` is not covered")
         return Cell(Verdict.ESCAPED, evidence)
     if "STARTED" not in str(answer.get("stdout", "")) and not payload.must_end:
         return Cell(Verdict.BROKEN, str(answer.get("failed") or answer.get("stderr", ""))[-300:])

@@ -162,11 +162,17 @@ def write_what_may_only_be_read() -> None:
 
 def change_attributes_outside() -> None:
     victim = OUTSIDE / "victim"
-    attempt(
-        lambda: victim.chmod(0o666),
-        lambda: os.utime(victim, (1, 1)),
-        lambda: os.setxattr(victim, "user.attack", TOKEN.encode()),
-    )
+    attempt(lambda: victim.chmod(0o666), lambda: os.utime(victim, (1, 1)))
+
+
+def mark_a_file_outside() -> None:
+    attempt(lambda: os.setxattr(OUTSIDE / "victim", "user.attack", TOKEN.encode()))
+
+
+def watch_a_folder_outside() -> None:
+    """inotify tells when somebody uses a file there."""
+    if LIBC.inotify_add_watch(LIBC.inotify_init1(0), os.fsencode(OUTSIDE), 0xFFF) != -1:
+        tell("REACHED a watch")
 
 
 def change_attributes_of_what_may_only_be_read() -> None:
@@ -214,6 +220,12 @@ def setgid_folder() -> None:
     (OUT / "folder").mkdir()
     (OUT / "folder").chmod(0o2777)
     (OUT / "folder/inside").mkdir()
+
+
+def give_a_file_capabilities() -> None:
+    (OUT / "capable").write_text("#!/bin/sh\n")
+    capabilities = struct.pack("<5I", 0x02000001, 0xFFFFFFFF, 0, 0, 0)
+    attempt(lambda: os.setxattr(OUT / "capable", "security.capability", capabilities))
 
 
 # -- network and sockets
@@ -491,17 +503,30 @@ def offer_the_supervisor_to_the_oom_killer() -> None:
 
 
 def read_the_supervisor() -> None:
-    """Its environment, its arguments, its memory and its open files."""
+    """The environment, arguments, memory and open files of the starter and the supervisor."""
     for pid in _supervisors():
-        for name in ("environ", "cmdline"):
-            attempt(lambda pid=pid, name=name: tell_file(f"/proc/{pid}/{name}"))  # type: ignore[misc]
-        attempt(lambda pid=pid: _tell_memory(pid))  # type: ignore[misc]
-        for number in range(12):
-            try:
-                found = pathlib.Path(f"/proc/{pid}/fd/{number}").readlink()
-            except OSError:
-                continue
-            tell(found)
+        if pid != GIVEN["runtime"]:
+            attempt(lambda pid=pid: tell_file(f"/proc/{pid}/cmdline"))  # type: ignore[misc]
+            _tell_process(pid)
+
+
+def read_the_runtime() -> None:
+    """The same of the person's own process that started the run, but for its arguments."""
+    _tell_process(GIVEN["runtime"])
+
+
+def read_the_arguments_of_the_runtime() -> None:
+    attempt(lambda: tell_file(f"/proc/{GIVEN['runtime']}/cmdline"))
+
+
+def _tell_process(pid: int) -> None:
+    attempt(lambda: tell_file(f"/proc/{pid}/environ"), lambda: _tell_memory(pid))
+    for number in range(12):
+        try:
+            found = pathlib.Path(f"/proc/{pid}/fd/{number}").readlink()
+        except OSError:
+            continue
+        tell(found)
 
 
 def _tell_memory(pid: int) -> None:

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from tools.attack.ground import crowd, kill_marked
 from tools.attack.inside import GONE_SECONDS
 from tools.attack.report import Cell, Verdict
-from tools.attack.stage import Broken, Done, Install, Stage, interrupt, listening, refuse_login, serving
+from tools.attack.stage import Broken, Done, Install, NotPromised, Stage, interrupt, listening, refuse_login, serving
 from tools.attack.who import Who
 
 LEVELS = ("full", "bubblewrap", "landlock+seccomp")
@@ -58,6 +58,8 @@ def attack(found: Product, who: Who, base: Path, install: Install) -> Cell:
     with Stage(base, install, who.uid, who.name) as stage:
         try:
             evidence = found.attack(stage)
+        except NotPromised as error:
+            return Cell(Verdict.UNPROMISED, str(error))
         except Broken as error:
             return Cell(Verdict.BROKEN, str(error))
         except Exception as error:  # noqa: BLE001  (an attack that fails in the harness has shown nothing)
@@ -238,13 +240,13 @@ def a_fifo_in_a_typed_folder(stage: Stage) -> str:
     (stage.project / "data/fifo").chmod(0o666)
     reader = os.open(stage.project / "data/fifo", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        stage.sound(stage.run("run", "--json", "@evil", "data"))
+        done = stage.sound(stage.run("run", "--json", "@evil", "data"))
         said = os.read(reader, 1000)
     except BlockingIOError:
         said = b""
     finally:
         os.close(reader)
-    return "wrote to the person's FIFO" if stage.mark.encode() in said else ""
+    return stage.promised(done, "fifo", "wrote to the person's FIFO" if stage.mark.encode() in said else "")
 
 
 @product(REACH)
@@ -280,9 +282,24 @@ def the_arguments_of_the_first_process(stage: Stage) -> str:
     code += "    try:\n        print((p / 'cmdline').read_bytes())\n    except OSError: pass\n"
     stage.skill("evil", "python3 look.py", {"look.py": code})
     done = stage.sound(stage.run("run", "--json", "--timeout", "33.125", "@evil"))
-    if stage.level == "landlock+seccomp":
-        return ""  # without a pid namespace /proc shows everybody's arguments: told in the documentation
-    return "read the command line of skillyard" if "33.125" in done.stdout else ""
+    evidence = "read the command line of skillyard" if "33.125" in done.stdout else ""
+    return stage.promised(done, "proc", evidence)
+
+
+@product(REACH, ("landlock+seccomp",))
+def a_run_without_namespaces(stage: Stage) -> str:
+    """As root it is refused unless the person insists; whoever runs it is told what is not covered."""
+    stage.skill("evil", "touch mybox/ran")
+    done = stage.run_program(stage.install.skillyard, "run", "--json", "@evil")
+    ran = (stage.project / "mybox/ran").exists()
+    if stage.uid == 0:
+        if not ran and (done.result.get("data") or {}).get("type") != "SandboxUnavailable":
+            raise Broken(done.said[-200:])
+        return "ran as root though nobody insisted" if ran else ""
+    if not ran:
+        raise Broken(done.said[-200:])
+    told = (done.result.get("meta") or {}).get("not_covered") or ()
+    return "" if {"stat", "metadata", "proc", "fifo"} <= {*told} else "ran and did not say what is not covered"
 
 
 @product(REACH)
@@ -617,7 +634,8 @@ def _starve(stage: Stage, *, limit: str, then: Callable[["subprocess.Popen[bytes
     # The arguments carry the mark.
     stage.skill("evil", f"python3 payloads.py starve_the_supervisor {{skill}}/{stage.mark}.json", files)
     with crowd() as group:
-        process = stage.start(stage.install.skillyard, "run", "--json", "--timeout", limit, "@evil", group=group)
+        words = stage.insisting("run", "--json", "--timeout", limit, "@evil")
+        process = stage.start(stage.install.skillyard, *words, group=group)
         try:
             stage.wait_for("mybox/ready")
             if then:

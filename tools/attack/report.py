@@ -139,8 +139,8 @@ def _who(row: Row, name: str) -> str:
 
 def _sum(rows: list[Row], column: str) -> str:
     there = [row.cells[column].verdict for row in rows if column in row.cells]
-    if not any(verdict is not Verdict.ABSENT for verdict in there):
-        return "–"
+    if all(verdict in {Verdict.ABSENT, Verdict.BROKEN, Verdict.SKIPPED} for verdict in there):
+        return "–"  # nothing ran, so nothing was shown
     if all(verdict is Verdict.REFUSED for verdict in there):
         return "refuses"
     excused = there.count(Verdict.UNPROMISED)

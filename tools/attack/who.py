@@ -84,15 +84,21 @@ def install_peers() -> str:
     return "" if done.returncode == 0 else done.stderr.decode("utf-8", "replace").strip()[-200:]
 
 
+def lay_out_peers(base: Path) -> None:
+    """Copy sandbox-runtime to where every user can read it: the cache may lie in root's home."""
+    shutil.copytree(cache() / "node_modules", base / "peers/node_modules", symlinks=True)
+
+
 def absent(name: str) -> str:
-    """Why a peer cannot be tried here; empty where it can."""
+    """Why a column cannot be tried here; empty where it can."""
     if name == "srt":
         if not (cache() / "node_modules" / SRT / "package.json").is_file():
             return "not installed (./dev attack --install-peers)"
         missing = [program for program in ("node", "bwrap", "socat", "rg") if not shutil.which(program)]
         return f"{', '.join(missing)} missing (apt)" if missing else ""
-    if name in PEERS and not shutil.which(name):
-        return f"not installed (apt install {'bubblewrap' if name == 'bwrap' else name})"
+    program = "bwrap" if name == "bubblewrap" else name
+    if name in (*PEERS, "bubblewrap") and not shutil.which(program):
+        return f"not installed (apt install {'bubblewrap' if program == 'bwrap' else name})"
     return ""
 
 
@@ -248,7 +254,7 @@ def _srt(ground: Ground, limits: Limits, label: str) -> list[str]:
     settings["filesystem"]["denyRead"].append(f"{root}/open/hidden")
     file = ground.root / f"{label}.json"
     file.write_text(json.dumps(settings))
-    return ["node", str(cache() / "node_modules" / SRT / "dist/cli.js"), "--settings", str(file), "--"]
+    return ["node", str(root.parent / "peers/node_modules" / SRT / "dist/cli.js"), "--settings", str(file), "--"]
 
 
 _WRAPPERS: dict[str, Callable[[Ground, Limits, str], list[str]]] = {

@@ -115,15 +115,14 @@ class _Reader:
         return Marks(self._approved.hexdigest() if self._in_role else content, content, self._bytes)
 
     def _enter(self, folder: int, inner: str, depth: int) -> bool:
-        """Read what is in an open folder, sorted by name. False if there was nothing."""
+        """Read what is in an open folder, sorted by name. False if nothing in it counts."""
         if depth > _MAX_DEPTH:
             raise InvalidArgs(f"{self._folder} is nested too deeply: nothing can be granted to it")
         if self._target:
             (self._target / inner).mkdir(mode=0o755)
         names = [name for name in sorted(os.listdir(folder)) if not self._is_left_out(name)]
-        for name in names:
-            self._take(folder, name, f"{inner}/{name}" if inner else name, depth)
-        return bool(names)
+        counted = [self._take(folder, name, f"{inner}/{name}" if inner else name, depth) for name in names]
+        return any(counted)
 
     def _is_left_out(self, name: str) -> bool:
         lower = name.lower()
@@ -131,13 +130,14 @@ class _Reader:
             return True
         return self._in_role and (lower in _CACHES or lower.endswith(_EDITOR_ENDINGS) or lower.startswith((".#", "#")))
 
-    def _take(self, folder: int, name: str, path: str, depth: int) -> None:
+    def _take(self, folder: int, name: str, path: str, depth: int) -> bool:
+        """False for what does not count: pipes, sockets and devices are not part of a copy, so no run sees them."""
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
             with _opened(folder, name, os.O_DIRECTORY, self._folder / path) as inner:
                 if not self._enter(inner, path, depth + 1):
                     self._add(path, b"folder", b"")
-            return
+            return True
         self._count += 1
         if self._count > MAX_FILES:
             raise InvalidArgs(f"{self._folder} holds more than {MAX_FILES} files: nothing can be granted to it")
@@ -149,7 +149,7 @@ class _Reader:
         elif stat.S_ISREG(mode):
             with _opened(folder, name, os.O_NONBLOCK, self._folder / path) as file:
                 self._take_file(file, path)
-        # Pipes, sockets and devices do not count: they are not part of a copy, so no run with a grant sees them.
+        return stat.S_ISLNK(mode) or stat.S_ISREG(mode)
 
     def _take_file(self, file: int, path: str) -> None:
         status = os.fstat(file)

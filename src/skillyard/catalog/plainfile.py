@@ -12,9 +12,16 @@ from pathlib import Path
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
-def read_plain(path: Path, most_bytes: int) -> bytes:
-    """At most so many bytes, and one more where there are more. OSError where it is no file."""
-    handle = os.open(path, _READ)
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+def read_plain(path: Path, most_bytes: int, *, follow: bool = False) -> bytes:
+    """At most so many bytes, and one more where there are more. OSError where it is no file.
+
+    A link counts only if it leads to a file in the same folder: anywhere else a clone could make us read the person's
+    own files to it. `follow` is for files that the person wrote.
+    """
+    handle = os.open(path, _READ) if follow else _open_inside(path)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "it is no file", str(path))
@@ -24,9 +31,21 @@ def read_plain(path: Path, most_bytes: int) -> bytes:
         os.close(handle)
 
 
-def read_whole(path: Path, most_bytes: int) -> str:
+def _open_inside(path: Path) -> int:
+    try:
+        return os.open(path, _READ | _NOFOLLOW)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+    real, folder = os.path.realpath(path), os.path.realpath(path.parent)
+    if not real.startswith(f"{folder}/"):
+        raise OSError(errno.ELOOP, "it is a link that leads out of its folder", str(path))
+    return os.open(real, _READ | _NOFOLLOW)
+
+
+def read_whole(path: Path, most_bytes: int, *, follow: bool = False) -> str:
     """All of it, as UTF-8. OSError also where it is larger; UnicodeDecodeError where it is no text."""
-    content = read_plain(path, most_bytes)
+    content = read_plain(path, most_bytes, follow=follow)
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
     return content.decode()

@@ -230,13 +230,19 @@ def interrupt_data(review: Review, resume_command: str = "") -> dict[str, Json]:
     }
 
 
-def write_interrupt(root: Path, file: str, review: Review, resume_command: str = "") -> None:
-    """The file of S1, derived from the review; gone when nothing waits any more. Never through a link."""
+def write_interrupt(root: Path, file: str, review: Review, resume_command: str = "") -> str:
+    """Write the interrupt file and return its digest; remove it and return nothing if no skill waits any more.
+
+    Never through a link. Runs can write in that folder: whoever reads the file back compares the digest.
+    """
     if not review.held:
         forget_interrupt(root, file, review.id)
-    else:
-        text = json.dumps(interrupt_data(review, resume_command), ensure_ascii=False, indent=2) + "\n"
-        write_below(root, file, text.encode())
+        return ""
+    import hashlib  # noqa: PLC0415  (few reviews wait)
+
+    text = json.dumps(interrupt_data(review, resume_command), ensure_ascii=False, indent=2) + "\n"
+    write_below(root, file, text.encode())
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def forget_interrupt(root: Path, file: str, review_id: str) -> None:

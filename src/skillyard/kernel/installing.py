@@ -196,12 +196,12 @@ def resume_review(yard: "Yard", review: Review, decisions: "Mapping[str, Json]",
     return resumed
 
 
-def tell_project(yard: "Yard", review: Review, resume_command: str = "") -> None:
-    """Where it is to be installed; for the user's own skills, where the command was given."""
+def tell_project(yard: "Yard", review: Review, resume_command: str = "") -> str:
+    """Write the interrupt file where the skills are to be installed; for the user's own skills, where the command was
+    given. Return its digest, or nothing where none was written."""
     is_global = review.place.bounds == yard.places.own_home
     root = yard.places.project if is_global else review.place.bounds
-    if root:
-        write_interrupt(root, FILE, review, resume_command)
+    return write_interrupt(root, FILE, review, resume_command) if root else ""
 
 
 def forget_review(yard: "Yard", review_id: str) -> None:

@@ -76,8 +76,8 @@ class Settings(NamedTuple):
 _ENDLESS = float("inf")
 
 
-def read_toml(file: Path) -> dict[str, Any]:
-    """An empty table where there is no file; InvalidArgs says where it is not TOML."""
+def read_toml(file: Path, *, follow: bool = False) -> dict[str, Any]:
+    """An empty table where there is no file; InvalidArgs says where it is not TOML. `follow` the user's own links."""
     if not os.path.lexists(file):
         return {}
     import tomllib  # most people have no such file
@@ -85,7 +85,7 @@ def read_toml(file: Path) -> dict[str, Any]:
     from skillyard.catalog.plainfile import read_whole
 
     try:
-        return tomllib.loads(read_whole(file, _MOST_BYTES))
+        return tomllib.loads(read_whole(file, _MOST_BYTES, follow=follow))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgs(f"{file}: {error}") from None
 
@@ -93,7 +93,7 @@ def read_toml(file: Path) -> dict[str, Any]:
 def read_settings(own_home: Path, user_home: Path) -> Settings:
     """The user's own file: everything in it counts."""
     file = own_home / USER_FILE
-    return parse_settings(read_toml(file), file, own_home, user_home)
+    return parse_settings(read_toml(file, follow=True), file, own_home, user_home)
 
 
 def parse_settings(fields: Mapping[str, Any], file: Path, own_home: Path, user_home: Path) -> Settings:

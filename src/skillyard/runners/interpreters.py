@@ -185,7 +185,7 @@ def _pyenv_versions(root: Path) -> Iterator[str]:
 
 def _version_lines(file: Path) -> tuple[str, ...]:
     try:
-        text = read_plain(file, _VERSION_BYTES).decode("utf-8", "replace")
+        text = read_plain(file, _VERSION_BYTES, follow=True).decode("utf-8", "replace")
     except OSError:
         return ()
     return tuple(word for line in text.splitlines() for word in line.partition("#")[0].replace(":", " ").split())

@@ -31,7 +31,7 @@ _THEIRS = frozenset(
 )
 #: Commands that allow something, in a summary where they would look like advice of ours.
 _COMMAND = re.compile(
-    r"skillyard\s+(?:grant|trust|env|review|revoke|add|link|init|service|run|task|mcp)\b", re.IGNORECASE
+    r"skillyard\s(?:.{0,80}\s)?(?:grant|trust|env|review|revoke|add|link|init|service|run|task|mcp)\b", re.IGNORECASE
 )
 _PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
 _LONGEST_REASON = 200
@@ -75,14 +75,28 @@ def own_words(fields: Mapping[str, Json], more: frozenset[str] = frozenset()) ->
 
 def names_our_command(text: str) -> bool:
     """Whether it names a command of ours that allows or starts something."""
-    return _COMMAND.search(text) is not None
+    return _COMMAND.search(_as_seen(text)) is not None
 
 
 def summary_of(text: str | None) -> str | None:
     """A program's own summary; None where it reads like an error or an advice of ours."""
-    if not text or names_our_command(text) or text.partition(":")[0].strip() in _our_types():
+    if not text or names_our_command(text) or _is_our_type(text.partition(":")[0]):
         return None
     return text
+
+
+def _is_our_type(text: str) -> bool:
+    """Whether a person would read it as one of our error types."""
+    return _as_seen(text).replace(" ", "").casefold() in {name.casefold() for name in _our_types()}
+
+
+def _as_seen(text: str) -> str:
+    """Without what a reader does not see: compatibility forms, invisible characters, runs of spaces, backslashes."""
+    import unicodedata  # noqa: PLC0415  (only programs that print an envelope need it)
+
+    plain = unicodedata.normalize("NFKC", text)
+    shown = (" " if char == "\\" or char.isspace() else char for char in plain if unicodedata.category(char) != "Cf")
+    return " ".join("".join(shown).split())
 
 
 def _may_state(envelope: Result) -> bool:
@@ -95,7 +109,7 @@ def _may_state(envelope: Result) -> bool:
             names = data.get("required")
             return isinstance(names, list) and bool(names) and all(map(_is_plain_name, names))
         case State.ERROR:
-            like_ours = str(data.get("type")) in _our_types() or names_our_command(str(data.get("msg")))
+            like_ours = _is_our_type(str(data.get("type"))) or names_our_command(str(data.get("msg")))
             return not like_ours and summary_of(envelope.summary) is not None
         case _:
             return True

@@ -11,6 +11,7 @@ from skillyard.core.result import as_size, meaningful
 from skillyard.core.skill import Kind
 from skillyard.core.values import Json
 from skillyard.runners.leftovers import Snapshot, snapshot_of, stamp_of
+from skillyard.runners.printed import names_our_command
 from skillyard.sandbox.launch import Exit
 
 #: What every program may see of our environment; the rest is ours alone.
@@ -61,7 +62,8 @@ def failure(call: Call, ended: Exit) -> SkillError:
     """It ran and failed; or it was called wrongly and says how it wants to be called."""
     if usage := usage_of(ended):
         return InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
-    reason = quoted(ended.stderr) or quoted(ended.stdout) or _without_words(ended.code)
+    words = quoted(ended.stderr) or quoted(ended.stdout)
+    reason = f"the program says: {words}" if names_our_command(words) else words or _without_words(ended.code)
     details: dict[str, Json] = {"exit_code": ended.code}
     return RuntimeFailed(reason, details=details, log=f"skillyard runs show {call.run_id}")
 

@@ -1,16 +1,18 @@
 """Guesses whether a run failed because it was allowed too little, so that its hint can say so."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from skillyard.catalog.plainfile import exists, is_folder
 from skillyard.core.phrases import Text
-from skillyard.runtime.permit import NETWORK, READ, READ_PROJECT, WRITE
+from skillyard.runtime.permit import NETWORK, READ_PROJECT, WRITE
 from skillyard.sandbox.policy import Policy
 
 HINT = Text(
-    "它可能需要 {capability}, 由用户本人执行: skillyard grant @{name} {capability}",
-    "it may need {capability}; the person can run: skillyard grant @{name} {capability}",
+    "它可能需要 {capability}, 由用户本人执行: {grant_command}",
+    "it may need {capability}; the person can run: {grant_command}",
 )
 TRUST_HINT = Text(
     "它可能需要 {capability}, agent.yaml 已声明; 由用户本人执行: skillyard trust",
@@ -25,6 +27,8 @@ _NO_WRITE = re.compile(r"Read-only file system|\bEROFS\b|[Pp]ermission denied|\b
 _NO_FILE = re.compile(
     r"No such file|\bENOENT\b|FileNotFoundError|[Pp]ermission denied|\bEACCES\b|PermissionError|[Cc]an(?:no|')t open"
 )
+#: What an advice of ours may repeat: letters, digits and what file names usually have.
+_PLAIN = re.compile(r"[\w./ +@=-]{1,200}")
 #: Things in a message that may be paths: in quotes, or words with a slash or a dot.
 _PATHS = re.compile(r"'([^'\n]{1,400})'|\"([^\"\n]{1,400})\"|`([^`\n]{1,400})`|(?<![\w/])([\w.~-]*[/.][\w./-]+)")
 
@@ -36,18 +40,21 @@ def seems_to_need(stderr: str, policy: Policy, root: Path, folder: Path) -> str 
     if not _NO_FILE.search(stderr) and not _NO_WRITE.search(stderr):
         return None
     for path in _named(stderr, root):
-        if path.exists() and not _is_below(path, (*policy.read, *policy.tools, *policy.write, folder)):
-            return READ_PROJECT if path.is_relative_to(root) else f"{READ}:{path}"
-        if _NO_WRITE.search(stderr) and not path.exists() and path.parent.is_dir() and path.is_relative_to(root):
+        if exists(path) and not _is_below(path, (*policy.read, *policy.tools, *policy.write, folder)):
+            return READ_PROJECT
+        if _NO_WRITE.search(stderr) and not exists(path) and is_folder(path.parent):
             return f"{WRITE}:{path.relative_to(root).as_posix()}"
     return None
 
 
 def _named(stderr: str, root: Path) -> Iterator[Path]:
+    """Paths in the project that it names. Of anything outside nothing is said: these are the program's own words, and
+    an advice of ours must not be what it wants a person to grant."""
     for found in _PATHS.finditer(stderr[-4000:]):
         text = next(filter(None, found.groups()))
-        if "\0" not in text and text not in {"/", ".", ".."}:
-            yield (root / text).resolve()
+        path = Path(os.path.normpath(root / text))
+        if _PLAIN.fullmatch(text) and path != root and path.is_relative_to(root):
+            yield path
 
 
 def _is_below(path: Path, allowed: tuple[Path, ...]) -> bool:

@@ -198,9 +198,7 @@ def _is_text(argument: str) -> bool:
 def demand(call: Call, found: Permit) -> None:
     """NotGranted, with the command that a person must run, where something is missing."""
     if found.missing:
-        name = call.known_as or call.asked_as
-        spoken = name if name.startswith((".", "/", "~")) else f"@{name}"
-        command = "skillyard trust" if call.skill.role else shlex.join(("skillyard", "grant", spoken, *found.missing))
+        command = "skillyard trust" if call.skill.role else grant_command(call, found.missing)
         raise NotGranted(" ".join(found.missing), command, details={"capabilities": list(found.missing)})
 
 
@@ -214,6 +212,13 @@ def _refuse_wide(path: Path, own_home: Path) -> None:
     """Never readable through a link, and never an output, whoever asks."""
     if path == Path("/") or path == own_home or path.is_relative_to(own_home):
         raise PermissionDenied(f"{path} is never opened to a run")
+
+
+def grant_command(call: Call, capabilities: tuple[str, ...]) -> str:
+    """What a person would type, quoted for a shell."""
+    name = call.known_as or call.asked_as
+    spoken = name if name.startswith((".", "/", "~")) else f"@{name}"
+    return shlex.join(("skillyard", "grant", spoken, *capabilities))
 
 
 def _arguments(granted: frozenset[str], name: str) -> list[str]:

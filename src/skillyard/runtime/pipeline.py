@@ -25,7 +25,16 @@ from skillyard.runtime.check import check, check_text_of
 from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import NO_SECRETS, OnProgress, guard
 from skillyard.runtime.packages import Equipment, demand_packages, equip
-from skillyard.runtime.permit import Permit, demand, make_box, make_folders, make_outputs, permit, remove_empty
+from skillyard.runtime.permit import (
+    Permit,
+    demand,
+    grant_command,
+    make_box,
+    make_folders,
+    make_outputs,
+    permit,
+    remove_empty,
+)
 from skillyard.runtime.record import Record, Recorder, as_run
 from skillyard.sandbox.launch import Launch, Sandbox, can_mount
 from skillyard.store.grants import Grants
@@ -127,8 +136,7 @@ class Runtime(NamedTuple):
                 raise self._with_advice(error, call, found, record) from None
             finally:
                 remove_empty(fresh)
-                facts["sandbox"] = record.sandbox
-                facts |= record.cleaned
+                facts |= record.facts
                 if record.refused:
                     facts["refused"] = list(record.refused)
 
@@ -138,15 +146,13 @@ class Runtime(NamedTuple):
         from skillyard.runtime.reach import wider  # noqa: PLC0415
 
         # What the proxy refused is known; only for the rest its last words must do.
-        needed = " ".join(record.refused) or seems_to_need(
-            record.stderr, found.policy, self.root.resolve(), call.skill.folder.resolve()
-        )
-        if needed:
+        guessed = seems_to_need(record.stderr, found.policy, self.root.resolve(), call.skill.folder.resolve())
+        if needed := record.refused or ((guessed,) if guessed else ()):
             asked = wider(bounds_of(call.skill), self.root, call.skill.folder) if call.skill.role else ()
-            by_trust = bool(asked) and set(needed.split(" ")) <= {*asked}
-            error.details = {**error.details, "may_need": needed}
+            by_trust = bool(asked) and {*needed} <= {*asked}
+            error.details = {**error.details, "may_need": " ".join(needed)}
             error.also_advises = TRUST_HINT if by_trust else HINT
-            error.words = {**error.words, "capability": needed, "name": call.asked_as}
+            error.words = {**error.words, "capability": " ".join(needed), "grant_command": grant_command(call, needed)}
         return error
 
     def plan(self, request: Request) -> Result:

@@ -56,6 +56,7 @@ class Record:
         self._redactor, self._secrets = Redactor(), Redactor(keys=False)
         self._line = b""
         self.sandbox: str | None = None
+        self._not_covered: tuple[str, ...] = ()
         #: For `meta`: links that were removed after the run, and files whose setuid bits were cleared.
         self.cleaned: dict[str, Json] = {}
         #: The capabilities of hosts that the run was refused.
@@ -101,6 +102,12 @@ class Record:
             stderr=self._secrets.blob(ended.stderr),
         )
 
+    @property
+    def facts(self) -> dict[str, Json]:
+        """What `meta` says about the run itself, its sandbox and what was done after it."""
+        not_covered = {"not_covered": list(self._not_covered)} if self._not_covered else {}
+        return {"sandbox": self.sandbox, **not_covered, **self.cleaned}
+
     def left(self, left: Leftovers) -> None:
         """What the run left behind and was cleaned up."""
         cleaned = {"removed_links": list(left.removed_links), "cleared_setuid": list(left.cleared_setuid)}
@@ -108,7 +115,8 @@ class Record:
         self._tell(**self.cleaned)
 
     def ended(self, ended: Exit) -> None:
-        self.sandbox = ended.described
+        self.sandbox = ended.sandbox
+        self._not_covered = tuple(dict.fromkeys((*self._not_covered, *ended.missing)))
         self.refused = tuple(dict.fromkeys((*self.refused, *ended.refused)))
         self.stderr = ended.stderr.decode("utf-8", "replace")
         self._tell(

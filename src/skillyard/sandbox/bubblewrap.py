@@ -36,7 +36,7 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
     They travel by `--args`, because the program can read the command line of bubblewrap.
     """
     view = system_layout(network=policy.network)
-    words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "skillyard"]
+    words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "localhost"]
     words += ["--cap-drop", "ALL"]
     words += ["--share-net"] if policy.network else []
     words += ["--unshare-user", "--uid", "65534", "--gid", "65534"] if os.getuid() == 0 else []

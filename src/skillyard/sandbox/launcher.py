@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from skillyard.core.errors import SandboxUnavailable
 from skillyard.sandbox.attached import Supervised, pipes
-from skillyard.sandbox.layers import APART, Layers, Plan, plan
+from skillyard.sandbox.layers import APART, FIFO, Layers, Plan, plan
 from skillyard.sandbox.letter import INSIDE, LISTENER, OUTSIDE, PROBE, PROXY, Letter
 from skillyard.sandbox.order import Order, receive
 from skillyard.sandbox.starter import Starter
@@ -97,7 +97,7 @@ class Launcher:
             stdout_bytes=streams.out.total,
             timed_out=report["timed_out"],
             sandbox=chosen.way.value,
-            missing=chosen.missing,
+            missing=_missing(chosen, report),
             hit=report["hit"],
             refused=tuple(refused),
         )
@@ -199,6 +199,15 @@ def _order(launch: Launch, chosen: Plan) -> Order:
         plan=chosen,
         policy=launch.policy,
     )
+
+
+def _missing(chosen: Plan, report: dict[str, Any]) -> tuple[str, ...]:
+    """What the plan expected, corrected by what the supervisor met: an overlay can fail for one folder only."""
+    sealed = report.get("sealed")  # not there without namespaces, and if the supervisor was killed
+    if sealed is None:
+        return chosen.missing
+    others = tuple(word for word in chosen.missing if word != FIFO)
+    return others if sealed else (*others, FIFO)
 
 
 def _raise_failure(failed: dict[str, Any] | None, chosen: Plan) -> None:

@@ -27,8 +27,12 @@ APART: Final = frozenset({Way.FULL, Way.NAMESPACES})
 MOUNTING: Final = APART | {Way.BUBBLEWRAP}
 #: The ways without any namespaces: the program shares the machine with everybody.
 _SHARED: Final = frozenset({Way.LANDLOCK, Way.SECCOMP})
-#: What `landlock+seccomp` cannot cover, by the words of `Exit.missing`; the README of this room says what each means.
-NOT_COVERED: Final = ("stat", "metadata", "proc", "nested")
+#: A FIFO in a readable folder can be opened: true wherever the folder is not shown through an overlay.
+FIFO: Final = "fifo"
+#: A readable path inside a writable one can be written.
+NESTED: Final = "nested"
+#: What a way cannot cover, by the words of `Exit.missing`; the README of this room says what each means.
+NOT_COVERED: Final = ("stat", "metadata", "proc", FIFO, NESTED)
 
 
 NO_REASONS: Final[Mapping[str, str]] = {}
@@ -48,7 +52,7 @@ class Layers(NamedTuple):
     cgroup: Hierarchies = Hierarchies()
     #: Whether a pid namespace can be told its highest number (Linux 6.14).
     pid_limit: bool = False
-    #: Whether RLIMIT_NPROC means anything: not for root.
+    #: Whether RLIMIT_NPROC counts the processes of one user namespace: not for root, and not before Linux 5.14.
     process_limit: bool = False
     #: Whether this user is root, whose files are the whole machine's.
     root: bool = False
@@ -114,15 +118,16 @@ def plan(layers: Layers, policy: Policy | None, *, weak: bool = False) -> Plan:
             missing=names,
         )
     if layers.root and way in _SHARED and Guard.FILES in policy.demand and not weak:
-        raise SandboxTooWeak(way.value, _not_covered(way, policy))
-    return Plan(way=way, layers=layers, missing=(*(guard.value for guard in lost), *_not_covered(way, policy)))
+        raise SandboxTooWeak(way.value, _not_covered(way, layers, policy))
+    return Plan(way=way, layers=layers, missing=(*(guard.value for guard in lost), *_not_covered(way, layers, policy)))
 
 
-def _not_covered(way: Way, policy: Policy) -> tuple[str, ...]:
-    if way is not Way.LANDLOCK:
-        return ()
-    nested = any(is_inside(str(read), str(write)) for read in policy.read for write in policy.write)
-    return NOT_COVERED if nested else NOT_COVERED[:-1]
+def _not_covered(way: Way, layers: Layers, policy: Policy) -> tuple[str, ...]:
+    if way is Way.LANDLOCK:
+        nested = any(is_inside(str(read), str(write)) for read in policy.read for write in policy.write)
+        return NOT_COVERED if nested else tuple(word for word in NOT_COVERED if word != NESTED)
+    sealed = way in APART and layers.overlay
+    return () if sealed or way not in MOUNTING else (FIFO,)
 
 
 def _held(way: Way, layers: Layers) -> frozenset[Guard]:
@@ -136,6 +141,7 @@ def _held(way: Way, layers: Layers) -> frozenset[Guard]:
         held.add(Guard.PROCESSES)
     if layers.cgroup.memory:
         held.add(Guard.MEMORY)
-    if layers.cgroup.pids or layers.process_limit or (layers.pid_limit and way in APART):
+    # Elsewhere RLIMIT_NPROC counts every process of the person, so it is no exact bound.
+    if layers.cgroup.pids or (way in APART and (layers.process_limit or layers.pid_limit)):
         held.add(Guard.FORKS)
     return frozenset(held)

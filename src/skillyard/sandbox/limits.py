@@ -38,7 +38,8 @@ def _threads_running() -> int:
 def apply(policy: Policy, processes: int) -> None:
     """Lower this process's limits, hard and soft; never raise one."""
     for which, value in (
-        (resource.RLIMIT_CORE, 0),
+        # Not 0: that still starts the program of a piped core_pattern, outside and as root.
+        (resource.RLIMIT_CORE, 1),
         (resource.RLIMIT_DATA, policy.memory_bytes),
         (resource.RLIMIT_FSIZE, policy.file_bytes),
         (resource.RLIMIT_NOFILE, policy.open_files),

@@ -36,7 +36,8 @@ _NEW_MOUNT, _NEW_CGROUP, _NEW_UTS, _NEW_IPC = 0x00020000, 0x02000000, 0x04000000
 _NEW_USER, _NEW_PID, _NEW_NET = 0x10000000, 0x20000000, 0x40000000
 _ALWAYS: Final = _NEW_USER | _NEW_PID | _NEW_MOUNT | _NEW_CGROUP | _NEW_UTS | _NEW_IPC
 
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_SLAVE, _MS_REMOUNT = 2, 4, 8, 0x4000, 1 << 19, 32
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_REC = 2, 4, 8, 32, 0x4000
+_MS_PRIVATE, _MS_SLAVE = 1 << 18, 1 << 19
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXEC = 1, 2, 4, 8
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE, _MOVE_FROM_EMPTY_PATH, _MNT_DETACH = 1, 4, 2
@@ -155,7 +156,7 @@ def begin(view: Layout, *, uid: int, gid: int, own_network: bool) -> int:
     old = os.open("/.old", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     _furnish(old)
     _bind_system(old, view)
-    call("sethostname", b"skillyard", 9)
+    call("sethostname", b"localhost", 9)  # a name that resolves, without a file of ours
     return old
 
 
@@ -224,7 +225,8 @@ _ATTRIBUTES_SIZE: Final = 32
 
 
 def _attributes(value: int) -> ctypes.Array[ctypes.c_char]:
-    return buffer("=4Q", value, 0, 0, 0)
+    """Private, too: what the machine mounts there later would come without these attributes."""
+    return buffer("=4Q", value, 0, _MS_PRIVATE, 0)
 
 
 _SYSTEM_ATTRIBUTES: Final = _attributes(_READ_ONLY | _NO_SUID | _NO_DEVICES)
@@ -424,7 +426,7 @@ def with_mounts_below(binds: tuple[Bind, ...], hidden: Iterable[Path], mounts: I
     for mount in mounts:
         around = _around(mount, binds)
         is_hidden = any(is_inside(mount, secret) for secret in secrets)
-        is_shown = around is None or around.writable or around.is_tool
+        is_shown = around is None or around.writable or around.is_tool or bool(around.source)
         if mount not in named_paths and not is_shown and not is_hidden:
             more[mount] = Bind(mount, is_mount=True)
     if not more:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from skillyard.sandbox import bubblewrap, cgroup, landlock, namespaces, seccomp
+from skillyard.sandbox import bubblewrap, cgroup, landlock, limits, namespaces, seccomp
 from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.syscalls import MACHINE
@@ -43,7 +43,7 @@ def probe() -> Layers:
         overlay=overlaid,
         cgroup=groups,
         pid_limit=pid_limit,
-        process_limit=os.getuid() != 0,
+        process_limit=os.getuid() != 0 and limits.kernel(os.uname().release) >= limits.COUNTED_BY_NAMESPACE,
         root=os.getuid() == 0,
         reasons=reasons,
     )
@@ -77,13 +77,20 @@ def _try_namespaces(*, pid_limit: bool) -> str:
 def _try_overlay() -> str:
     """By its effect: a socket is made in a folder, shown through an overlay, and must not be there to connect to."""
     uid, gid = os.getuid(), os.getgid()
-    folder = tempfile.mkdtemp(prefix="skillyard-probe-")
+    try:
+        folder = os.path.realpath(tempfile.mkdtemp(prefix="skillyard-probe-"))
+    except OSError as error:
+        return f"no temporary folder to try it in: {error}"
+    os.chdir(folder)  # the address of a socket has room for a short path only
     try:
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(f"{folder}/socket")
+            listener.bind("socket")
             listener.listen()
-            return _in_child(_clone, lambda: _look_through(os.path.realpath(folder), uid, gid))
+            return _in_child(_clone, lambda: _look_through(folder, uid, gid))
+    except OSError as error:
+        return str(error)
     finally:
+        os.chdir("/")
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -92,7 +99,8 @@ def _look_through(folder: str, uid: int, gid: int) -> None:
     if not namespaces.finish(old, Policy(read=(Path(folder),)), "/", pid_limit=False):
         raise OSError(errno.EINVAL, "overlayfs cannot be mounted in a user namespace")
     with socket.socket(socket.AF_UNIX) as client:
-        if client.connect_ex(f"{folder}/socket") != errno.ECONNREFUSED:
+        os.chdir(folder)
+        if client.connect_ex("socket") != errno.ECONNREFUSED:
             raise OSError(errno.EINVAL, "a socket is reached through overlayfs")
 
 

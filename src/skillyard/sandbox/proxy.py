@@ -38,6 +38,11 @@ _MOST_ADDRESSES: Final = 4
 _PIECE_BYTES: Final = 65_536
 _MOST_REFUSED: Final = 20
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+#: Addresses that some versions of Python call global and that are not: services of clouds (Azure, Oracle) among them.
+_NOT_PUBLIC: Final = (
+    *(ipaddress.ip_network(text) for text in ("192.0.0.0/24", "168.63.129.16/32", "192.88.99.0/24")),
+    *(ipaddress.ip_network(text) for text in ("3fff::/20", "5f00::/16", "2001::/23", "100::/64")),
+)
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -66,6 +71,8 @@ def is_public(address: Address) -> bool:
             return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
         if address.sixtofour or address.teredo or address.is_site_local or int(address) >> 32 == 0:
             return False
+    if any(address in network for network in _NOT_PUBLIC):
+        return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 

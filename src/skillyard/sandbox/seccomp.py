@@ -44,7 +44,7 @@ REFUSED: Final = (
     *("modify_ldt", "iopl", "ioperm", "uselib", "ustat", "_sysctl"),
 )
 #: Refused with ENOSYS, so that programs fall back: clone3 hides its flags behind a pointer, openat2 its mode.
-UNKNOWN: Final = ("clone3", "openat2", "io_uring_setup", "io_uring_enter", "io_uring_register")
+UNKNOWN: Final = ("clone3", "pidfd_send_signal", "openat2", "io_uring_setup", "io_uring_enter", "io_uring_register")
 
 #: Without namespaces: refused with EPERM, because they name things of the whole machine.
 REFUSED_WHEN_SHARED: Final = (
@@ -57,7 +57,7 @@ UNSUPPORTED_WHEN_SHARED: Final = (
     *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
 )
 #: Without namespaces: refused with ENOSYS; asyncio, Go and Rust then wait for their children in another way.
-UNKNOWN_WHEN_SHARED: Final = ("pidfd_open", "pidfd_send_signal")
+UNKNOWN_WHEN_SHARED: Final = ("pidfd_open",)
 
 #: Calls that change the process named by their first argument.
 _ON_A_PROCESS: Final = ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity", "prlimit64")

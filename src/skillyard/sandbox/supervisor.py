@@ -126,7 +126,7 @@ def _inside(order: Order, streams: Streams, old: int, group: Cgroup | None, cont
     _close(streams)
     watch.wait(main, control, order.limit_seconds)
     watch.end(lambda: _signal_everybody(signal.SIGTERM), lambda: _signal_everybody(signal.SIGKILL))
-    return _report(watch, group)
+    return _report(watch, group) | {"sealed": sealed}
 
 
 def _open_proxy(policy: Policy, control: socket.socket) -> dict[str, str]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from skillyard.sandbox.layers import NOT_COVERED
 from skillyard.sandbox.policy import Policy
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class Exit(NamedTuple):
     timed_out: bool = False
     #: The layers that really held, for `meta.sandbox`: "full", "bubblewrap", "landlock+seccomp", "none".
     sandbox: str = "none"
-    #: What the policy asks for and this machine could not guard, by name.
+    #: What could not be guarded in this run, by name, for `meta.not_covered`: guards of the policy, and `NOT_COVERED`.
     missing: tuple[str, ...] = ()
     #: The limit of the policy that was reached: "memory", "processes", or nothing.
     hit: str = ""
@@ -59,12 +58,6 @@ class Exit(NamedTuple):
     stdout_tail: bytes = b""
     #: For whoever looked after the run: the files in the output folder, each with (mtime, size, inode).
     files: Mapping[str, tuple[int, int, int]] | None = None
-
-    @property
-    def described(self) -> str:
-        """The layers, and what they cannot cover, for `meta.sandbox`."""
-        words = ", ".join(word for word in self.missing if word in NOT_COVERED)
-        return f"{self.sandbox} (not covered: {words})" if words else self.sandbox
 
     @property
     def overflowed(self) -> bool:

@@ -3,6 +3,7 @@
 The file is data: it is read, checked and shown, and nothing in it is ever executed but a command of two known forms.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.dirfd import read_below
+from skillyard.core.envelope import parse
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.values import Json, check_value
 
@@ -43,17 +45,27 @@ def stamp_of(root: Path) -> Stamp:
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def read_interrupt(root: Path, before: Stamp, stdout: str) -> Interrupt | None:
-    """None unless the script said so, wrote the file during this run, and wrote it well."""
+def read_interrupt(root: Path, before: Stamp, stdout: str, *, ours: bool = False) -> Interrupt | None:
+    """None unless the script said so, wrote the file during this run, and wrote it well.
+
+    Any run can write in that folder. A script of `ours` says the digest of what it wrote, and nothing else counts.
+    """
     if MARK not in stdout or stamp_of(root) in {None, before}:
         return None
     try:
         content = read_below(root, FILE, _MAX_BYTES)
+        if ours and hashlib.sha256(content).hexdigest() != _told_digest(stdout):
+            return None
         fields = json.loads(content)
         check_value(fields)
     except (OSError, ValueError, RecursionError, PermissionDenied):
         return None
     return _checked(fields) if isinstance(fields, Mapping) and len(content) <= _MAX_BYTES else None
+
+
+def _told_digest(stdout: str) -> Json:
+    """What a script of ours says of the file that it wrote, in the result that follows the mark."""
+    return parse(stdout.partition(f"{MARK}\n")[2]).meta.get("interrupt_digest")
 
 
 def _checked(fields: Mapping[str, Json]) -> Interrupt | None:

@@ -38,7 +38,7 @@ from skillyard.sandbox.stop import Stop
 from skillyard.store.copies import Copies, FolderCopy
 from skillyard.store.runs import RUNNING, Run
 from skillyard.work.decide import Decider, Decision, checked
-from skillyard.work.interrupt import Interrupt, find_analysis, read_interrupt, stamp_of
+from skillyard.work.interrupt import Interrupt, Stamp, find_analysis, read_interrupt, stamp_of
 from skillyard.work.orders import Order, parse_orders
 
 AGENT = "worker_agent"
@@ -128,13 +128,14 @@ class Worker(NamedTuple):
     def _run(self, order: Order, copy: FolderCopy, on_progress: OnProgress) -> Result:
         started, moment, run_id = time.monotonic(), datetime.now(UTC), self.new_id()
         facts: dict[str, Json] = {"run": run_id}
+        interrupts: list[Interrupt] = []
         try:
-            outcome = self._start(order, copy, run_id, moment, facts, on_progress)
+            outcome = self._start(order, copy, run_id, moment, facts, on_progress, interrupts)
         except SkillError as error:
             meta = make_meta(AGENT, time.monotonic() - started, moment, **facts)
             return error_result(error, AGENT, self.lang, meta)
         result = outcome.as_result(AGENT, self.lang, time.monotonic() - started, moment, **facts)
-        return self._decided(result, on_progress) if result.state is State.INTERRUPTED else result
+        return self._decided(result, interrupts[0], on_progress) if interrupts else result
 
     def _start(
         self,
@@ -144,7 +145,9 @@ class Worker(NamedTuple):
         moment: datetime,
         facts: dict[str, Json],
         on_progress: OnProgress,
+        interrupts: list[Interrupt],
     ) -> Outcome:
+        """An interrupt of the script is added to `interrupts`: its file is read once, since any run can replace it."""
         standing = self._demand(order, copy)
         make_box(self.root)
         launch = self._launch(order, standing, copy)
@@ -163,10 +166,11 @@ class Worker(NamedTuple):
             permit, cleanup = self._permit(launch, standing, copy), cleanup_of(self.root, ())
             guarded = guard(self.sandbox, permit, record, on_progress, stop=self.stop, cleanup=cleanup)
             try:
-                return record.keep(lambda: self._outcome(order, guarded(launch), before, ours=standing.ours))
+                return record.keep(
+                    lambda: self._outcome(order, guarded(launch), before, interrupts, ours=standing.ours)
+                )
             finally:
-                facts["sandbox"] = record.sandbox
-                facts |= record.cleaned
+                facts |= record.facts
 
     def _launch(self, order: Order, standing: Standing, copy: FolderCopy) -> Launch:
         python = self.own_python if standing.ours else self.python()
@@ -194,10 +198,11 @@ class Worker(NamedTuple):
         fixed = [path for name in _FIXED if (path := root / name).exists() and not path.is_symlink()]
         return Permit(Policy(read=(*read, PACKAGE, files, *fixed), write=(root, home)))
 
-    def _outcome(self, order: Order, ended: Exit, before: tuple[int, int, int] | None, *, ours: bool) -> Outcome:
+    def _outcome(self, order: Order, ended: Exit, before: Stamp, interrupts: list[Interrupt], *, ours: bool) -> Outcome:
         stdout, stderr = (b"" if order.drop_stdout else ended.stdout), (b"" if order.drop_stderr else ended.stderr)
         text = ended.stdout.decode("utf-8", "replace")
-        if not ended.timed_out and (interrupt := read_interrupt(self.root, before, text)):
+        if not ended.timed_out and (interrupt := read_interrupt(self.root, before, text, ours=ours)):
+            interrupts.append(interrupt)
             return Outcome(
                 data=interrupt.as_data(),
                 says=PAUSED,
@@ -212,10 +217,9 @@ class Worker(NamedTuple):
         state = printed.state or State.SUCCESS
         return Outcome(data=data, says=RAN, words={"label": order.script}, summary=printed.summary, state=state)
 
-    def _decided(self, result: Result, on_progress: OnProgress) -> Result:
+    def _decided(self, result: Result, interrupt: Interrupt, on_progress: OnProgress) -> Result:
         """Decide by ourselves where somebody can, and go on; else the raw state goes to the caller."""
-        interrupt = read_interrupt(self.root, None, "[INTERRUPT]")
-        if self.decide is None or interrupt is None or not interrupt.resume_command.startswith("python"):
+        if self.decide is None or not interrupt.resume_command.startswith("python"):
             return result
         decisions = checked(interrupt, dict(self.decide(interrupt)))
         if set(decisions) != set(interrupt.skills):

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 AGENT = "worker_agent"
 #: What the worker looks for where a workflow waits for a decision.
 INTERRUPT = "[INTERRUPT]"
+#: Of the interrupt file, in `meta` for the worker: any run could have replaced the file by the time it reads it.
+DIGEST = "interrupt_digest"
 #: Stands in the resume command where the decisions go, one JSON object; taken literally it is refused.
 SLOT = "{decisions}"
 
@@ -46,6 +48,9 @@ def run(module: ModuleType, words: Sequence[str]) -> NoReturn:
     result = _ask(options.answer, options, style.lang)
     if result.state is State.INTERRUPTED:
         sys.stdout.write(f"{INTERRUPT}\n")
+        digest = {DIGEST: result.data[DIGEST]} if result.data.get(DIGEST) else {}
+        data = {key: value for key, value in result.data.items() if key != DIGEST}
+        result = result._replace(data=data, meta={**result.meta, **digest})
     present.show(result, style, sys.stdout)
     present.show_hint(result, style, sys.stderr)
     sys.stdout.flush()
@@ -70,8 +75,8 @@ def paused(yard: "Yard", review: "Review", resume_command: str) -> dict[str, Jso
     """S1 §4.1: the file that tells what waits and why, and the two things that the result says of it."""
     from skillyard.kernel.installing import tell_project
 
-    tell_project(yard, review, resume_command)
-    return {"interrupted_skills": sorted(review.held), "resume_command": resume_command}
+    digest = tell_project(yard, review, resume_command)
+    return {"interrupted_skills": sorted(review.held), "resume_command": resume_command, DIGEST: digest}
 
 
 def tell(progress: str) -> None:

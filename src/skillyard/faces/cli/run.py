@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 #: As long as we wait to see whether a pipe brings anything.
 _PIPE_SECONDS = 0.2
 _MOST_QUESTIONS = 20
+_ASKED = Text("@{skill} 的程序询问 {name}: ", "the program of @{skill} asks for {name}: ")
 _ALLOW = Text(
     "{name} 请求: {capabilities}。允许吗? 只对技能的这个版本有效",
     "{name} asks for: {capabilities}. Allow it, for this version of the skill?",
@@ -182,7 +183,8 @@ def _converse(yard: Yard, request: Request, run: Callable[[Request], Result]) ->
 def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
     """The request with the person's answers in it; None where there is nothing to ask or they say no."""
     if result.state is State.PENDING:
-        return _with_params(request, result)
+        declared = frozenset(param.name for param in yard.runtime.resolve(request).params)
+        return _with_params(request, result, declared | {"action"})
     if result.state is not State.ERROR or result.data.get("type") != "NotGranted":
         return None
     if result.data.get("capability") == "packages":
@@ -202,13 +204,16 @@ def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
     return None
 
 
-def _with_params(request: Request, result: Result) -> Request | None:
+def _with_params(request: Request, result: Result, declared: frozenset[str]) -> Request | None:
     prompts = result.data.get("prompts")
     required = result.data.get("required")
     answers = dict(request.params)
     for name in required if isinstance(required, list) else ():
         said = prompts.get(name, "") if isinstance(prompts, dict) else ""
-        answer = ask(one_line(f"{name}{f' ({said})' if said else ''}: "))
+        question = f"{name}{f' ({said})' if said else ''}: "
+        if name not in declared:  # only the program gave this name: it is the program that asks
+            question = _ASKED.fill(request.lang, skill=request.name, name=name)
+        answer = ask(one_line(question))
         if not answer:
             return None
         answers[str(name)] = answer
