@@ -1,6 +1,11 @@
 """A skill that means harm: nothing of it reaches further than its own description."""
 
+import json
 import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +13,9 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from skillyard.faces.mcp.surface import RESERVED
+from skillyard.kernel.places import Places
 from tests.conftest import WriteSkill
-from tests.faces.mcp_client import Connect, data_of, state_of
+from tests.faces.mcp_client import CEILING_SECONDS, Connect, data_of, state_of, variables
 
 pytestmark = pytest.mark.anyio
 
@@ -165,3 +171,265 @@ async def test_a_program_that_prints_to_stdout_reaches_the_result_and_not_the_pr
         answers = [await client.call_tool("skill_run", {"name": "liar"}) for _ in range(3)]
 
     assert [state_of(answer) for answer in answers] == ["success"] * 3
+
+
+class RawClient:
+    """`skillyard mcp` and its bare pipes, for bytes that no client library sends."""
+
+    def __init__(self, places: Places, can_ask: bool = False) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "skillyard", "mcp"],
+            cwd=places.project,
+            env=variables(places),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        about = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"elicitation": {}} if can_ask else {},
+            "clientInfo": {"name": "x", "version": "1"},
+        }
+        self._rest = b""
+        self.send(json.dumps({"jsonrpc": "2.0", "id": "start", "method": "initialize", "params": about}).encode())
+        self.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+        assert "result" in self.answer_to("start")
+
+    def send(self, line: bytes) -> None:
+        assert self._server.stdin is not None
+        self._server.stdin.write(line + b"\n")
+        self._server.stdin.flush()
+
+    def answer_to(self, request_id: Any) -> dict[str, Any]:
+        """The next answer, past notifications; it must be the one to this request."""
+        message = self.next_with_id()
+        assert message["id"] == request_id, message
+        return message
+
+    def next_with_id(self) -> dict[str, Any]:
+        while "id" not in (message := json.loads(self._line())):
+            pass
+        assert isinstance(message, dict)
+        return message
+
+    def is_usable(self) -> bool:
+        self.send(b'{"jsonrpc": "2.0", "id": "still there", "method": "ping"}')
+        return bool(self.answer_to("still there")["result"] == {})
+
+    def close(self) -> int:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        code = self._server.wait(timeout=CEILING_SECONDS)
+        self._server.stdout.close()
+        return code
+
+    def _line(self) -> bytes:
+        assert self._server.stdout is not None
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self._server.stdout], [], [], CEILING_SECONDS)
+            assert ready, "no answer"
+            piece = os.read(self._server.stdout.fileno(), 1_048_576)
+            assert piece, "the server has ended"
+            self._rest += piece
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+
+@pytest.fixture
+def raw(places: Places, write_skill: WriteSkill) -> Iterator[RawClient]:
+    write_skill("adder", skill("adder", params="params: {p: {required: true}}\n"))
+    client = RawClient(places)
+    try:
+        yield client
+    finally:
+        assert client.close() == 0
+
+
+def a_call(tool: bytes, arguments: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"%s","arguments":%s}}' % (tool, arguments)
+
+
+def a_request(method: bytes, params: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","id":7,"method":"%s","params":%s}' % (method, params)
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+#: Each has the id 7.
+UNREADABLE = (
+    a_call(b"Task", rb'{"subagent_type":"../x","description":"d","prompt":"@cmd \ud800 \u0000"}'),
+    a_call(b"Task", rb'{"subagent_type":"\udfff","description":"d","prompt":"run @adder"}'),
+    a_call(b"skill_run", rb'{"name":"adder","params":{"\ud800":"x"}}'),
+    a_call(b"skill_run", rb'{"name":"adder","args":["\ud83d\ud83d"]}'),
+    a_call(b"skill_search", rb'{"query":"\ud800"}'),
+    a_call(b"skill_show", rb'{"name":"\ud800"}'),
+    a_call(b"runs", rb'{"run_id":"\ud800"}'),
+    a_call(b"runs", b'{"limit":' + b"9" * 5_000 + b"}"),
+    a_call(b"runs", b'{"x":' + nested(300) + b"}"),
+    a_call(b"runs", b'{"x":' + nested(200_000) + b"}"),
+    a_call(rb"\ud800", b"{}"),
+    a_call(b"runs", b'{"run_id":"a\0b"}'),
+    a_request(b"resources/read", rb'{"uri":"skill://\ud800/SKILL.md"}'),
+    a_request(b"resources/list", rb'{"cursor":"\ud800"}'),
+    a_request(b"prompts/get", rb'{"name":"adder","arguments":{"p":"\ud800"}}'),
+    a_request(b"tools/call", b"[1]"),
+    a_request(b"tools/call", b"5"),
+    a_request(rb"\ud800", b"{}"),
+    a_request(b"ping", b"{"),
+    b'{"jsonrpc":"2.0","id":7,"method":5}',
+    b'{"jsonrpc":"1.0","id":7,"method":"ping"}',
+    b'[{"jsonrpc":"2.0","id":7,"method":"ping"}]',
+    b'{"method":"tools/call","params":{"id":1,"name":"runs","arguments":{"x":'
+    + nested(90_000)
+    + b'}},"jsonrpc":"2.0","id":7}',
+    b'{"method":"ping","params":{"x":"' + b"\\u00e9" * 6_000_000 + b'"},"jsonrpc":"2.0","id":7}',
+)
+
+
+def test_a_request_that_cannot_be_read_gets_an_error_for_its_id(raw: RawClient) -> None:
+    for line in UNREADABLE:
+        raw.send(line)
+        error = raw.answer_to(7)["error"]
+        assert error["code"] in {-32700, -32600}, line[:100]
+        assert len(error["message"]) < 500
+        assert raw.is_usable()
+
+
+READABLE_BUT_WRONG = (
+    a_call(b"Task", rb'{"subagent_type":"../x","description":"d","prompt":"@cmd \u0000"}'),
+    a_call(b"Task", rb'{"subagent_type":"skills","description":"d","prompt":"run @adder \u0000"}'),
+    a_call(b"skill_run", rb'{"name":"\u0000"}'),
+    a_call(b"skill_run", b'{"name":"adder","params":' + nested(150) + b"}"),
+    a_call(b"skill_run", b'{"name":"' + b"a" * 300_000 + b'"}'),
+    a_call(b"runs", b'{"limit":1e999}'),
+    a_call(b"runs", b'{"limit":NaN}'),
+    a_call(b"runs", b'{"run_id":"\xff"}'),
+    a_call(b"nobody", b"{}"),
+    a_call(b"runs", b"[]"),
+    a_request(b"tools/call", b'{"name":5}'),
+    a_request(b"resources/read", b'{"uri":5}'),
+    a_request(b"resources/read", rb'{"uri":"\u0000"}'),
+    a_request(b"prompts/get", b'{"name":"x","arguments":{"p":5}}'),
+    a_request(b"ping", b'{"_meta":5}'),
+    a_request(b"nothing/known", b"{}"),
+)
+
+
+def test_a_request_that_is_wrong_gets_an_answer_for_its_id(raw: RawClient) -> None:
+    for line in READABLE_BUT_WRONG:
+        raw.send(line)
+        answer = raw.answer_to(7)
+        assert "error" in answer or answer["result"]["isError"], line[:100]
+        assert raw.is_usable()
+
+
+def test_a_line_without_a_usable_id_is_told_with_the_id_null(raw: RawClient) -> None:
+    for line in (
+        b"hello",
+        b"[]",
+        b'"x"',
+        b"\xff\xfe",
+        b'{"jsonrpc":"2.0","id":null,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":true,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":[1],"method":"ping"}',
+    ):
+        raw.send(line)
+        assert "error" in raw.answer_to(None), line
+        assert raw.is_usable()
+
+
+def test_an_id_that_no_text_can_hold_comes_back_as_it_was_sent(raw: RawClient) -> None:
+    raw.send(rb'{"jsonrpc":"2.0","id":"\ud800","method":"ping"}')
+
+    assert raw.answer_to("\ud800")["error"]["code"] == -32700
+    assert raw.is_usable()
+
+
+def test_what_needs_no_answer_gets_none(raw: RawClient) -> None:
+    for line in (
+        b"",
+        b"   ",
+        rb'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"\ud800"}}',
+        b'{"jsonrpc":"2.0","id":999,"result":{}}',
+        rb'{"jsonrpc":"2.0","id":999,"result":{"x":"\ud800"}}',
+    ):
+        raw.send(line)
+        assert raw.is_usable()
+
+
+def test_a_result_that_cannot_be_written_gets_an_error_and_the_server_goes_on(raw: RawClient, places: Places) -> None:
+    assert places.project is not None
+    folder = places.project / ".claude" / "skills" / "adder"
+    (folder / os.fsdecode(b"odd-\xff.txt")).write_text("x")
+    requests = (
+        a_call(b"skill_show", b'{"name":"adder"}'),
+        a_request(b"resources/read", b'{"uri":"skill://adder/odd-%FF.txt"}'),
+        a_request(b"resources/list", b"{}"),
+        a_request(b"tools/list", b"{}"),
+        a_request(b"prompts/list", b"{}"),
+    )
+    for line in requests:
+        raw.send(line)
+        answer = raw.answer_to(7)
+        assert ("result" in answer) != ("error" in answer), line
+        assert raw.is_usable()
+
+
+def test_an_answer_of_the_client_that_cannot_be_read_ends_the_question(places: Places, write_skill: WriteSkill) -> None:
+    write_skill("adder", skill("adder", params="params: {p: {required: true}}\n"))
+    client = RawClient(places, can_ask=True)
+    client.send(a_call(b"skill_run", b'{"name":"adder"}'))
+    question = client.next_with_id()
+    assert question["method"] == "elicitation/create"
+    answer = rb'{"jsonrpc":"2.0","id":%d,"result":{"action":"accept","content":{"p":"\ud800"}}}' % question["id"]
+    client.send(answer)
+
+    assert client.answer_to(7)["result"]["structuredContent"]["state"] == "pending"
+    assert client.is_usable()
+    assert client.close() == 0
+
+
+#: A server that answers every request with what no JSON can hold, and asks a question that none can hold.
+UNWRITABLE = """
+import anyio, mcp_types as types
+from mcp.shared.message import SessionMessage
+from skillyard.faces.mcp.transport import open_stdio
+
+async def serve():
+    async with open_stdio() as (incoming, outgoing), incoming, outgoing:
+        results = [{"x": "\\ud800"}, {"x": object()}, {"x": b"\\xff"}, {"x": "fine"}]
+        async for item in incoming:
+            send = lambda message: outgoing.send(SessionMessage(message))
+            await send(types.JSONRPCNotification(jsonrpc="2.0", method="n", params={"x": "\\ud800"}))
+            if len(results) == 1:
+                asking = types.JSONRPCRequest(jsonrpc="2.0", id=99, method="ask", params={"x": "\\ud800"})
+                async with anyio.create_task_group() as group:
+                    group.start_soon(send, asking)
+                    failure = await incoming.receive()
+                assert failure.message.id == 99, failure
+            await send(types.JSONRPCResponse(jsonrpc="2.0", id=item.message.id, result=results.pop(0)))
+
+anyio.run(serve)
+"""
+
+
+def test_what_cannot_be_written_becomes_an_error_and_the_next_answer_is_written() -> None:
+    answers = []
+    with subprocess.Popen([sys.executable, "-c", UNWRITABLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for number in range(4):
+            server.stdin.write(b'{"jsonrpc":"2.0","id":%d,"method":"m"}\n' % number)
+            server.stdin.flush()
+            ready, _, _ = select.select([server.stdout], [], [], CEILING_SECONDS)
+            assert ready, "no answer"
+            answers.append(json.loads(server.stdout.readline()))
+        server.stdin.close()
+        assert server.wait(timeout=CEILING_SECONDS) == 0
+
+    assert [answer["id"] for answer in answers] == [0, 1, 2, 3]
+    assert [answer["error"]["code"] for answer in answers[:3]] == [-32603] * 3
+    assert answers[3]["result"] == {"x": "fine"}

@@ -1,5 +1,7 @@
 """The file of grants: nothing gets lost, nothing that cannot be believed counts, nothing revoked comes back."""
 
+import hashlib
+import json
 import os
 import resource
 import shutil
@@ -7,12 +9,15 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from skillyard.core.errors import SkillError, StateNewer, StateUnsafe
+from skillyard.catalog.fingerprint import fingerprint
+from skillyard.core.errors import InvalidArgs, SkillError, StateNewer, StateUnsafe
+from skillyard.runtime.permit import PLAIN, WITH_ARGUMENT
 from skillyard.store.database import _VERSIONS, open_database
-from skillyard.store.grantfile import GrantContent, GrantFile, GrantRow, render
+from skillyard.store.grantfile import GrantContent, GrantFile, GrantRow, inspect_grants, render
 from skillyard.store.grants import Grant, Grants
 from tests.conftest import TORTURE
 from tests.sandbox.conftest import ORDINARY
@@ -152,8 +157,6 @@ def test_a_damaged_file_without_a_sound_copy_grants_nothing_and_is_kept(tmp_path
 
 
 def test_a_file_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
-    import hashlib
-
     body = b'{"something": "else"}'
     checksum = hashlib.sha256(b"2\n" + body).hexdigest().encode()
     newer = b'{"version": 2, "checksum": "%s", "content": %s}\n' % (checksum, body)
@@ -299,3 +302,130 @@ def test_a_full_disk_leaves_the_grants_as_they_were(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == 7
     assert (tmp_path / "grants.json").read_bytes() == whole
     assert not list(tmp_path.glob("*.new"))
+
+
+def forged(grants: list[Any], trusts: list[Any] | None = None) -> bytes:
+    """A file with a right checksum, whatever its rows are."""
+    body = json.dumps({"grants": grants, "trusts": [] if trusts is None else trusts}).encode()
+    checksum = hashlib.sha256(b"1\n" + body).hexdigest().encode()
+    return b'{"version": 1, "checksum": "%s", "content": %s}\n' % (checksum, body)
+
+
+LONG = "/" + "a" * 70_000
+ODD_TIMES = (float("nan"), float("inf"), float("-inf"), 1e300, 10**300, -1e17, -1, True, "1", None, [1])
+ODD_PATHS = ("", "relative", "/a\0b", LONG, "/\ud800", 5, None, ["/"])
+ODD_CAPABILITIES = (
+    *("", "bogus", "read", "read:", "read:\0", "read:/\ud800", f"read:{LONG}", "write:", "write:\0", "network\x1b[2J"),
+    *("env:", "env:A=B", "env:A\0", "env:A B", "env:\n", f"env:{'A' * 300}", "secret:", "secret:\0", "memory:abc"),
+    *("memory:-1", f"memory:{'9' * 5_000}", "processes:-1", "processes:", "network:", "network:a b", "network:*"),
+    *("network:\0", "network:http://x/", f"network:{'a' * 400}", "schedule:x", "packages:", 5, None),
+)
+NO_ROWS: tuple[Any, ...] = (None, 5, "abcde", {}, [], ["/p"], ["/p", "/s", "f", "network", 1, 1])
+ODD_ROWS: tuple[Any, ...] = (
+    *([["/p", "/s", "f", "network", moment]] for moment in ODD_TIMES),
+    *([["/p", path, "f", "network", 1]] for path in ODD_PATHS),
+    *([[path, "/s", "f", "network", 1]] for path in ODD_PATHS),
+    *([["/p", "/s", "f", capability, 1]] for capability in ODD_CAPABILITIES),
+    *([["/p", "/s", mark, "network", 1]] for mark in ("", "\0", "\ud800", "f" * 1_000, 5)),
+    *([row] for row in NO_ROWS),
+)
+ODD_TRUSTS: tuple[Any, ...] = (
+    *([["/p", "t", moment]] for moment in ODD_TIMES),
+    *([[path, "t", 1]] for path in ODD_PATHS),
+    *([["/p", mark, 1]] for mark in ("", "\0", 5, None)),
+)
+
+
+@pytest.mark.parametrize("which", ["grants", "trusts"])
+def test_a_row_that_cannot_be_is_damage_whatever_the_checksum_says(tmp_path: Path, which: str) -> None:
+    whole = fill(tmp_path)
+    for rows in ODD_ROWS if which == "grants" else ODD_TRUSTS:
+        odd = forged(rows) if which == "grants" else forged([], rows)
+        (tmp_path / "grants.json").write_bytes(odd)
+        told: list[SkillError] = []
+
+        assert inspect_grants(tmp_path).problem, rows
+        assert grants_in(tmp_path, told).list() == (TWO, ONE), rows
+        assert "its copy was restored" in told[0].msg
+        told[0].msg.encode()
+        assert len(told[0].msg) < 1_000
+        assert (tmp_path / "grants.json").read_bytes() == whole
+        for kept in tmp_path.glob("*.damaged-*"):
+            kept.unlink()
+
+
+def test_content_of_another_shape_is_damage(tmp_path: Path) -> None:
+    fill(tmp_path)
+    shapes: tuple[Any, ...] = (
+        {},
+        [],
+        5,
+        "x",
+        {"grants": "x", "trusts": []},
+        {"grants": {}, "trusts": {}},
+        {"grants": []},
+    )
+    for content in shapes:
+        body = json.dumps(content).encode()
+        checksum = hashlib.sha256(b"1\n" + body).hexdigest().encode()
+        (tmp_path / "grants.json").write_bytes(b'{"version": 1, "checksum": "%s", "content": %s}\n' % (checksum, body))
+
+        assert grants_in(tmp_path).list() == (TWO, ONE), content
+
+
+def test_every_capability_that_can_be_granted_is_read_again(tmp_path: Path) -> None:
+    arguments = {"read": "/数据 x", "write": "out/结果.html", "env": "npm_config_a.b", "secret": "API_KEY"}
+    arguments |= {"memory": "8192", "processes": "500"}
+    every = {*PLAIN, *(f"{name}:{arguments[name]}" for name in WITH_ARGUMENT)}
+    every |= {f"network:{host}" for host in ("api.example.com", "*.example.com:443", "10.0.0.1", "[2001:db8::1]:443")}
+    for capability in every:
+        grants_in(tmp_path).add(Grant("/s", "f", capability, 1.0))
+
+    assert grants_in(tmp_path).of("/s", "f") == every
+
+
+def test_a_grant_that_could_not_be_read_again_is_refused_and_harms_no_other(tmp_path: Path) -> None:
+    whole = fill(tmp_path)
+    grants = grants_in(tmp_path)
+    for odd in (
+        Grant("relative", "f", "network", 1.0),
+        Grant("/s", "f", "env:A=B", 1.0),
+        Grant("/s", "f", "network", float("nan")),
+        Grant(LONG, "f", "network", 1.0),
+    ):
+        with pytest.raises(InvalidArgs, match="cannot be kept"):
+            grants.add(odd)
+
+    assert (tmp_path / "grants.json").read_bytes() == whole
+
+
+def test_no_command_ends_in_a_traceback_whatever_the_rows_are(tmp_path: Path) -> None:
+    project, home = tmp_path / "project", tmp_path / "home"
+    skill = project / ".claude" / "skills" / "hi"
+    skill.mkdir(parents=True)
+    home.mkdir(mode=0o700)
+    (skill / "SKILL.md").write_text("---\nname: hi\ndescription: says hi\ncommand: echo hi\n---\n")
+    (project / ".git").mkdir()
+    mark = fingerprint(skill)
+    variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SKILLYARD_HOME": str(home), "LANG": "C.UTF-8"}
+    rows: list[list[Any]] = [
+        [[str(project), str(skill), mark, "network", float("nan")]],
+        [[str(project), str(skill), mark, "network", -1e17]],
+        [[str(project), LONG, mark, "network", 1]],
+        [[str(project), str(skill), mark, capability, 1] for capability in ("read:\0", "env:A=B", "bogus", "env:")],
+    ]
+    for odd in rows:
+        for command in (["grants"], ["run", "@hi"], ["doctor"], ["trust", "--accept"]):
+            for name in ("grants.json", "grants.json.copy"):
+                (home / name).write_bytes(forged(odd, [[str(project), "[" * 100_000, 1]]))
+                (home / name).chmod(0o600)
+            ran = subprocess.run(
+                [sys.executable, "-m", "skillyard", *command],
+                cwd=project,
+                env=variables,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert "Traceback" not in ran.stderr + ran.stdout, (command, ran.stderr[-2_000:])

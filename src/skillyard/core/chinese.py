@@ -355,6 +355,7 @@ CHINESE: dict[str, str] = {
     "{} is a link; paste the text where it leads": "{} 是链接; 请把文本贴到它指向的地方",
     "this is not a project folder: change into one, or make one": "这里不是项目目录: 进入一个项目, 或新建一个",
     "an agent cannot grant anything: a person must do it, outside": "智能体不能授权: 须由用户本人在外面操作",
+    "this cannot be kept as a grant: {}": "无法保存为授权: {}",
     "{} is no capability; there are {}": "{} 不是能力; 可用的有 {}",
     "{} names no host: {}": "{} 没有指明主机: {}",
     "this task is for {}: no backend, session or model goes with it": "这个任务交给 {}: 不带后端、会话或模型",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint, read_digests
+from skillyard.core.capability import is_capability
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
 from skillyard.core.secrets import MASK
@@ -24,7 +25,6 @@ from skillyard.runtime.permit import (
     SCHEDULE,
     WITH_ARGUMENT,
     as_capability,
-    is_capability,
     resolve_capability,
 )
 from skillyard.store.grants import Grant, Grants
@@ -59,9 +59,13 @@ class Trusted(NamedTuple):
 
         try:
             fields = json.loads(text)
-            return cls(str(fields["settings"]), str(fields["bin"]), dict(fields["files"]))
-        except (ValueError, KeyError, TypeError):
+            settings, scripts, files = fields["settings"], fields["bin"], fields["files"]
+        except (ValueError, KeyError, TypeError, RecursionError):
             return cls()
+        if not isinstance(files, dict):
+            return cls()
+        is_text = all(isinstance(each, str) for each in (settings, scripts, *files.values()))
+        return cls(settings, scripts, files) if is_text else cls()
 
     def as_text(self) -> str:
         import json

@@ -48,11 +48,6 @@ class Permit(NamedTuple):
     folders: tuple[Path, ...] = ()
 
 
-def is_capability(text: str) -> bool:
-    name, colon, argument = text.partition(":")
-    return text in PLAIN or (name in (*WITH_ARGUMENT, NETWORK) and bool(colon) and bool(argument))
-
-
 def as_capability(text: str) -> str:
     """The one spelling of a capability; ValueError with the reason where `network:HOST` names no host."""
     name, colon, argument = text.partition(":")

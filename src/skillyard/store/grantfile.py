@@ -1,8 +1,9 @@
 """The file that holds every grant and every trust: small, checked, and written twice.
 
 The file is one JSON object, `{"version": 1, "checksum": "<sha256>", "content": {…}}`. The checksum covers the version
-and the bytes of the content as they stand, so a changed byte anywhere is noticed. Every version of the format keeps
-this frame, so an older Skillyard can tell a newer file from a damaged one.
+and the bytes of the content as they stand, so a changed byte anywhere is noticed. A row that could not be shown or used
+(a time that is none, a path that is not absolute, an unknown capability) makes the file a damaged one, too. Every
+version of the format keeps this frame, so an older Skillyard can tell a newer file from a damaged one.
 
 The copy beside it is written first. It is therefore never older than the file, and restoring it never brings back a
 grant that was revoked.
@@ -21,7 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skillyard.core.errors import SkillError, StateDamaged, StateNewer, StateUnsafe, StoreFailed
+from skillyard.core.capability import is_capability, is_path
+from skillyard.core.errors import InvalidArgs, SkillError, StateDamaged, StateNewer, StateUnsafe, StoreFailed
 from skillyard.store import locks
 from skillyard.store.atomic import damaged_name, sync_folder, write_atomically
 
@@ -34,6 +36,9 @@ _MOST_BYTES = 64_000_000
 _FRAME = re.compile(rb'\{"version": ([0-9]{1,9}), "checksum": "([0-9a-f]{64})", "content": ')
 _END = b"}\n"
 LOCK_SECONDS = 30.0
+#: The end of the year 9999: later times cannot be shown.
+_LATEST = 253_402_300_799
+_MOST_FINGERPRINT, _MOST_TRUST = 200, 16_000_000
 
 Tell = Callable[[SkillError], None]
 
@@ -110,14 +115,17 @@ class GrantFile:
             except StateDamaged as error:  # told, and set aside: this is the first grant of a new file
                 self._tell_once(error)
                 content = GrantContent()
-            self._write(how(content))
+            changed = how(content)
+            _check_new(set(changed.grants).difference(content.grants))
+            _check_new(set(changed.trusts).difference(content.trusts))
+            self._write(changed)
 
     def import_once(self, grants: Iterable[GrantRow], trusts: Iterable[TrustRow]) -> None:
         """Take over what an older version kept in the database, unless that was done before.
 
-        A second import could bring back what was revoked since the first.
+        A second import could bring back what was revoked since the first. Rows that the file cannot hold are left out.
         """
-        content = GrantContent(tuple(grants), tuple(trusts))
+        content = GrantContent(tuple(filter(_is_row, grants)), tuple(filter(_is_row, trusts)))
         if content == GrantContent():
             return
         with self._held():
@@ -244,19 +252,79 @@ def parse(raw: bytes, path: Path) -> GrantContent:
         raise StateNewer(f"{path} has format {version}, this Skillyard knows {VERSION}")
     try:
         fields: Any = json.loads(body)
-        return GrantContent(
-            tuple(_row(GrantRow, row) for row in fields["grants"]),
-            tuple(_row(TrustRow, row) for row in fields["trusts"]),
-        )
+        grants, trusts = fields["grants"], fields["trusts"]
+        if not isinstance(grants, list) or not isinstance(trusts, list):
+            raise TypeError("no lists of rows")  # noqa: TRY301  (a damaged file like any other)
+        return GrantContent(tuple(map(_as_grant, grants)), tuple(map(_as_trust, trusts)))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _Damaged(f"does not have the fields of a file of grants: {error}") from None
 
 
-def _row(kind: Any, fields: Any) -> Any:
+def _as_grant(fields: Any) -> GrantRow:
+    """The row; ValueError or TypeError if it is not one that `_check_row` lets in."""
+    row = GrantRow(*fields)
+    _check_row(row)
+    return row
+
+
+def _as_trust(fields: Any) -> TrustRow:
+    row = TrustRow(*fields)
+    _check_row(row)
+    return row
+
+
+def _check_row(row: GrantRow | TrustRow) -> None:
+    """ValueError with the reason for a row that could not be shown or used. The reason never quotes the row."""
+    fields: tuple[object, ...] = row  # of any type: they come from a file
     *texts, granted = fields
-    if not all(isinstance(text, str) for text in texts) or not isinstance(granted, int | float):
+    if not all(isinstance(text, str) for text in texts):
         raise ValueError("a row of another type")
-    return kind(*texts, granted)
+    if isinstance(granted, bool) or not isinstance(granted, int | float) or not 0 <= granted <= _LATEST:
+        raise ValueError("a row with a time that is none")
+    if not is_path(row.project) or not row.project.startswith("/"):
+        raise ValueError("a row with a project that is no absolute path")
+    if isinstance(row, TrustRow):
+        _check_text(row.fingerprint, _MOST_TRUST)
+        return
+    if not is_path(row.skill) or not row.skill.startswith("/"):
+        raise ValueError("a row with a skill that is no absolute path")
+    _check_text(row.fingerprint, _MOST_FINGERPRINT)
+    _check_capability(row.capability)
+
+
+def _check_text(text: str, most_characters: int) -> None:
+    if not (text.isprintable() and 0 < len(text) <= most_characters):
+        raise ValueError("a row with a fingerprint that is none")
+
+
+def _check_capability(text: str) -> None:
+    if not is_capability(text):
+        raise ValueError("a row with a capability that is none")
+    name, colon, argument = text.partition(":")
+    if name == "network" and colon:
+        from skillyard.sandbox.hosts import parse_rule  # noqa: PLC0415  (few skills name hosts)
+
+        try:
+            parse_rule(argument)
+        except ValueError:
+            raise ValueError("a row with a host that is none") from None
+
+
+def _check_new(rows: Iterable[GrantRow | TrustRow]) -> None:
+    """InvalidArgs for a row that could not be read again: it would make the whole file a damaged one."""
+    try:
+        for row in rows:
+            _check_row(row)
+    except ValueError as error:
+        raise InvalidArgs(f"this cannot be kept as a grant: {error}") from None
+
+
+def _is_row(row: GrantRow | TrustRow) -> bool:
+    try:
+        _check_row(row)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def _checksum(version: int, body: bytes) -> bytes:

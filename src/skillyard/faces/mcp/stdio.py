@@ -5,10 +5,10 @@ import os
 import signal
 
 import anyio
-from mcp.server.stdio import stdio_server
 
 from skillyard.faces.mcp.options import Options
 from skillyard.faces.mcp.server import Service
+from skillyard.faces.mcp.transport import open_stdio
 from skillyard.kernel.assembly import Yard
 
 
@@ -24,7 +24,7 @@ async def _serve(service: Service) -> None:
     loop = asyncio.get_running_loop()
     for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(which, _leave, service)
-    async with stdio_server() as (reading, writing):
+    async with open_stdio() as (reading, writing):
         await service.server.run(reading, writing, service.server.create_initialization_options())
 
 
