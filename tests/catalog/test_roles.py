@@ -197,7 +197,7 @@ def test_a_claude_text_that_leads_out_of_the_role_is_none(agents: Path, tmp_path
         ),
         ("source: file", "source: vault", 33, "`secrets[1].source` is the text 'vault'; it should be one of env, file"),
         ("name: DB_PASSWORD", "name: API_TOKEN", 33, "`secrets[1].name` is 'API_TOKEN' again"),
-        ("  network: true", "  network: 1", 40, "`security.network` is 1; it should be true or false"),
+        ("  network: true", "  network: 1", 40, "`security.network` is 1; it should be true or false or a list"),
         (
             "metadata:\n  id: dev",
             "metadata:\n  id: [dev]\n  xd: dev",

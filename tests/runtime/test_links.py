@@ -384,6 +384,8 @@ WRITERS = {
 def test_no_writer_of_ours_goes_through_a_link(site: Site, writer: str, place: str, inside: bool) -> None:
     if site.uid == 0 and inside:
         pytest.skip("one user is enough for the variant")
+    if writer == "link" and inside:
+        pytest.skip("one folder for all agents, linked inside the project, is used (tests/install/test_link.py)")
     source = site.top / "source"
     source.mkdir()
     (source / "SKILL.md").write_text("---\nname: fresh\ndescription: Says x when asked\n---\n# x\n")

@@ -84,6 +84,8 @@ def list_roles(agents: Path) -> tuple[Role, ...]:
 def read_role(path: Path) -> Role:
     """A role from its folder or its file. Never raises: the findings say what is wrong."""
     file = path / AGENT_FILE if path.is_dir() else path
+    if _is_outside(file):
+        return Role(file.parent.name, file, findings=(Rule.ROLE_OUTSIDE.at(),))
     try:
         content = read_plain(file, MAX_BYTES)
     except OSError as error:
@@ -94,7 +96,7 @@ def read_role(path: Path) -> Role:
 def parse_role(content: bytes, path: Path) -> Role:
     if len(content) > MAX_BYTES:
         return _unusable(path, f"it has more than {MAX_BYTES} bytes")
-    if not path.resolve().is_relative_to(path.parent.parent.parent.resolve()):
+    if _is_outside(path):
         return Role(path.parent.name, path, findings=(Rule.ROLE_OUTSIDE.at(),))
     text = decode(content).text
     block = read_block(text)
@@ -107,6 +109,11 @@ def parse_role(content: bytes, path: Path) -> Role:
     ]
     findings = [*block.findings, *_told(wrong, text), *_missing_flows(block.fields, path, text)]
     return _role(path, block.fields, wrong, findings)
+
+
+def _is_outside(file: Path) -> bool:
+    """Whether a link makes it a file of another project, or of none."""
+    return not file.resolve().is_relative_to(file.parent.parent.parent.resolve())
 
 
 def _role(path: Path, fields: Mapping[str, Json], wrong: Sequence[Problem], findings: Sequence[Finding]) -> Role:

@@ -602,6 +602,7 @@ CHINESE: dict[str, str] = {
     "there are {}": "可用的有 {}",
     "{} ran longer than {} s": "{} 运行超过 {} 秒",
     "Not granted: {}": "未授权: {}",
+    "an argument is not UTF-8: {}": "参数不是 UTF-8: {}",
     "on_failure names {}: use a program of the system or of the project": (
         "on_failure 写的是 {}: 请使用系统或项目里的程序"
     ),

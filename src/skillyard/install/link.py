@@ -241,7 +241,8 @@ def _staging_name() -> str:
 def _check_folder(ledger: Ledger, folder: str) -> None:
     """What cannot be ended must not be begun."""
     path = ledger.base / folder
-    if ledger.is_project:
+    # One folder for all agents is a usual way to keep skills: a link that stays in the project is used.
+    if ledger.is_project and not path.resolve().is_relative_to(ledger.base.resolve()):
         refuse_links(ledger.base, path)
     existing = next(above for above in (path, *path.parents) if os.path.lexists(above))
     if not existing.is_dir():

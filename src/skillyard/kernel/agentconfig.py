@@ -82,7 +82,7 @@ def _refuse_links(root: Path, path: Path) -> None:
 def _json(root: Path, agent: str, name: str, table: str, mine: Mapping[str, Any], more: Mapping[str, Any]) -> Config:
     text = _as_json({**more, table: {SERVER: mine}})
     try:
-        content = read_whole(root / name, _MOST_BYTES)
+        content = read_whole(root / name, _MOST_BYTES, follow=True)
         known = json.loads(content, object_pairs_hook=_without_twins) if content.strip() else {}
     except FileNotFoundError:
         return Config(agent, name, text, Entry.MISSING, text)
@@ -126,7 +126,7 @@ def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> Config:
         lines.append(f"env = {{ {', '.join(f'{key} = {_toml(value)}' for key, value in env.items())} }}")
     text = "".join(f"{line}\n" for line in lines)
     try:
-        content = read_whole(root / name, _MOST_BYTES)
+        content = read_whole(root / name, _MOST_BYTES, follow=True)
         known = tomllib.loads(content)
     except FileNotFoundError:
         return Config("codex", name, text, Entry.MISSING, text)

@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from typing import NamedTuple, NoReturn
 
 from skillyard import __version__
-from skillyard.core.errors import SkillError
+from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.phrases import Lang, Text
 from skillyard.faces.cli.command import (
     TRY,
@@ -165,6 +165,9 @@ def _checked(words: Sequence[str]) -> Sequence[str]:
             word.encode()
         except UnicodeEncodeError:
             lang = asked_lang()
+            if "--json" in words:
+                show_failure(InvalidArgs(f"an argument is not UTF-8: {word!a}"), _style(None))
+                raise SystemExit(USAGE) from None
             sys.stderr.write(f"{_NO_TEXT.fill(lang, word=word)}\n{TRY.fill(lang, prog='skillyard')}\n")
             raise SystemExit(USAGE) from None
     return words
