@@ -97,7 +97,11 @@ def is_ours(path: Path, written: Path = WRITTEN, *, stands_for: Path | None = No
     """
     if path.is_symlink() or not path.is_file():
         return False
-    return hashlib.sha256(read_plain(path, _MOST_BYTES)).hexdigest() in set(_hashes_of(stands_for or path, written))
+    try:
+        content = read_plain(path, _MOST_BYTES)
+    except FileNotFoundError:  # removed since it was listed
+        return False
+    return hashlib.sha256(content).hexdigest() in set(_hashes_of(stands_for or path, written))
 
 
 def _hashes_of(path: Path, written: Path) -> Iterator[str]:
