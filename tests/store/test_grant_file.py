@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from skillyard.catalog.fingerprint import fingerprint
+from skillyard.core.capability import PLAIN, WITH_ARGUMENT
 from skillyard.core.errors import InvalidArgs, SkillError, StateNewer, StateUnsafe
-from skillyard.runtime.permit import PLAIN, WITH_ARGUMENT
 from skillyard.store.database import _VERSIONS, open_database
 from skillyard.store.grantfile import GrantContent, GrantFile, GrantRow, inspect_grants, render
 from skillyard.store.grants import Grant, Grants

@@ -29,6 +29,7 @@ from skillyard.core.searchpath import absolute_entries
 from skillyard.install.deadline import Deadline
 from skillyard.install.limits import Limits
 from skillyard.install.source import Tell
+from skillyard.sandbox.policy import is_inside
 
 _SETTINGS = (
     "core.hooksPath=/dev/null",
@@ -93,13 +94,9 @@ def safe_path(env: Mapping[str, str] = os.environ) -> str:
     kept = [
         entry
         for entry in absolute_entries(env).split(os.pathsep)
-        if entry and not (root and _is_inside(os.path.realpath(entry), root))
+        if entry and not (root and is_inside(os.path.realpath(entry), root))
     ]
     return os.pathsep.join(kept)
-
-
-def _is_inside(path: str, root: str) -> bool:
-    return path == root or path.startswith(f"{root}/")
 
 
 def make_empty_repository(folder: Path) -> None:

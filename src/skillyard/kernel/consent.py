@@ -12,21 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint, read_digests
-from skillyard.core.capability import is_capability
+from skillyard.core.capability import ALLOWED_TOOLS, NETWORK, ON_FAILURE, PLAIN, SCHEDULE, WITH_ARGUMENT, is_capability
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
 from skillyard.core.secrets import MASK
 from skillyard.core.skill import Skill
-from skillyard.runtime.permit import (
-    ALLOWED_TOOLS,
-    NETWORK,
-    ON_FAILURE,
-    PLAIN,
-    SCHEDULE,
-    WITH_ARGUMENT,
-    as_capability,
-    resolve_capability,
-)
+from skillyard.runtime.permit import as_capability, resolve_capability
 from skillyard.store.grants import Grant, Grants
 
 if TYPE_CHECKING:

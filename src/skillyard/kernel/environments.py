@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from skillyard.core.capability import PACKAGES
 from skillyard.core.errors import NotGranted, ScriptNotFound
 from skillyard.core.request import Request
 from skillyard.core.skill import Skill
@@ -13,7 +14,6 @@ from skillyard.kernel.consent import mark_of_skill, refuse_inside_agents
 from skillyard.runners.environments import Environment, build, find, list_built
 from skillyard.runners.requirements import Requirements, find_requirements, list_requirements
 from skillyard.runtime.packages import packages_not_granted
-from skillyard.runtime.permit import PACKAGES
 from skillyard.store.grants import Grant
 
 

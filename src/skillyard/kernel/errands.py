@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from skillyard.catalog.agentfile import Role, read_role
 from skillyard.catalog.bounds import read_bounds
 from skillyard.catalog.encoding import decode
+from skillyard.core.capability import ALLOWED_TOOLS, SCHEDULE
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.phrases import Lang
@@ -18,7 +19,6 @@ from skillyard.core.result import Result
 from skillyard.kernel.consent import is_role_trusted
 from skillyard.kernel.handover import check_task, hand_over, make_order
 from skillyard.kernel.prompt import Addressee, addressee, parse_prompt
-from skillyard.runtime.permit import ALLOWED_TOOLS, SCHEDULE
 from skillyard.work.errand import Errand
 from skillyard.work.jobs import Job, about
 from skillyard.work.orders import parse_orders

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.flowfile import read_workflow
+from skillyard.core.capability import ON_FAILURE, SCHEDULE
 from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
@@ -20,7 +21,6 @@ from skillyard.kernel.consent import are_settings_trusted, is_role_trusted
 from skillyard.kernel.errands import do_errand, with_task
 from skillyard.kernel.settings import EngineSettings, project_engine
 from skillyard.runtime.guard import OnProgress
-from skillyard.runtime.permit import ON_FAILURE, SCHEDULE
 from skillyard.work.attempt import Attempts, Bench
 from skillyard.work.errand import Errand
 from skillyard.work.flow import Flows, Watch

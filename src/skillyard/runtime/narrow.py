@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from skillyard.catalog.plainfile import exists, is_folder
+from skillyard.core.capability import NETWORK, READ_PROJECT, WRITE
 from skillyard.core.phrases import Text
-from skillyard.runtime.permit import NETWORK, READ_PROJECT, WRITE
 from skillyard.sandbox.policy import Policy
 
 HINT = Text(

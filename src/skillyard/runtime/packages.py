@@ -6,12 +6,12 @@ A run never installs anything: it takes an environment that was built, or it say
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.core.capability import PACKAGES
 from skillyard.core.errors import NotGranted
 from skillyard.core.request import Call
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.runners.requirements import Requirements, find_requirements
-from skillyard.runtime.permit import PACKAGES
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 
 

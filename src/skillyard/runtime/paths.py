@@ -11,6 +11,7 @@ from typing import NamedTuple
 from skillyard.catalog.plainfile import exists
 from skillyard.core.errors import InvalidParam, PermissionDenied
 from skillyard.core.phrases import Text
+from skillyard.sandbox.policy import is_inside
 
 BOX = "mybox"
 #: Never an output, whoever asks: what lies there decides what may run.
@@ -41,8 +42,8 @@ def find_meant(value: str, where: Path, root: Path) -> Meant | None:
         real_root = os.path.realpath(root)
         if not exists(path):
             return None
-        is_inside = _is_below(str(path), real_root)
-        return Meant(path, led_out=not is_inside and _passes_link_in(str(where / value), real_root))
+        led_out = not is_inside(str(path), real_root)
+        return Meant(path, led_out=led_out and _passes_link_in(str(where / value), real_root))
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -85,13 +86,9 @@ def _passes_link_in(path: str, real_root: str) -> bool:
             here = place
             continue
         links += 1
-        if _is_below(str(here), real_root) or links > _MOST_LINKS:
+        if is_inside(str(here), real_root) or links > _MOST_LINKS:
             return True
         target = str(place.readlink())
         here = Path("/") if target.startswith("/") else here
         left += [step for step in reversed(target.split("/")) if step not in {"", "."}]
     return False
-
-
-def _is_below(path: str, place: str) -> bool:
-    return path == place or path.startswith("/" if place == "/" else f"{place}/")

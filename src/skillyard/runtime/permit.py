@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from skillyard.catalog.bounds import Secret
 from skillyard.catalog.dirfd import make_below, make_file, open_resolved, remove_if_empty
+from skillyard.catalog.plainfile import is_utf8
+from skillyard.core.capability import ENV, NETWORK, READ, READ_PROJECT, WRITE
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.request import Call
 from skillyard.core.skill import Kind
@@ -20,16 +22,6 @@ from skillyard.runtime.paths import BOX, resolve_output
 from skillyard.sandbox.policy import Mount, Policy, is_inside, system_paths
 from skillyard.store.copies import COPIES_SUFFIX
 
-READ_PROJECT = "read-project"
-NETWORK = "network"
-PACKAGES = "packages"
-#: Each with an argument: a path, or the name of a variable.
-READ, WRITE, ENV = "read", "write", "env"
-#: What only the file of a role asks for.
-SECRET, MEMORY, PROCESSES = "secret", "memory", "processes"
-SCHEDULE, ON_FAILURE, ALLOWED_TOOLS = "schedule", "on-failure", "allowed-tools"
-PLAIN = (READ_PROJECT, NETWORK, PACKAGES, SCHEDULE, ON_FAILURE, ALLOWED_TOOLS)
-WITH_ARGUMENT = (READ, WRITE, ENV, SECRET, MEMORY, PROCESSES)
 #: Where skills lie in SKILLYARD_HOME: installed for every project, and staged for one run.
 OWN_SKILLS = ("skills", "adhoc")
 
@@ -177,7 +169,7 @@ def resolve_capability(text: str, root: Path, user_home: Path) -> str:
         return text
     if argument == "~" or argument.startswith("~/"):
         argument = str(user_home) + argument[1:]
-    if "\0" in argument or not _is_text(argument):
+    if "\0" in argument or not is_utf8(argument):
         raise InvalidArgs(f"{argument!r} names no path: it holds characters that are no text")
     if name == WRITE:
         return f"{WRITE}:{resolve_output(argument, root)}"
@@ -185,14 +177,6 @@ def resolve_capability(text: str, root: Path, user_home: Path) -> str:
         return f"{READ}:{os.path.realpath(root / argument)}"
     except (OSError, ValueError):
         raise InvalidArgs(f"{argument!r} names no path") from None
-
-
-def _is_text(argument: str) -> bool:
-    try:
-        argument.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def demand(call: Call, found: Permit) -> None:

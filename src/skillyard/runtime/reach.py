@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 
 from skillyard.catalog.bounds import Bounds, bounds_of, place_of
+from skillyard.core.capability import MEMORY, NETWORK, PROCESSES, READ, SECRET, WRITE
 from skillyard.core.errors import PermissionDenied, RoleInvalid
 from skillyard.core.request import Call
 from skillyard.runtime.paths import BOX, GUARDED
-from skillyard.runtime.permit import MEMORY, NETWORK, PROCESSES, READ, SECRET, WRITE, Permit
+from skillyard.runtime.permit import Permit
 from skillyard.sandbox.policy import Policy
 
 _MIB = 1 << 20

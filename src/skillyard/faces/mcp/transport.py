@@ -164,7 +164,7 @@ def answer_unreadable(text: str, error: Exception) -> Iterator[str | types.JSONR
     elif "method" in fields or not _is_id(fields.get("id")):
         if "id" in fields or "method" not in fields:  # a notification has no answer
             yield as_error(fields.get("id"), code, reason)
-    elif (request_id := fields["id"]) == _without_surrogates(request_id):
+    elif isinstance(request_id := fields["id"], int) or request_id == _without_surrogates(request_id):
         data = types.ErrorData(code=code, message=f"the answer cannot be read: {reason}")
         yield types.JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
 
@@ -203,8 +203,8 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
-def _without_surrogates(value: int | str) -> int | str:
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+def _without_surrogates(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _why(fields: Any, error: Exception) -> str:
@@ -222,7 +222,7 @@ def _in_short(error: Exception) -> str:
         return "it is nested too deep"
     lines = [line for line in str(error).splitlines() if "Invalid JSON" in line] or str(error).splitlines()[:1]
     shown = "".join(lines[:1]).strip().removeprefix("Invalid JSON: ").partition(" [type=")[0]
-    return _without_surrogates(shown[:_REASON_CHARACTERS]) if shown else type(error).__name__  # type: ignore[return-value]
+    return _without_surrogates(shown[:_REASON_CHARACTERS]) if shown else type(error).__name__
 
 
 @contextmanager
