@@ -10,7 +10,7 @@ from pathlib import Path
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.editor.text_edits import Splice
 
-_MATCHER = Path(__file__).with_name("matcher.py")
+_MATCHER = Path(__file__).with_name("regex_process.py")
 
 
 def substitute(
