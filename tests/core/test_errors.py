@@ -8,7 +8,7 @@ from hypothesis import given
 
 from skillyard.core import errors
 from skillyard.core.errors import SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.core.states import State
 from tests.core.values import texts
 

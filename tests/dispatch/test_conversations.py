@@ -18,7 +18,7 @@ from skillyard.app.paths import Places
 from skillyard.app.project import Yard
 from skillyard.backends.driver import Event, Permission, Told
 from skillyard.core.depth import DEPTH
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.core.states import State
 from skillyard.sandbox.cancel_token import Stop
 from skillyard.store.conversations import Conversation, ConversationState

@@ -32,7 +32,7 @@ from skillyard.core.errors import (
     Timeout,
     TooDeep,
 )
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.dispatch.keeping import Warmed, start_warm
 from skillyard.store.conversations import ConversationState
 from tests.conftest import Skillyard
@@ -519,7 +519,7 @@ def test_many_who_come_at_once_are_served_or_hung_up_on(warm: Warm, hand: Hand, 
 
 
 def _advised(error: SkillError) -> SkillError:
-    error.also_advises = Text("登录", "log in")
+    error.extra_hint = Message("log in: {login}", login="small login")
     return error
 
 

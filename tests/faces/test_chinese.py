@@ -20,7 +20,7 @@ from skillyard.catalog.findings import Rule
 from skillyard.core import errors
 from skillyard.core.chinese import CHINESE, in_chinese
 from skillyard.core.errors import SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.faces.cli import main as cli
 from skillyard.faces.cli.chinese import HELP, fold, paragraphs_of
 from skillyard.faces.labels import label

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from skillyard.app.paths import Places, find_places
 from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
+from skillyard.core.messages import Message
 
 if TYPE_CHECKING:
     import sqlite3
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from skillyard.app.settings import Dispatching, Settings
     from skillyard.backends.driver import Driver
     from skillyard.catalog.catalog import Catalog
-    from skillyard.core.phrases import Lang
+    from skillyard.core.messages import Lang
     from skillyard.core.request import Request
     from skillyard.core.result import Result
     from skillyard.dispatch.activation import Activator
@@ -90,7 +91,7 @@ class Yard:
     @cached_property
     def root(self) -> "Path":
         if self.places.project is None:
-            raise InvalidArgs("this is not a project folder: change into one, or make one")
+            raise InvalidArgs(Message("this is not a project folder: change into one, or make one"))
         return self.places.project
 
     @cached_property
@@ -402,7 +403,7 @@ class Yard:
 def _notify_on_stderr(error: SkillError) -> None:
     import sys
 
-    from skillyard.core.phrases import Lang
+    from skillyard.core.messages import Lang
 
     lang = Lang.choose(None, os.environ)
     said = error.summary(lang).removeprefix(f"{error.type}: ")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from skillyard.app.project import Yard, open_yard
 from skillyard.catalog.plainfile import is_utf8
 from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.core.phrases import CACHE_HIT, Lang
+from skillyard.core.messages import CACHE_HIT, Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
@@ -62,7 +62,9 @@ class Kernel:
             for text in (agent, prompt, idempotency_key or "", model or ""):
                 _check_text(text)
             if agent not in _AGENTS:
-                raise InvalidArgs(f"no agent {agent!r}; there are {', '.join(_AGENTS)}")
+                raise InvalidArgs(
+                    Message("no agent {agent!r}; there are {agents}", agent=agent, agents=", ".join(_AGENTS))
+                )
             result = execute() if idempotency_key is None else self._once(named, idempotency_key, prompt, execute)
         except SkillError as error:
             result = error_result(error, named, self._lang, make_meta(named, time.monotonic() - started, moment))
@@ -71,7 +73,7 @@ class Kernel:
     def _once(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
         """S1 §1.3: the same key within five seconds gives the same result, told as what it is."""
         if not key.strip():
-            raise InvalidArgs("an idempotency key is a text that is not empty")
+            raise InvalidArgs(Message("an idempotency key is a text that is not empty"))
         from skillyard.scripts.idempotency import Key
 
         started, moment = time.monotonic(), datetime.now(UTC)
@@ -81,7 +83,7 @@ class Kernel:
         return Result(
             agent=agent,
             state=State.SUCCESS,
-            summary=CACHE_HIT.fill(self._lang, seconds=self._yard.settings.key_seconds),
+            summary=CACHE_HIT.render(self._lang, seconds=self._yard.settings.key_seconds),
             data={"cached": True, "original_result": answer.result.data},
             meta=make_meta(agent, time.monotonic() - started, moment, run=answer.result.meta.get("run")),
         )
@@ -115,7 +117,7 @@ def _check_text(text: str) -> None:
     try:
         check_text(text)
     except ValueError as error:
-        raise InvalidArgs(f"the task is no text: {error}") from None
+        raise InvalidArgs(Message("the task is no text: {error}", error=error)) from None
 
 
 def execute_skill(

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from skillyard.app.project import Yard
 from skillyard.core.envelope import as_text
 from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.skill import Kind
@@ -32,7 +32,7 @@ from skillyard.scripts.prompt_grammar import split_name
 
 #: An action, then its params, then one that only the skill knows of; more is a skill that never has enough.
 _MOST_QUESTIONS = 5
-_ASKS = Text("技能 {name} 需要: {names}", "The skill {name} needs: {names}")
+_ASKS = Message("The skill {name} needs: {names}")
 
 Context = ServerRequestContext[Any]
 Answer = types.CallToolResult | types.InputRequiredResult
@@ -137,7 +137,7 @@ class Answering:
         named = {known.get(key, key): value for key, value in given.values.items()}
         action = named.pop("action", None) if kind is Kind.JSON else None
         if action is not None and not isinstance(action, str):
-            raise InvalidArgs("action must be a text")
+            raise InvalidArgs(Message("action must be a text"))
         return calls.Run(Request(name=shown.address, params=named, action=action, lang=self._lang))
 
     # -- runs
@@ -156,7 +156,7 @@ class Answering:
             answer = ask.answer_in(params, form) if brought else None
             brought = False
             if answer is None:
-                message = _ASKS.fill(self._lang, name=clean(asked.name, 80), names=", ".join(form.params))
+                message = _ASKS.render(self._lang, name=clean(asked.name, 80), names=", ".join(form.params))
                 if ask.takes_questions_as_results(ctx):
                     return ask.question(message, form, said)
                 answer = await ask.ask(ctx, message, form)

@@ -4,7 +4,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from skillyard.core.kinds import Kind
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.faces.mcp.surface import RUNNABLE, Shown
 
 ALL, ACTIVE = "all", "active"
