@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core import errors
 from skillyard.core.messages import Lang, Message
 from skillyard.faces.cli import main as cli
@@ -111,7 +111,9 @@ def test_other_peoples_words_pass_through_untouched(skillyard: Skillyard, write_
 
 @pytest.mark.parametrize("columns", [50, 80])
 @pytest.mark.parametrize("lang", ["zh", "en"])
-def test_a_table_stays_aligned_on_a_terminal(columns: int, lang: str, write_skill: WriteSkill, places: Places) -> None:
+def test_a_table_stays_aligned_on_a_terminal(
+    columns: int, lang: str, write_skill: WriteSkill, places: ProjectPaths
+) -> None:
     write_skill(
         "周报", "---\nname: 周报\ndescription: 把零散的记录整理成一份周报, 每到周末使用, 内容要短。\n---\n写。\n"
     )
@@ -291,7 +293,7 @@ main()
 
 @pytest.mark.parametrize(("lang", "catalogues"), [("en", 0), ("zh", 1)])
 def test_only_a_chinese_reader_loads_the_catalogue(
-    lang: str, catalogues: int, places: Places, small_project: Path
+    lang: str, catalogues: int, places: ProjectPaths, small_project: Path
 ) -> None:
     env = {"PATH": os.environ["PATH"], "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}
     done = subprocess.run(
@@ -306,7 +308,7 @@ def test_only_a_chinese_reader_loads_the_catalogue(
     assert (done.returncode, done.stderr.splitlines()[-1]) == (0, str(catalogues)), done.stderr
 
 
-def test_questions_to_a_person_are_chinese(places: Places, small_project: Path) -> None:
+def test_questions_to_a_person_are_chinese(places: ProjectPaths, small_project: Path) -> None:
     del small_project
     with Terminal(places, "grant", "@问候", "network", "--lang", "zh") as terminal:
         terminal.expect("允许 @问候")

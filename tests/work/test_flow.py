@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard, new_run_id
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project, new_run_id
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, WorkflowInvalid
 from skillyard.core.values import Json
 from skillyard.jobs.engine import Engine
@@ -63,7 +63,7 @@ def skills(write_skill: WriteSkill) -> None:
 class Place:
     """A project whose flows are done here."""
 
-    def __init__(self, yard: Yard, engine: Engine) -> None:
+    def __init__(self, yard: Project, engine: Engine) -> None:
         self.yard, self.engine = yard, engine
         self.told: list[Told] = []
         self.jobs = Jobs(engine, yard.runs, new_run_id)
@@ -87,14 +87,14 @@ class Place:
         return known.result
 
 
-def keep_in(places: Places, kind: str) -> None:
+def keep_in(places: ProjectPaths, kind: str) -> None:
     """Where the engine of these places is."""
     database = f'database = "{postgres()}"\n' if kind == "postgres" else ""
     (places.own_home / "config.toml").write_text(f"[engine]\npoll_seconds = 0.05\n{database}")
 
 
 @contextmanager
-def opened(yard: Yard, kind: str) -> Iterator[Place]:
+def opened(yard: Project, kind: str) -> Iterator[Place]:
     keep_in(yard.places, kind)
     engine: Engine = MemoryEngine() if kind == "memory" else open_engine(yard)
     try:
@@ -104,13 +104,13 @@ def opened(yard: Yard, kind: str) -> Iterator[Place]:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, yard: Yard, skills: None) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, yard: Project, skills: None) -> Iterator[Place]:
     with opened(yard, request.param) as made:
         yield made
 
 
 @pytest.fixture
-def memory(yard: Yard, skills: None) -> Iterator[Place]:
+def memory(yard: Project, skills: None) -> Iterator[Place]:
     with opened(yard, "memory") as made:
         yield made
 
@@ -533,7 +533,7 @@ steps:
 """
 
 
-def killed(places: Places, text: str, until: Callable[[Path], bool]) -> Path:
+def killed(places: ProjectPaths, text: str, until: Callable[[Path], bool]) -> Path:
     """A project whose `flow run` was killed with SIGKILL in the middle."""
     assert places.project is not None
     (places.project / "workflows").mkdir()
@@ -559,7 +559,7 @@ def lines(notes: Path) -> list[str]:
 
 @pytest.mark.parametrize(("by", "kind"), [("resume", "sqlite"), ("worker", "sqlite"), ("worker", "postgres")])
 def test_a_flow_killed_in_its_third_step_repeats_that_step_and_no_other(
-    places: Places, skillyard: Skillyard, skills: None, by: str, kind: str
+    places: ProjectPaths, skillyard: Skillyard, skills: None, by: str, kind: str
 ) -> None:
     keep_in(places, kind)
     notes = killed(places, FIVE, lambda notes: lines(notes) == ["1", "2", "3"])
@@ -580,7 +580,7 @@ def test_a_flow_killed_in_its_third_step_repeats_that_step_and_no_other(
 
 @pytest.mark.parametrize(("at_once", "kind"), [(1, "sqlite"), (2, "sqlite"), (2, "postgres")])
 def test_a_flow_killed_among_items_repeats_only_those_under_way(
-    places: Places, skillyard: Skillyard, skills: None, at_once: int, kind: str, project: Path
+    places: ProjectPaths, skillyard: Skillyard, skills: None, at_once: int, kind: str, project: Path
 ) -> None:
     """Each item waits until it may go on, so what ended and what was under way is known."""
     keep_in(places, kind)
@@ -602,7 +602,7 @@ def test_a_flow_killed_among_items_repeats_only_those_under_way(
 
 
 def test_a_flow_whose_file_changed_after_the_crash_is_refused(
-    places: Places, skillyard: Skillyard, skills: None
+    places: ProjectPaths, skillyard: Skillyard, skills: None
 ) -> None:
     notes = killed(places, FIVE, lambda notes: lines(notes) == ["1", "2", "3"])
     assert places.project is not None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Self
 
-from skillyard.app.paths import Places, find_places
+from skillyard.app.paths import ProjectPaths, find_paths
 from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
 from skillyard.core.messages import Message
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from skillyard.store.runs import Run, Runs
 
 
-class Yard:
+class Project:
     """One project with everything in it. Leave it with `close`, or as a context manager."""
 
     def __init__(
         self,
-        places: Places,
+        places: ProjectPaths,
         *,
         ends_with_process: bool = False,
         notify: Callable[[SkillError], None] | None = None,
@@ -81,10 +81,10 @@ class Yard:
         if "catalog" in opened:
             self.catalog.index.close()
 
-    def twin(self) -> "Yard":
+    def twin(self) -> "Project":
         """The same project for another thread: databases of its own, because SQLite's belong to the thread that
         opened them, and this one's sandbox, which any number of threads may call. Outlive it."""
-        twin = Yard(self.places, ends_with_process=self._ends_with_process, notify=self._notify)
+        twin = Project(self.places, ends_with_process=self._ends_with_process, notify=self._notify)
         twin.sandbox, twin._borrows_sandbox = self.sandbox, True
         return twin
 
@@ -411,7 +411,7 @@ def _notify_on_stderr(error: SkillError) -> None:
 
 
 @lru_cache(maxsize=64)
-def _memo_of(places: Places) -> "Memo":
+def _memo_of(places: ProjectPaths) -> "Memo":
     """What was read outlives a yard: the next one of the same places in this process finds it."""
     from skillyard.dispatch.contents import Memo
 
@@ -424,11 +424,11 @@ def new_run_id() -> str:
     return f"{time.time_ns() // 1_000_000:011x}{os.urandom(6).hex()}"
 
 
-def open_yard(*, ends_with_process: bool = False) -> Yard:
-    return Yard(find_places(), ends_with_process=ends_with_process)
+def open_project(*, ends_with_process: bool = False) -> Project:
+    return Project(find_paths(), ends_with_process=ends_with_process)
 
 
 def run(request: "Request") -> "Result":
     """Run one skill of the project that the working directory belongs to."""
-    with open_yard() as yard:
+    with open_project() as yard:
         return yard.runtime.run(request)

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.catalog.plainfile import is_utf8
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import CACHE_HIT, Lang, Message
@@ -31,8 +31,8 @@ _AGENTS: Mapping[str, str] = {"skills": SKILLS, "skills_agent": SKILLS, "worker"
 class Kernel:
     """Dispatches a Task to the skills agent or the worker. Synchronous: the result is the return value."""
 
-    def __init__(self, yard: Yard | None = None, lang: Lang | None = None, decide: "Decider | None" = None) -> None:
-        self._yard = yard or open_yard()
+    def __init__(self, yard: Project | None = None, lang: Lang | None = None, decide: "Decider | None" = None) -> None:
+        self._yard = yard or open_project()
         self._lang = lang or Lang.choose(None, os.environ)
         self._decide = decide
 
@@ -127,7 +127,7 @@ def execute_skill(
     action: str,
     params: Mapping[str, Json] | None = None,
     context: Mapping[str, Json] | None = None,
-    yard: Yard | None = None,
+    yard: Project | None = None,
 ) -> dict[str, Json]:
     """S3: run a JSON skill of agents/<role>/agent.yaml; the response is S3's own."""
     request = Request(
@@ -138,14 +138,14 @@ def execute_skill(
         context=context or {},
         interactive=False,
     )
-    with nullcontext(yard) if yard else open_yard() as opened:
+    with nullcontext(yard) if yard else open_project() as opened:
         return opened.runtime.respond(request)
 
 
 class JobExecutor:
     """S3's name for whoever runs the skills of roles; the same as `execute_skill`, in a project of your choice."""
 
-    def __init__(self, yard: Yard | None = None) -> None:
+    def __init__(self, yard: Project | None = None) -> None:
         self._yard = yard
 
     def execute_skill(

@@ -14,7 +14,7 @@ examples:
 from functools import partial
 from pathlib import Path
 
-from skillyard.app.paths import find_places
+from skillyard.app.paths import find_paths
 from skillyard.catalog.roots import can_be_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
@@ -45,7 +45,7 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     root = Path(options.folder).resolve()
-    if not can_be_project(root, find_places().user_home.resolve()):
+    if not can_be_project(root, find_paths().user_home.resolve()):
         raise InvalidArgs(
             Message("{root} cannot be a project: it is the home folder, above it, or inside a role's folder", root=root)
         )

@@ -3,7 +3,7 @@
 import os
 from datetime import UTC, datetime
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.messages import Lang, Message
@@ -22,7 +22,7 @@ _REUSED = Message("using the copy of {state} that was fetched before")
 _DECIDE = Message("look at it and decide: {command}")
 
 
-def fetch(yard: Yard, asked: Asked, lang: Lang) -> Ready:
+def fetch(yard: Project, asked: Asked, lang: Lang) -> Ready:
     if os.environ.get(DEPTH):
         raise PermissionDenied(
             Message("an agent runs only what is installed: a person runs other things, or installs them")

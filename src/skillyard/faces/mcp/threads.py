@@ -1,6 +1,6 @@
 """The threads behind the server: the runtime waits for programs, and the protocol must not wait with it.
 
-Each thread has a Yard of its own, because a SQLite connection belongs to the thread that opened it; the sandbox is one
+Each thread has a Project of its own, because a SQLite connection belongs to the thread that opened it; the sandbox is one
 for all. Runs and looks have threads of their own, so that a search never stands behind runs that take minutes.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.sandbox.cancel_token import Stop
 
 #: Programs that run at once; more wait for their turn.
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    def __init__(self, yard: Yard) -> None:
+    def __init__(self, yard: Project) -> None:
         self._yard = yard
         self._own = threading.local()
         self._runs = ThreadPoolExecutor(_MOST_RUNS, "run")
@@ -31,11 +31,11 @@ class Threads:
         self._watch = ThreadPoolExecutor(1, "watch")
         self._running: dict[Future[Any], Stop] = {}
 
-    async def look(self, work: Callable[[Yard], T]) -> T:
+    async def look(self, work: Callable[[Project], T]) -> T:
         """Something short: what the catalog or the history knows."""
         return await asyncio.get_running_loop().run_in_executor(self._looks, lambda: work(self._here()))
 
-    async def watch(self, work: Callable[[Yard], T]) -> T:
+    async def watch(self, work: Callable[[Project], T]) -> T:
         """The same, always in the one thread: what it saw last time is what it compares with.
 
         The hourly backup of our database is made here too, where nobody waits for it."""
@@ -46,7 +46,7 @@ class Threads:
 
         return await asyncio.get_running_loop().run_in_executor(self._watch, watch)
 
-    async def run(self, work: Callable[[Yard, Stop], T]) -> T:
+    async def run(self, work: Callable[[Project, Stop], T]) -> T:
         """A run. Whoever is cancelled here takes the run with it."""
         stop = Stop()
         future = self._runs.submit(lambda: work(self._here(), stop))
@@ -67,8 +67,8 @@ class Threads:
             pool.shutdown(wait=False, cancel_futures=True)
         wait(running, timeout=_END_SECONDS)
 
-    def _here(self) -> Yard:
-        yard: Yard | None = getattr(self._own, "yard", None)
+    def _here(self) -> Project:
+        yard: Project | None = getattr(self._own, "yard", None)
         if yard is None:
             yard = self._own.yard = self._yard.twin()
         return yard
