@@ -303,7 +303,7 @@ class Rule(Enum):
         Message("keep it short"),
     )
 
-    def __init__(self, severity: Severity, message: str, advice: str) -> None:
+    def __init__(self, severity: Severity, message: Message, advice: Message) -> None:
         self.code = self._name_.lower().replace("_", "-")
         self.severity = severity
         self.message = message
@@ -315,8 +315,8 @@ class Rule(Enum):
         return Finding(
             code=self.code,
             severity=self.severity,
-            message=self.message.format_map(shown),
-            advice=self.advice.format_map(shown),
+            message=Message(self.message.template, **shown),
+            advice=Message(self.advice.template, **shown),
             line=line,
             column=column,
         )
@@ -325,7 +325,8 @@ class Rule(Enum):
 def _shown(word: object) -> str:
     """One short line without control characters: findings are printed on terminals."""
     text = str(word)
-    text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    longest = 3 * _SHOWN if isinstance(word, Message) else _SHOWN  # a sentence of ours, with a word of the file in it
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in text)
