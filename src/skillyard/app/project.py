@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from skillyard.app.arguments import expect, expect_params
 from skillyard.app.paths import ProjectPaths, find_paths
 from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang, Message
 
 if TYPE_CHECKING:
     import sqlite3
@@ -199,7 +199,7 @@ class Project:
     @cached_property
     def root(self) -> "Path":
         if self.places.project is None:
-            raise InvalidArgs("this is not a project folder: change into one, or make one")
+            raise InvalidArgs(Message("this is not a project folder: change into one, or make one"))
         return self.places.project
 
     @per_thread
@@ -543,7 +543,7 @@ def _as_folder(path: "str | PathLike[str] | None") -> Path | None:
     expect("path", path, str, os.PathLike)
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise InvalidArgs(f"{folder} is no folder")
+        raise InvalidArgs(Message("{folder} is no folder", folder=folder))
     return folder
 
 
