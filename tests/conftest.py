@@ -13,7 +13,7 @@ from tools import agents
 from skillyard.kernel.assembly import Yard
 from skillyard.kernel.places import Places
 
-pytest_plugins = ["tests.agents.fixtures"]
+pytest_plugins = ["tests.agents.fixtures", "tests.selection"]
 # The real agents lie in the real cache: look where that is before the home is taken away.
 os.environ["SKILLYARD_TEST_AGENTS"] = str(agents.cache())
 # Whatever forgets to pass a home fails at once instead of touching the real one.
