@@ -7,10 +7,10 @@ from pathlib import Path
 
 from bench.figures import Figure, interleaved
 from bench.ground import make_skills
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.catalog.discover import is_settled, stamp_of
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.handover import find_active, prepare
-from skillyard.kernel.places import Places
+from skillyard.dispatch.handover import find_active, prepare
 
 _SKILLS = 20
 

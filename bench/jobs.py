@@ -25,9 +25,9 @@ _AGENT = "metadata: {name: Bench}\nskills:\n  - {name: empty, entry: .claude/ski
 _COMPARE = """
 import json, statistics, sys, time
 from pathlib import Path
-from skillyard.work.engine import Ticket
+from skillyard.jobs.engine import Ticket
 from skillyard.work.engines import durable
-from skillyard.work.engines.durable import DBOS, DurableEngine, Place
+from skillyard.jobs.dbos_engine import DBOS, DurableEngine, Place
 
 @DBOS.workflow(name="bench.bare")
 def bare():
@@ -56,10 +56,10 @@ engine.close()
 #: first python3 of the PATH may be a script that looks for one, and ours has looked once.
 _DIRECT = """
 import json, statistics, subprocess, sys, time
-from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.working import make_attempts, make_job, make_jobs, open_engine
+from skillyard.app.project import open_yard
+from skillyard.jobs.setup import make_attempts, make_job, make_jobs, open_engine
 from skillyard.runners.interpreters import find_program
-from skillyard.work.jobs import Job
+from skillyard.jobs.jobs import Job
 
 taken = {"bare": [], "ours": []}
 with open_yard() as yard:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from bench.figures import Figure, command, interleaved
 from bench.ground import PYTHON, SKILLYARD, make_env
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
+from skillyard.app.task import Kernel
 from skillyard.core.request import Request
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import trust
-from skillyard.kernel.places import Places
-from skillyard.kernel.task import Kernel
 from skillyard.sandbox.launch import Launch, Policy
 from skillyard.sandbox.policy import python_paths
+from skillyard.trust.consent import trust
 
 HELLO = "---\nname: hello\ndescription: Says hello\ncommand: echo hello\n---\n"
 LOUD = "import sys\nblock = 'x' * 65536\nfor _ in range(160):\n    sys.stdout.write(block)\n"

@@ -10,8 +10,8 @@ import hypothesis
 import pytest
 from tools import agents
 
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 
 pytest_plugins = ["tests.agents.fixtures", "tests.selection"]
 # The real agents lie in the real cache: look where that is before the home is taken away.

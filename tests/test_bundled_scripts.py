@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.core.envelope import from_json, parse
-from skillyard.kernel.places import Places
 from tests.conftest import Skillyard, WriteSkill
 
 PROMPT = "---\nname: kit\ndescription: A kit of scripts\n---\n# Kit\n\nRun scripts/x.py on the file.\n"

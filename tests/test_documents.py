@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.kernel.places import Places
+from skillyard.app.paths import Places
 from tests.conftest import IN_TORTURE
 
 REPO = Path(__file__).parent.parent

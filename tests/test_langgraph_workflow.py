@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.core.envelope import parse
 from skillyard.core.result import Result
 from skillyard.install.lock import read_lock
 from skillyard.install.review import list_reviews
-from skillyard.kernel.layout import lay_out
-from skillyard.kernel.places import Places
+from skillyard.trust.own_files import lay_out
 from tests.conftest import IN_TORTURE, TORTURE, Skillyard
 
 NEEDED = ("langgraph", "langgraph.checkpoint.sqlite")
@@ -336,7 +336,7 @@ def test_killed_anywhere_it_ends_as_decided(
 WATCHED = """
 import itertools, os, signal, sys
 count, at = itertools.count(), int(sys.argv.pop(1))
-import skillyard.kernel.workflow, skillyard.work.graph
+import skillyard.scripts.install_workflow, skillyard.scripts.workflow_graph
 from skillyard.faces.bin.skill_install_workflow import main
 def watch(event, args):
     if event.startswith(("open", "os.", "shutil.", "sqlite3", "fcntl")) and next(count) == at:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
+from skillyard.app.task import Kernel
 from skillyard.core.envelope import parse
 from skillyard.core.result import Result
 from skillyard.faces.bin import SCRIPTS
 from skillyard.faces.cli.main import COMMANDS
 from skillyard.install.threats.severity import Severity
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.layout import lay_out
-from skillyard.kernel.places import Places
-from skillyard.kernel.task import Kernel
-from skillyard.work.decide import Decision, Rules
+from skillyard.scripts.deciders import Decision, Rules
+from skillyard.trust.own_files import lay_out
 from tests.conftest import WriteSkill
 
 COUNT = "---\nname: word-counter\ndescription: Counts the words of a file\ncommand: wc -w {file}\n---\n# Count\n"

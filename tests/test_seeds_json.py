@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from skillyard import JobExecutor, execute_skill
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.catalog.agentfile import read_role
 from skillyard.core.envelope import from_json, parse
 from skillyard.core.request import Request
 from skillyard.core.states import State
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
 from tests.conftest import Skillyard, WriteSkill
 
 #: S3's example skill, to the letter.

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.project import Yard
+from skillyard.app.task import Kernel
 from skillyard.core.envelope import as_block, parse
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
 from skillyard.core.states import State
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.task import Kernel
 from tests.conftest import Skillyard, WriteSkill
 
 CONVERTER = """\

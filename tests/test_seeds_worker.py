@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.project import Yard
+from skillyard.app.task import Kernel
 from skillyard.core.envelope import as_text
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.install.threats.severity import Severity
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import trust
-from skillyard.kernel.task import Kernel
-from skillyard.work.decide import Decider, Decision, Person, Rules
+from skillyard.scripts.deciders import Decider, Decision, Person, Rules
+from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
 
 WriteScript = Callable[[str, str], None]

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import skillyard
+from skillyard.app.project import Yard
 from skillyard.core.request import Request
 from skillyard.core.states import State
-from skillyard.kernel.assembly import Yard
 from tests.conftest import WriteSkill
 
 PACKAGE = Path(skillyard.__file__).parent

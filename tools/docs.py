@@ -6,15 +6,17 @@ usage: python tools/docs.py [--check] [--into FOLDER]
 """
 
 import argparse
+import ast
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from skillyard.catalog import flowfile
 from skillyard.catalog.agentfile import MAX_BYTES, agent_schema
-from skillyard.catalog.shape import expected
+from skillyard.catalog.schema_check import expected
 from skillyard.core.errors import SkillError
 from skillyard.core.schema import envelope_schema
 from skillyard.faces.cli.main import COMMANDS, help_text, parser_of
@@ -23,6 +25,7 @@ from skillyard.install.threats.rule import Rule, all_rules
 from skillyard.install.threats.severity import HELD, Severity
 
 DOCS = Path(__file__).parent.parent / "docs"
+PACKAGE = Path(__file__).parent.parent / "src" / "skillyard"
 # argparse folds lines to the terminal's width; the reference is the same everywhere.
 os.environ["COLUMNS"] = "100"
 os.environ["SKILLYARD_LANG"] = "en"
@@ -248,23 +251,46 @@ GENERATED: list[tuple[str, Callable[[], str]]] = [
 ]
 
 
+#: The table of a room's README: everything from its header to the last row.
+_TABLE = re.compile(r"^\| file \|.*\n\| --- \|.*\n(?:\|.*\n)*", re.MULTILINE)
+
+
+def room_readme(room: Path) -> str:
+    """Return the README of a room with the table of its files written from their docstrings."""
+    rows = [
+        f"| `{file.name}` | {_first_sentence(file)} |" for file in sorted(room.glob("*.py")) if file.stem != "__init__"
+    ]
+    table = "\n".join(["| file | what it does |", "| --- | --- |", *rows]) + "\n"
+    text = (room / "README.md").read_text("utf-8")
+    return _TABLE.sub(lambda _: table, text, count=1) if _TABLE.search(text) else f"{text.rstrip()}\n\n{table}"
+
+
+def _first_sentence(file: Path) -> str:
+    lines = (ast.get_docstring(ast.parse(file.read_text("utf-8"))) or "").partition("\n\n")[0]
+    return " ".join(lines.split()).partition(". ")[0].removesuffix(".").replace("|", "\\|")
+
+
+def rooms() -> list[Path]:
+    return [readme.parent for readme in sorted(PACKAGE.rglob("README.md")) if any(readme.parent.glob("*.py"))]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the generated docs.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if something is out of date")
     parser.add_argument("--into", type=Path, default=DOCS, help="the docs folder")
     options = parser.parse_args()
     changed = []
-    for name, generate in GENERATED:
-        path = options.into / name
-        text = generate()
+    pages = [(options.into / name, generate()) for name, generate in GENERATED]
+    pages += [(room / "README.md", room_readme(room)) for room in rooms()]
+    for path, text in pages:
         if path.is_file() and path.read_text("utf-8") == text:
             continue
-        changed.append(name)
+        changed.append(path)
         if not options.check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
-    for name in changed:
-        print(f"{'out of date' if options.check else 'written'}: docs/{name}")
+    for path in changed:
+        print(f"{'out of date' if options.check else 'written'}: {path}")
     if options.check and changed:
         raise SystemExit("`./dev docs` writes them again.")
 

@@ -8,7 +8,7 @@ import json
 import sys
 
 from skillyard import __version__
-from skillyard.kernel.layout import LAYOUT, TEMPLATES
+from skillyard.trust.own_files import LAYOUT, TEMPLATES
 
 FILE = TEMPLATES / "written.json"
 

@@ -7,28 +7,28 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # what typing has under this name, without its import
 if TYPE_CHECKING:
+    from skillyard.app.project import run as run
+    from skillyard.app.task import JobExecutor as JobExecutor
+    from skillyard.app.task import Kernel as Kernel
+    from skillyard.app.task import execute_skill as execute_skill
     from skillyard.core.request import Request as Request
     from skillyard.core.result import Result as Result
+    from skillyard.dispatch.handover import active_skills as active_skills
+    from skillyard.dispatch.handover import dispatch_task as dispatch_task
     from skillyard.dispatch.text import ActiveSkill as ActiveSkill
     from skillyard.dispatch.text import build_enhanced_task as build_enhanced_task
-    from skillyard.kernel.assembly import run as run
-    from skillyard.kernel.handover import active_skills as active_skills
-    from skillyard.kernel.handover import dispatch_task as dispatch_task
-    from skillyard.kernel.task import JobExecutor as JobExecutor
-    from skillyard.kernel.task import Kernel as Kernel
-    from skillyard.kernel.task import execute_skill as execute_skill
 
 _HOMES = {
     "ActiveSkill": "skillyard.dispatch.text",
-    "JobExecutor": "skillyard.kernel.task",
-    "Kernel": "skillyard.kernel.task",
+    "JobExecutor": "skillyard.app.task",
+    "Kernel": "skillyard.app.task",
     "Request": "skillyard.core.request",
     "Result": "skillyard.core.result",
-    "active_skills": "skillyard.kernel.handover",
+    "active_skills": "skillyard.dispatch.handover",
     "build_enhanced_task": "skillyard.dispatch.text",
-    "dispatch_task": "skillyard.kernel.handover",
-    "execute_skill": "skillyard.kernel.task",
-    "run": "skillyard.kernel.assembly",
+    "dispatch_task": "skillyard.dispatch.handover",
+    "execute_skill": "skillyard.app.task",
+    "run": "skillyard.app.project",
 }
 
 __all__ = [

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
+from skillyard.app.task import Kernel
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
 from skillyard.core.states import State
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import trust
-from skillyard.kernel.places import Places
-from skillyard.kernel.task import Kernel
+from skillyard.trust.consent import trust
 from tests.agents.agent import Agent
 from tests.agents.drivers import TOOLS, environment
 from tests.agents.fixtures import MakeAgent

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.store.conversations import ConversationState
 from tests.agents.agent import Agent
 from tests.agents.drivers import TOOLS, alive, contents, environment, new_mark, until

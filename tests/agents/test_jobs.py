@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import trust
-from skillyard.kernel.places import Places
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
+from skillyard.trust.consent import trust
 from tests.agents.drivers import TOOLS, environment
 from tests.agents.fixtures import MakeAgent
 from tests.agents.stub import Stub, answer, call

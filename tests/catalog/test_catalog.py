@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.discover import MAX_FILE_BYTES
 from skillyard.catalog.index import Index
 from skillyard.catalog.scan import Changes
 from skillyard.core.errors import AmbiguousName, MetadataMissing, SkillNotFound
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
 from tests.conftest import WriteSkill
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.project import Yard
 from skillyard.catalog.fingerprint import fingerprint, read_marks
 from skillyard.core.request import Request
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import grant
+from skillyard.trust.consent import grant
 from tests.conftest import WriteSkill
 from tests.sandbox.conftest import ORDINARY, SOURCE
 from tests.sandbox.conftest import PYTHON as PYTHON_OF_ALL

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from skillyard.catalog.flowfile import MAX_BYTES, MAX_STEPS, Workflow, list_workflows, parse_workflow, read_workflow
 from skillyard.catalog.references import Reference, as_text, escape, fill, parse, references, walk
-from skillyard.catalog.shape import KEYWORDS
+from skillyard.catalog.schema_check import KEYWORDS
 from skillyard.core.values import Json
 from tests.core.values import texts, values
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.catalog.flowfile import read_workflow
 from skillyard.catalog.plainfile import read_plain
-from skillyard.kernel.places import Places
 from tests.conftest import Skillyard
 
 SECRET = "PRIVATE-KEY-CANARY"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.catalog import shape
+from skillyard.catalog import schema_check
 from skillyard.catalog.agentfile import MAX_BYTES, Role, agent_schema, list_roles, parse_role, read_role
 from skillyard.catalog.bounds import Secret, read_bounds
 from skillyard.core.skill import Severity
@@ -394,7 +394,7 @@ def test_the_schema_says_only_what_we_hold() -> None:
         own = set() if named else set(schema)
         return own | {word for key, item in schema.items() for word in keywords(item, inside="" if named else key)}
 
-    assert keywords(agent_schema()) <= shape.KEYWORDS
+    assert keywords(agent_schema()) <= schema_check.KEYWORDS
     jsonschema_rs.meta.validate(agent_schema())
 
 
@@ -435,7 +435,7 @@ _VALUE = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(_KEYS), _VALUE, max_size=5))
 def test_our_verdict_is_the_one_of_a_whole_validator(value: dict[str, Json]) -> None:
-    ours = list(shape.problems(value, agent_schema()))
+    ours = list(schema_check.problems(value, agent_schema()))
 
     assert (not ours) == jsonschema_rs.is_valid(agent_schema(), value)
 

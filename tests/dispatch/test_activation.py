@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.core.errors import InvalidArgs, MetadataMissing, SkillNotFound
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.handover import find_active
-from skillyard.kernel.places import Places
+from skillyard.dispatch.handover import find_active
 from skillyard.store.activations import Activation, Activations
 from skillyard.store.database import _VERSIONS, open_database
 from tests.conftest import TORTURE, WriteSkill
@@ -258,8 +258,8 @@ def test_thousands_of_active_skills_are_read_in_order(yard: Yard, project: Path)
 ACTIVATOR = """
 import sys, time
 from pathlib import Path
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
+from skillyard.app.project import Yard
+from skillyard.app.paths import Places
 project, user_home, own_home, *names = sys.argv[1:]
 with Yard(Places(Path(project), Path(user_home), Path(own_home))) as yard:
     yard.catalog.sync()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.kernel.places import Places
+from skillyard.app.paths import Places
 from tests.conftest import Skillyard, WriteSkill
 from tests.dispatch.test_activation import skill_text
 from tests.dispatch.test_text import CODE_REVIEW, EXAMPLE

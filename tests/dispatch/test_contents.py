@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.catalog.discover import is_settled, stamp_of
 from skillyard.dispatch.contents import Memo
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.handover import find_active
-from skillyard.kernel.places import Places
+from skillyard.dispatch.handover import find_active
 from tests.conftest import Skillyard, WriteSkill
 from tests.dispatch.test_activation import activate, names, skill_text
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from skillyard import Result, dispatch_task
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.backends.driver import Event, Permission, Told
 from skillyard.core.depth import DEPTH
 from skillyard.core.phrases import Lang
 from skillyard.core.states import State
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
-from skillyard.sandbox.stop import Stop
+from skillyard.sandbox.cancel_token import Stop
 from skillyard.store.conversations import Conversation, ConversationState
 from tests.conftest import Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.backends.driver import Event, Told
-from skillyard.dispatch.hearing import Hearing
+from skillyard.dispatch.transcript import Hearing
 from skillyard.store.conversations import Conversation, Conversations, ConversationState, Telling
 
 KEY = "sk-abcdefghijklmnopqrstuvwxyz"

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from skillyard import Result, dispatch_task
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.backends.driver import Permission, Start
 from skillyard.backends.wire import error_as_json, error_from, open_name
 from skillyard.core.depth import DEPTH
@@ -31,9 +33,7 @@ from skillyard.core.errors import (
     TooDeep,
 )
 from skillyard.core.phrases import Lang, Text
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.keeping import Warmed, start_warm
-from skillyard.kernel.places import Places
+from skillyard.dispatch.keeping import Warmed, start_warm
 from skillyard.store.conversations import ConversationState
 from tests.conftest import Skillyard
 from tests.dispatch.test_conversations import (
@@ -78,7 +78,7 @@ def warm(yard: Yard, project: Path) -> Warm:
 
 def agents(home: Path) -> list[str]:
     """Without their keepers, which have an agent's command line among their words."""
-    return [words for words in agents_of(home) if "skillyard.kernel.keeping" not in words]
+    return [words for words in agents_of(home) if "skillyard.dispatch.keeping" not in words]
 
 
 def is_warm(yard: Yard) -> bool:

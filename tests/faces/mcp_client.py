@@ -13,7 +13,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
-from skillyard.kernel.places import Places
+from skillyard.app.paths import Places
 from tests.conftest import IN_TORTURE
 
 #: Far above what anything takes on a loaded machine; what passes it hangs.

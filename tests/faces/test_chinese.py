@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.catalog import flowfile
 from skillyard.catalog.agentfile import agent_schema
 from skillyard.catalog.findings import Rule
@@ -25,7 +26,6 @@ from skillyard.faces.cli.chinese import HELP, fold, paragraphs_of
 from skillyard.faces.labels import label
 from skillyard.faces.present import Table, cell_width, show_table
 from skillyard.install.threats.rule import all_rules
-from skillyard.kernel.places import Places
 from tests.conftest import IN_TORTURE, Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal
 

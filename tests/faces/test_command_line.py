@@ -7,11 +7,11 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.core.envelope import from_json, parse
 from skillyard.core.result import Result
 from skillyard.core.schema import envelope_schema
 from skillyard.faces.cli.main import COMMANDS, parser_of
-from skillyard.kernel.places import Places
 from tests.conftest import Skillyard, WriteSkill
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.core.envelope import from_json, parse
-from skillyard.kernel.places import Places
 from tests.conftest import Skillyard
 
 FILE_EDITOR = "import sys; from skillyard.faces.bin.file_editor import main; main(sys.argv[1:])"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.core.envelope import from_json
 from skillyard.core.result import Result
-from skillyard.kernel.places import Places
 from tests.conftest import Skillyard, WriteSkill
 from tests.wheels import CEILING_SECONDS, make_wheel
 
@@ -53,7 +53,7 @@ def run_script(places: Places, name: str, script: str, *args: str, plan: bool = 
     code = (
         "import json, sys\n"
         "from skillyard.core.request import Request\n"
-        "from skillyard.kernel.assembly import open_yard\n"
+        "from skillyard.app.project import open_yard\n"
         "name, script, plan, *args = sys.argv[1:]\n"
         "with open_yard() as yard:\n"
         "    request = Request(name=name, script=script, args=tuple(args))\n"

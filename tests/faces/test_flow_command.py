@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.kernel.places import Places
+from skillyard.app.paths import Places
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.test_jobs import env_of, said, wait_until
 

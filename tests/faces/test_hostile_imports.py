@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import skillyard as package
-from skillyard.kernel.agentconfig import AGENTS, find_command, make_config
-from skillyard.kernel.ownprocess import own_command, own_function
-from skillyard.kernel.places import Places
-from skillyard.kernel.service import service_of
+from skillyard.app.paths import Places
+from skillyard.core.own_process import own_command, own_function
+from skillyard.install.mcp_config import AGENTS, find_command, make_config
+from skillyard.jobs.service import service_of
 from tests.conftest import Skillyard
 from tests.faces.test_init_mcp import command_in
 
@@ -110,7 +110,7 @@ def test_what_we_start_by_ourselves_imports_nothing_of_the_project_whatever_the_
     done = {
         "unit": run(words, places, env),
         "list": run(own_command("list", "--json"), places, env),
-        "keeper": run(own_function("skillyard.kernel.keeping", "start", "1", "{}"), places, env),
+        "keeper": run(own_function("skillyard.dispatch.keeping", "start", "1", "{}"), places, env),
     }
     for agent in AGENTS:
         command, more = command_in(agent, make_config(project, agent, find_command(), {}).text)

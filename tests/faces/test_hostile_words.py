@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.kernel.places import Places
+from skillyard.app.paths import Places
 from tests.conftest import Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal
 

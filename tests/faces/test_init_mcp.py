@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.core.envelope import from_json
-from skillyard.kernel.agentconfig import AGENTS, Entry, find_command, make_config, write
-from skillyard.kernel.places import Places
+from skillyard.install.mcp_config import AGENTS, Entry, find_command, make_config, write
 from tests.conftest import Skillyard
 from tests.faces.mcp_client import CEILING_SECONDS, variables
 from tests.faces.test_terminal import Terminal

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.faces.cli.looking import bar
-from skillyard.kernel.places import Places
+from skillyard.app.paths import Places
+from skillyard.faces.cli.job_progress import bar
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.test_jobs import env_of, said
 

@@ -18,9 +18,9 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from skillyard.app.paths import Places
 from skillyard.core.envelope import parse
 from skillyard.core.schema import envelope_schema
-from skillyard.kernel.places import Places
 from tests.conftest import Skillyard, WriteSkill
 from tests.faces.mcp_client import (
     CEILING_SECONDS,

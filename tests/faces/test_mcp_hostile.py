@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from skillyard.app.paths import Places
 from skillyard.faces.mcp.surface import RESERVED
-from skillyard.kernel.places import Places
 from tests.conftest import WriteSkill
 from tests.faces.mcp_client import CEILING_SECONDS, Connect, data_of, state_of, variables
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
+from skillyard.app.task import Kernel
 from skillyard.core.request import Request
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
-from skillyard.kernel.task import Kernel
 from tests.conftest import WriteSkill
 
 CAT = "---\nname: cat\ndescription: x\ncommand: cat {file}\n---\n"

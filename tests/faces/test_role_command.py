@@ -14,7 +14,7 @@ from skillyard.catalog.agentfile import SCHEMA_FILE, agent_schema, parse_role
 from skillyard.core.envelope import from_json, parse
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang
-from skillyard.install.roledraft import as_role_files, folder_of, make_role_draft
+from skillyard.install.role_template import as_role_files, folder_of, make_role_draft
 from tests.conftest import Skillyard
 
 UUID = "4d0c1a52-0000-4000-8000-000000000001"
@@ -268,7 +268,7 @@ def test_inside_an_agent_no_role_is_trusted(skillyard: Skillyard) -> None:
 def test_a_list_of_skills_reads_no_schema_and_no_role_command(skillyard: Skillyard, project: Path) -> None:
     """What `list` and `run` import decides how fast they are. A file is read again until its time stamp has settled."""
     skillyard("role", "new", "dev")
-    readers = {"yaml", "skillyard.catalog.shape", "skillyard.catalog.agentfile"}
+    readers = {"yaml", "skillyard.catalog.schema_check", "skillyard.catalog.agentfile"}
 
     for _ in range(200):
         shown = skillyard("list", PYTHONPROFILEIMPORTTIME="1")

@@ -12,8 +12,8 @@ from typing import Self
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.core.envelope import parse
-from skillyard.kernel.places import Places
 from tests.conftest import WriteSkill
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.core.errors import InvalidArgs, SkillError, SourceFailed
 from skillyard.install.address import locked_source, parse_source
 from skillyard.install.folders import FolderSource
@@ -20,7 +21,6 @@ from skillyard.install.limits import Limits
 from skillyard.install.lock import read_lock
 from skillyard.install.tree import marks_of
 from skillyard.install.web import WebArchive, WebIndex
-from skillyard.kernel.places import Places
 from tests.conftest import Skillyard
 from tests.install.conftest import DOUBTFUL, commit, git, good, write
 from tests.install.servers import file_server, git_server

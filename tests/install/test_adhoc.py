@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.core.errors import InvalidArgs
 from skillyard.install.address import parse_source
-from skillyard.install.adhoc import FOLDER, find_staged, stage
 from skillyard.install.candidates import as_candidate, find_offers
 from skillyard.install.source import Fetched
+from skillyard.install.source_run import Asked, split_source
+from skillyard.install.staged_copies import FOLDER, find_staged, stage
 from skillyard.install.threats.verdict import Verdict
-from skillyard.kernel.adhoc import Asked, split_source
-from skillyard.kernel.places import Places
-from skillyard.kernel.prompt import may_name_source
+from skillyard.scripts.prompt_grammar import may_name_source
 from tests.conftest import Skillyard
 from tests.install.conftest import DOUBTFUL, commit, git, good, write
 from tests.install.servers import file_server, git_server

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.install.lock import read_lock
-from skillyard.install.place import is_unfinished, project_place
+from skillyard.install.target import is_unfinished, project_place
 from skillyard.install.tree import hash_of, marks_of
-from skillyard.kernel.places import Places
 from tests.conftest import Skillyard
 from tests.install.conftest import good, write
 

@@ -19,11 +19,11 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from skillyard.app.paths import Places
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.install.address import locked_source, parse_source
 from skillyard.install.git import GitSource
 from skillyard.install.limits import Limits
-from skillyard.kernel.places import Places
 from tests.conftest import Skillyard
 from tests.install.conftest import commit, git, good
 from tests.install.servers import _Git, git_server, logged_server

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from skillyard.app.paths import Places
 from skillyard.core.errors import SourceFailed
 from skillyard.install.git import GitSource
 from skillyard.install.limits import Limits
 from skillyard.install.lock import read_lock
-from skillyard.kernel.places import Places
 from tests.conftest import Skillyard
 from tests.install.conftest import git, good, write
 from tests.install.servers import hanging_server, logged_server

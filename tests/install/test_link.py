@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.core.envelope import from_json
 from skillyard.install.link import Outcome, link, unlink
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.linking import chosen_skills, ledger_of, wishes_of
-from skillyard.kernel.places import Places
+from skillyard.install.linking import chosen_skills, ledger_of, wishes_of
 from tests.conftest import TORTURE, Skillyard, WriteSkill
 from tests.install.conftest import good, write
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.backends.programs import PROGRAMS
-from skillyard.backends.sight import skills_seen
+from skillyard.backends.visible_skills import skills_seen
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import RuntimeFailed, Timeout
-from skillyard.kernel.places import Places
 from tests.agents import programs
 from tests.conftest import Skillyard
 from tests.install.conftest import good, write

@@ -19,8 +19,8 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.kinds import Kind
 from skillyard.core.phrases import Lang
 from skillyard.install.create import create
-from skillyard.install.draft import CONVENTIONAL, Draft, Program, as_files, make_draft
 from skillyard.install.literals import quoted, script_quoted, shell_quoted
+from skillyard.install.skill_template import CONVENTIONAL, Draft, Program, as_files, make_draft
 from skillyard.install.slug import as_slug
 from tests.conftest import Skillyard
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SourceRefused
 from skillyard.install.lock import Installed, Lock, as_text, parse_lock
 from skillyard.install.names import as_safe_path
-from skillyard.install.place import Place, apply, is_unfinished, new_staging, open_place, project_place
 from skillyard.install.slug import as_slug
 from skillyard.install.swap import Exchange, exchange, never_exchange
+from skillyard.install.target import Place, apply, is_unfinished, new_staging, open_place, project_place
 from skillyard.install.tree import hash_of, marks_of
 
 WAYS: list[Exchange] = [exchange, never_exchange]
@@ -97,7 +97,7 @@ _ONE_CHANGE = """
 import os, signal, sys
 from pathlib import Path
 from skillyard.install import place as module, swap as swaps
-from skillyard.install.place import *
+from skillyard.install.target import *
 root, way, kill_at = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 steps = 0
 def watch(frame, event, arg):

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import (
+from skillyard.app.project import Yard
+from skillyard.app.task import Kernel
+from skillyard.trust.consent import (
     are_settings_trusted,
     is_trusted,
     show_wants,
@@ -14,8 +15,7 @@ from skillyard.kernel.consent import (
     trusted_before,
     wants,
 )
-from skillyard.kernel.layout import lay_out
-from skillyard.kernel.task import Kernel
+from skillyard.trust.own_files import lay_out
 from tests.conftest import Skillyard
 
 

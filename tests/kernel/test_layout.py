@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from skillyard import __version__
+from skillyard.app.paths import Places, find_places
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.result import Result
-from skillyard.kernel.layout import LAYOUT, WRITTEN, Standing, is_ours, lay_out, look
-from skillyard.kernel.places import Places, find_places
+from skillyard.trust.own_files import LAYOUT, WRITTEN, Standing, is_ours, lay_out, look
 from tests.conftest import Skillyard
 
 FILES = [piece.path for piece in LAYOUT if piece.template]

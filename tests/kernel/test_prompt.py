@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from skillyard.catalog.flowfile import parse_workflow
 from skillyard.core.errors import InvalidArgs, MultiStep, SkillError
-from skillyard.core.split import split
-from skillyard.kernel.prompt import SkillPrompt, parse_prompt
+from skillyard.core.shell_words import split
+from skillyard.scripts.prompt_grammar import SkillPrompt, parse_prompt
 
 
 def known(name: str) -> bool:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.core.errors import InvalidArgs
-from skillyard.kernel.places import Places
-from skillyard.kernel.service import service_of
+from skillyard.jobs.service import service_of
 from tests.conftest import Skillyard
 
 WORDS = ("--concurrency", "2")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import skillyard
+from skillyard.app.settings import Settings, parse_settings, read_settings
 from skillyard.core.errors import InvalidArgs
-from skillyard.kernel.settings import Settings, parse_settings, read_settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 SOURCES = Path(skillyard.__file__).parent

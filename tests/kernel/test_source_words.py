@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from skillyard.core.errors import SkillError
 from skillyard.install.address import parse_source
-from skillyard.kernel.adhoc import split_source
-from skillyard.kernel.prompt import may_name_source
+from skillyard.install.source_run import split_source
+from skillyard.scripts.prompt_grammar import may_name_source
 
 #: Half characters, control characters and NUL too: an argument may be any bytes.
 ANY = st.text(st.characters(exclude_categories=()), max_size=60)

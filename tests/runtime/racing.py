@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
+from skillyard.app.task import Kernel
 from skillyard.core.request import Request
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import grant, trust
-from skillyard.kernel.places import Places
-from skillyard.kernel.task import Kernel
 from skillyard.sandbox import seccomp
 from skillyard.sandbox.syscalls import MACHINE
+from skillyard.trust.consent import grant, trust
 
 LACKS = {"full": (), "landlock+seccomp": ("unshare", "setns"), "bubblewrap": ()}
 SKILL = "---\nname: racy\ndescription: x\ncommand: python3 {program}\n---\n"

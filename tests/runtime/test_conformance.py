@@ -8,12 +8,12 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
+from skillyard.app.project import Yard
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
 from skillyard.core.schema import envelope_schema
-from skillyard.kernel.assembly import Yard
-from skillyard.runtime.bench import Probe, Verdict, open_bench
 from skillyard.runtime.conformance import probe
+from skillyard.runtime.probe_sandbox import Probe, Verdict, open_bench
 from skillyard.runtime.samples import Wanted, described, least, most
 from tests.conftest import Skillyard, WriteSkill
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.project import Yard
+from skillyard.app.task import Kernel
 from skillyard.core.envelope import as_block, as_json, as_text
 from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import trust
-from skillyard.kernel.task import Kernel
+from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
 
 SKILL = "---\nname: sly\ndescription: x\ncommand: cat {baseDir}/said\n---\n"

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.core.envelope import from_json
 from skillyard.core.request import Request
 from skillyard.core.secrets import MASK
 from skillyard.core.states import State
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import grant
-from skillyard.kernel.places import Places
 from skillyard.runtime.record import Recorder
 from skillyard.runtime.redact import Redactor
 from skillyard.store.database import open_database
 from skillyard.store.runs import Runs
+from skillyard.trust.consent import grant
 from tests.conftest import Skillyard, WriteSkill
 
 SAY = "---\nname: say\ndescription: x\ncommand: sh say.sh {text}\n---\n"

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from skillyard.app.project import Yard
 from skillyard.core.envelope import parse
 from skillyard.core.request import Request
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import grant
 from skillyard.sandbox.landlock import ABI_SCOPES
 from skillyard.sandbox.launch import Layers, make_sandbox, open_sandbox
+from skillyard.trust.consent import grant
 from tests.conftest import Skillyard, WriteSkill
 
 FETCH = "---\nname: fetch\ndescription: x\ncommand: python fetch.py {url}\n---\n"

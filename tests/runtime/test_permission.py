@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.core.envelope import parse
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.request import Request
 from skillyard.core.result import Result
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import grant, is_trusted, trust, wants
-from skillyard.kernel.places import Places
+from skillyard.trust.consent import grant, is_trusted, trust, wants
 from tests.conftest import Skillyard, WriteSkill
 
 CAT = "---\nname: cat\ndescription: x\ncommand: cat {file}\n---\n"

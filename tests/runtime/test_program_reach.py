@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.core.request import Request
 from skillyard.core.result import Result
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import grant
-from skillyard.kernel.places import Places
+from skillyard.trust.consent import grant
 from tests.conftest import Skillyard, WriteSkill
 
 SPY = """#!/bin/sh

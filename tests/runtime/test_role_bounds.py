@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.values import Json
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import distrust, grant, is_role_trusted, trust, untrusted_roles, wants
-from skillyard.kernel.places import Places
 from skillyard.sandbox.landlock import ABI_SCOPES
 from skillyard.sandbox.launch import Layers, make_sandbox, open_sandbox
+from skillyard.trust.consent import distrust, grant, is_role_trusted, trust, untrusted_roles, wants
 
 #: Tries what it is told and says what came of it. Paths come in lists: a path in a param of its own would be named.
 PROBE = """\

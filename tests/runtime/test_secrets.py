@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard import execute_skill
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.secrets import MASK
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import trust
-from skillyard.kernel.places import Places
 from skillyard.runtime.redact import SHORTEST, Redactor
+from skillyard.trust.consent import trust
 from tests.conftest import Skillyard
 
 VALUE = 's3cr"et-Wert-值/+&'

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 from skillyard.sandbox import bubblewrap
+from skillyard.sandbox.cancel_token import Stop
 from skillyard.sandbox.launch import Launch, Layers, Policy
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.policy import python_paths
-from skillyard.sandbox.stop import Stop
 
 
 def tell(piece: bytes) -> None:

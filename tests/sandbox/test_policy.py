@@ -11,8 +11,8 @@ from skillyard.sandbox import confine, landlock, namespaces
 from skillyard.sandbox.cgroup import Hierarchies
 from skillyard.sandbox.layers import NO_LAYERS, Layers, Way, plan
 from skillyard.sandbox.limits import kernel, process_limit
-from skillyard.sandbox.order import Order
 from skillyard.sandbox.policy import Guard, Policy, python_paths, system_paths
+from skillyard.sandbox.spawn_request import Order
 
 EVERYTHING = Layers(
     namespaces=True,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.core.errors import SkillError, StateDamaged, StoreFailed
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
 from skillyard.store.backups import back_up, is_due, list_backups
 from skillyard.store.database import open_database
 from skillyard.store.runs import Run, Runs

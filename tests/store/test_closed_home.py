@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.store.database import open_database
 from skillyard.store.runs import RUNNING, Run, Runs
 from tests.conftest import Skillyard, WriteSkill

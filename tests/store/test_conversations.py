@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillyard.store.conversation_locks import Holds
 from skillyard.store.conversations import (
     EVENT_CHARACTERS,
     HISTORY_CHARACTERS,
@@ -21,7 +22,6 @@ from skillyard.store.conversations import (
     Telling,
 )
 from skillyard.store.database import open_database
-from skillyard.store.holds import Holds
 
 
 def open_conversations(home: Path) -> Conversations:
@@ -88,7 +88,7 @@ import sys, time
 from pathlib import Path
 from skillyard.store.conversations import Conversations, ConversationState, Telling
 from skillyard.store.database import open_database
-from skillyard.store.holds import Holds
+from skillyard.store.conversation_locks import Holds
 home = Path(sys.argv[1])
 conversations = Conversations(open_database(home / "state.db"), Holds(home / "conversations"))
 talk = conversations.open("codex", "/p", "talk", 1.0)
@@ -143,7 +143,7 @@ def test_whoever_looks_never_keeps_an_owner_out(
     looking = f"""
 import sys
 from pathlib import Path
-from skillyard.store.holds import Holds
+from skillyard.store.conversation_locks import Holds
 holds = Holds(Path({str(tmp_path / "conversations")!r}))
 print("looking", flush=True)
 while True:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
 from skillyard.core.errors import SkillError, StateDamaged, StateLocked, StateNewer
-from skillyard.kernel.places import Places
 from skillyard.store.activations import Activation, Activations
 from skillyard.store.backups import back_up
+from skillyard.store.conversation_locks import Holds
 from skillyard.store.conversations import Conversations, Telling
 from skillyard.store.database import open_database
-from skillyard.store.holds import Holds
 from skillyard.store.keys import Keys
 from skillyard.store.runs import Run, Runs
 from tests.conftest import TORTURE, Skillyard, WriteSkill

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.core.values import Json
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
-from skillyard.kernel.workflow import InstallSteps
-from skillyard.work.graph import Begun, open_workflow
+from skillyard.scripts.install_workflow import InstallSteps
+from skillyard.scripts.workflow_graph import Begun, open_workflow
 
 
 def die() -> NoReturn:

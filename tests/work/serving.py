@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from skillyard.core.values import Json
-from skillyard.work.engine import Steps, Ticket
-from skillyard.work.engines.durable import DurableEngine, Place
+from skillyard.jobs.dbos_engine import DurableEngine, Place
+from skillyard.jobs.engine import Steps, Ticket
 
 STEPS = ("one", "two", "three")
 

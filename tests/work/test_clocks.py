@@ -10,13 +10,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from skillyard.kernel.assembly import Yard, new_run_id
-from skillyard.kernel.places import Places
-from skillyard.kernel.working import make_attempts
-from skillyard.work.engines.durable import DurableEngine, Place
-from skillyard.work.jobs import Job, Jobs
-from skillyard.work.schedule import Misfire, Schedule
-from skillyard.work.shift import Shift
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard, new_run_id
+from skillyard.jobs.dbos_engine import DurableEngine, Place
+from skillyard.jobs.jobs import Job, Jobs
+from skillyard.jobs.schedule import Misfire, Schedule
+from skillyard.jobs.setup import make_attempts
+from skillyard.jobs.worker_loop import Shift
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.databases import postgres
 from tests.work.test_jobs import env_of, wait_until

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import BackendFailed
-from skillyard.work.decide import Agent, Decision, as_question
-from skillyard.work.interrupt import Interrupt
+from skillyard.scripts.deciders import Agent, Decision, as_question
+from skillyard.scripts.interrupt import Interrupt
 
 ABOUT = {
     "severities": {"mild": "MEDIUM", "bad": "HIGH", "odd": "UNKNOWN"},

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied, RuntimeFailed, SkillError, TextNotFound
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.consent import trust, wants
-from skillyard.kernel.places import Places
-from skillyard.work.confine import Spot, open_folder, user_root
-from skillyard.work.editor import Append, Operation, Replace
-from skillyard.work.edits import Edit, Editor, Report, read_batch
-from skillyard.work.folder import Folder
+from skillyard.editor.allowed_roots import Spot, open_folder, user_root
+from skillyard.editor.dirfd import Folder
+from skillyard.editor.editor import Edit, Editor, Report, read_batch
+from skillyard.editor.operations import Append, Operation, Replace
+from skillyard.trust.consent import trust, wants
 
 REPO = Path(__file__).parent.parent.parent
 
@@ -321,9 +321,9 @@ def start(places: Places, *command: str) -> "subprocess.Popen[bytes]":
 
 MANY = """
 import sys
-from skillyard.kernel.assembly import open_yard
-from skillyard.work.editor import Append
-from skillyard.work.edits import Edit
+from skillyard.app.project import open_yard
+from skillyard.editor.operations import Append
+from skillyard.editor.editor import Edit
 sys.stdin.readline()
 with open_yard() as yard:
     for number in range(20):

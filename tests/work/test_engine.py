@@ -12,8 +12,8 @@ import pytest
 
 from skillyard.core.errors import DatabaseFailed
 from skillyard.core.values import Json
-from skillyard.work.engine import Engine, Line, Stage, Steps, Ticket
-from skillyard.work.engines.memory import MemoryEngine
+from skillyard.jobs.engine import Engine, Line, Stage, Steps, Ticket
+from skillyard.jobs.memory_engine import MemoryEngine
 from tests.conftest import IN_TORTURE
 from tests.work.databases import postgres, server
 
@@ -27,7 +27,7 @@ def make_engine(kind: str, folder: Path) -> Engine:
 
 def open_durable(folder: Path, database: str) -> Engine:
     """A project of its own, in a database that others may use too."""
-    from skillyard.work.engines.durable import DurableEngine, Place
+    from skillyard.jobs.dbos_engine import DurableEngine, Place
 
     return DurableEngine(Place(folder, f"skillyard-{uuid.uuid4().hex[:12]}", database, poll_seconds=0.05))
 
@@ -250,7 +250,7 @@ def test_two_projects_in_one_database_do_not_see_each_other(kind: str, tmp_path:
 
 
 def test_a_database_that_is_not_there_is_told_without_its_password(tmp_path: Path) -> None:
-    from skillyard.work.engines.durable import DurableEngine, Place
+    from skillyard.jobs.dbos_engine import DurableEngine, Place
 
     with pytest.raises(DatabaseFailed) as caught:
         DurableEngine(Place(tmp_path, "skillyard-x", "postgresql://me:hunter2@127.0.0.1:1/none"))
@@ -259,7 +259,7 @@ def test_a_database_that_is_not_there_is_told_without_its_password(tmp_path: Pat
 
 
 def test_the_engines_file_is_the_users_alone_and_full_sync_is_an_option(tmp_path: Path) -> None:
-    from skillyard.work.engines.durable import DurableEngine, Place
+    from skillyard.jobs.dbos_engine import DurableEngine, Place
 
     for full, expected in ((False, 1), (True, 2)):
         made = DurableEngine(Place(tmp_path, "skillyard-x", full_sync=full))
@@ -285,8 +285,8 @@ def test_thousands_of_tickets_drain_each_with_its_own_answer() -> None:
 SERVES = """
 import sys
 from pathlib import Path
-from skillyard.work.engine import Ticket
-from skillyard.work.engines.durable import DurableEngine, Place
+from skillyard.jobs.engine import Ticket
+from skillyard.jobs.dbos_engine import DurableEngine, Place
 _, folder, database, project = sys.argv
 print("ready", flush=True)
 sys.stdin.readline()

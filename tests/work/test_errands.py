@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard, new_run_id
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.phrases import Lang
-from skillyard.kernel.assembly import Yard, new_run_id
-from skillyard.kernel.consent import trust
-from skillyard.kernel.errands import refuse_loops, with_task
-from skillyard.kernel.places import Places
-from skillyard.kernel.prompt import Addressee, addressee
-from skillyard.kernel.working import Announced, Schedules, job_of, make_attempts
+from skillyard.jobs.agent_job import Errand
+from skillyard.jobs.agent_task import refuse_loops, with_task
+from skillyard.jobs.jobs import Job, Jobs, Known
+from skillyard.jobs.memory_engine import MemoryEngine
+from skillyard.jobs.schedule import Schedule
+from skillyard.jobs.setup import Announced, Schedules, job_of, make_attempts
+from skillyard.scripts.prompt_grammar import Addressee, addressee
 from skillyard.store.conversations import ConversationState
-from skillyard.work.engines.memory import MemoryEngine
-from skillyard.work.errand import Errand
-from skillyard.work.jobs import Job, Jobs, Known
-from skillyard.work.schedule import Schedule
+from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
 from tests.dispatch.test_conversations import agents_of, configure, until
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard, new_run_id
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, WorkflowInvalid
 from skillyard.core.values import Json
-from skillyard.kernel.assembly import Yard, new_run_id
-from skillyard.kernel.flows import find_workflow, make_flow
-from skillyard.kernel.places import Places
-from skillyard.kernel.working import make_attempts, make_job, open_engine
-from skillyard.work.engine import Engine
-from skillyard.work.engines.memory import MemoryEngine
-from skillyard.work.flow import MAX_ITEMS, Told
-from skillyard.work.jobs import Job, Jobs
+from skillyard.jobs.engine import Engine
+from skillyard.jobs.flow import MAX_ITEMS, Told
+from skillyard.jobs.flow_plan import find_workflow, make_flow
+from skillyard.jobs.jobs import Job, Jobs
+from skillyard.jobs.memory_engine import MemoryEngine
+from skillyard.jobs.setup import make_attempts, make_job, open_engine
 from tests.conftest import IN_TORTURE, Skillyard, WriteSkill
 from tests.work.databases import postgres
 from tests.work.test_jobs import env_of, said, wait_until

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.kernel.places import Places
+from skillyard.app.paths import Places
 from tests.conftest import Skillyard, WriteSkill
 
 ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"

@@ -12,8 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from skillyard.core.values import Json
-from skillyard.work.confine import user_root
-from skillyard.work.editor import (
+from skillyard.editor.allowed_roots import user_root
+from skillyard.editor.editor import Edit, Edited, Editor
+from skillyard.editor.operations import (
     Append,
     DeleteBetween,
     InsertAfter,
@@ -24,7 +25,6 @@ from skillyard.work.editor import (
     Replace,
     UpdateJson,
 )
-from skillyard.work.edits import Edit, Edited, Editor
 
 ENCODINGS = {
     "utf-8": b"",

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard, new_run_id
 from skillyard.core.errors import InvalidArgs, ParamMissing, SkillNotFound
 from skillyard.core.values import Json
-from skillyard.kernel.assembly import Yard, new_run_id
-from skillyard.kernel.consent import trust
-from skillyard.kernel.places import Places
-from skillyard.kernel.working import Schedules, engine_settings, job_of, make_attempts, make_job
-from skillyard.work.engines.memory import MemoryEngine
-from skillyard.work.jobs import Job, Jobs, Known, may_pass, next_attempt, pause_seconds
-from skillyard.work.rolefiles import RoleSchedules
-from skillyard.work.shift import Shift
+from skillyard.jobs.jobs import Job, Jobs, Known, may_pass, next_attempt, pause_seconds
+from skillyard.jobs.memory_engine import MemoryEngine
+from skillyard.jobs.role_schedules import RoleSchedules
+from skillyard.jobs.setup import Schedules, engine_settings, job_of, make_attempts, make_job
+from skillyard.jobs.worker_loop import Shift
+from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
 
 SECONDS = 60.0

@@ -14,11 +14,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
-from skillyard.kernel.working import make_jobs, open_engine
-from skillyard.work.engines.liveness import DatabaseLiveness, _number
-from skillyard.work.jobs import Known
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
+from skillyard.jobs.jobs import Known
+from skillyard.jobs.liveness import DatabaseLiveness, _number
+from skillyard.jobs.setup import make_jobs, open_engine
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.databases import postgres, server
 from tests.work.test_jobs import env_of, said, wait_until
@@ -226,7 +226,7 @@ def test_a_process_that_is_killed_lets_go_of_its_lock() -> None:
 
 HOLD = """
 import sys, threading
-from skillyard.work.engines.liveness import DatabaseLiveness
+from skillyard.jobs.liveness import DatabaseLiveness
 DatabaseLiveness(sys.argv[1]).hold("somebody", lambda: None)
 print("held", flush=True)
 threading.Event().wait()

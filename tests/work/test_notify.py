@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from skillyard.app.project import Yard
 from skillyard.core.values import Json
-from skillyard.kernel.assembly import Yard
-from skillyard.work.jobs import Job
-from skillyard.work.notify import Notifier
+from skillyard.jobs.jobs import Job
+from skillyard.jobs.notify import Notifier
 
 KEY = "sk-ant-api03-" + "a1B2c3D4" * 6
 FAILED: dict[str, Json] = {

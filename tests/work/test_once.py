@@ -13,9 +13,9 @@ import pytest
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.result import Result
 from skillyard.core.states import State
+from skillyard.scripts.idempotency import Key, LocalOnce, Once, boot_id, now
 from skillyard.store.database import open_database
 from skillyard.store.keys import Keys
-from skillyard.work.once import Key, LocalOnce, Once, boot_id, now
 from tests.work.databases import postgres
 
 KEY = Key("project\0worker_agent", "skill-list", "执行 python bin/x.py")
@@ -28,7 +28,7 @@ def make_once(folder: Path, window_seconds: float = 5.0) -> LocalOnce:
 
 
 def make_shared(database: str, window_seconds: float = 5.0) -> Once:
-    from skillyard.work.engines.shared_once import SharedOnce
+    from skillyard.scripts.postgres_idempotency import SharedOnce
 
     return SharedOnce(database, window_seconds)
 
@@ -164,7 +164,7 @@ from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.store.database import open_database
 from skillyard.store.keys import Keys
-from skillyard.work.once import Key, LocalOnce
+from skillyard.scripts.idempotency import Key, LocalOnce
 
 folder, database = pathlib.Path(sys.argv[1]), sys.argv[2]
 
@@ -176,7 +176,7 @@ def execute():
     return Result(agent="worker_agent", state=State.SUCCESS, summary="好", data={"pid": "first"})
 
 if database:
-    from skillyard.work.engines.shared_once import SharedOnce
+    from skillyard.scripts.postgres_idempotency import SharedOnce
     once = SharedOnce(database)
 else:
     once = LocalOnce(lambda: Keys(open_database(folder / "state.db")), folder / "once")

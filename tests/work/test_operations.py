@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import AmbiguousText, InvalidArgs, RuntimeFailed, TextNotFound
-from skillyard.work.editor import (
+from skillyard.editor.json_edit import as_value
+from skillyard.editor.operations import (
     Append,
     DeleteBetween,
     InsertAfter,
@@ -17,8 +18,7 @@ from skillyard.work.editor import (
     UpdateJson,
     make_operation,
 )
-from skillyard.work.field import as_value
-from skillyard.work.splices import splice, with_lf
+from skillyard.editor.text_edits import splice, with_lf
 
 
 def change(text: str, operation: Operation) -> str:

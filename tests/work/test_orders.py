@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
-from skillyard.work.orders import Order, parse_orders
+from skillyard.scripts.worker_prompt import Order, parse_orders
 
 
 @pytest.mark.parametrize(

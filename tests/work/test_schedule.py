@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidArgs
+from skillyard.jobs.engine import Engine, Line
+from skillyard.jobs.jobs import Job, Jobs, jitter_of, tick_id
+from skillyard.jobs.memory_engine import MemoryEngine
+from skillyard.jobs.schedule import Misfire, Overlap, Schedule, beat, checked, from_agent, local_zone
+from skillyard.jobs.worker_loop import Shift
 from skillyard.store.database import open_database
 from skillyard.store.runs import Runs
-from skillyard.work.engine import Engine, Line
-from skillyard.work.engines.memory import MemoryEngine
-from skillyard.work.jobs import Job, Jobs, jitter_of, tick_id
-from skillyard.work.schedule import Misfire, Overlap, Schedule, beat, checked, from_agent, local_zone
-from skillyard.work.shift import Shift
 
 EVERY_MINUTE = Schedule("m", "* * * * *", skill="report")
 HOUR = 3600.0
@@ -108,7 +108,7 @@ class Clock:
 
 
 def make_shift(folder: Path, engine: Engine, schedules: list[Schedule], told: list[str]) -> Shift:
-    from skillyard.work.attempt import Attempts
+    from skillyard.jobs.attempt import Attempts
 
     def no_bench() -> None:
         raise AssertionError("nothing is run here")

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import Places
-from skillyard.kernel.working import make_job, make_jobs, open_engine
-from skillyard.work.engine import Stage, Ticket
-from skillyard.work.engines.durable import DurableEngine, Place
-from skillyard.work.jobs import Job
+from skillyard.app.paths import Places
+from skillyard.app.project import Yard
+from skillyard.jobs.dbos_engine import DurableEngine, Place
+from skillyard.jobs.engine import Stage, Ticket
+from skillyard.jobs.jobs import Job
+from skillyard.jobs.setup import make_job, make_jobs, open_engine
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.databases import postgres, server
 from tests.work.serving import STEPS, Journal
@@ -353,8 +353,8 @@ def test_a_ticket_that_takes_every_worker_down_with_it_is_given_up(tmp_path: Pat
 POISON = """
 import os, signal, sys, threading
 from pathlib import Path
-from skillyard.work.engines.durable import DurableEngine, Place
-from skillyard.work.jobs import Job
+from skillyard.jobs.dbos_engine import DurableEngine, Place
+from skillyard.jobs.jobs import Job
 
 engine = DurableEngine(Place(Path(sys.argv[1]), "skillyard-crash", poll_seconds=0.02))
 engine.serve(lambda ticket, steps: os.kill(os.getpid(), signal.SIGKILL), {"default": 1}, lambda: None)

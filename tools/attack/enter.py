@@ -15,7 +15,7 @@ def main() -> None:
     become(int(uid))
     if level == "bubblewrap":
         # A machine where our own namespaces are refused and bubblewrap's are not, as a run before would have noted it.
-        from skillyard.kernel.machine import find_layers, remember_layers, remembered_layers
+        from skillyard.app.sandbox_cache import find_layers, remember_layers, remembered_layers
         from skillyard.sandbox import bubblewrap
 
         if remembered_layers(Path(home)) is None and (layers := find_layers()):

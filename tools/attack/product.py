@@ -595,14 +595,14 @@ def the_mcp_configuration_imports_the_project(stage: Stage) -> str:
     stage.run("init", "--mcp", "claude-code", "--yes", "--json")
     file = stage.project / ".mcp.json"
     if not file.exists():
-        code = "from skillyard.kernel.agentconfig import find_command; import json; print(json.dumps(find_command()))"
+        code = "from skillyard.install.mcp_config import find_command; import json; print(json.dumps(find_command()))"
         words = json.loads(stage.run_program(stage.install.python, "-P", "-c", code).stdout)
     else:
         server = next(iter(json.loads(file.read_text())["mcpServers"].values()))
         words = [server["command"], *server["args"]]
     stage.run_program(*words, "--help")
     # Where there is no console script beside the interpreter, the interpreter itself is named.
-    code = "import sys; sys.executable = '/usr/bin/python3'; from skillyard.kernel.agentconfig import find_command\n"
+    code = "import sys; sys.executable = '/usr/bin/python3'; from skillyard.install.mcp_config import find_command\n"
     code += "import json; print(json.dumps(find_command()))"
     fallback = json.loads(stage.run_program(stage.install.python, "-P", "-c", code).stdout or "[]")
     if fallback:
@@ -937,7 +937,7 @@ def odd_prompts(stage: Stage) -> str:
         "[/x",
         "a/%zz",
     )
-    code = "import json, sys\nfrom pathlib import Path\nfrom skillyard.kernel.prompt import may_name_source\n"
+    code = "import json, sys\nfrom pathlib import Path\nfrom skillyard.scripts.prompt_grammar import may_name_source\n"
     code += "from skillyard.core.errors import SkillError\n"
     code += "for text in json.load(sys.stdin):\n    try:\n        may_name_source(text, Path('.'))\n"
     code += "    except SkillError:\n        pass\n"

@@ -71,7 +71,7 @@ def _reader(content: bytes) -> None:
 def _agent(content: bytes) -> None:
     from skillyard.catalog.agentfile import parse_role
     from skillyard.catalog.bounds import read_bounds
-    from skillyard.runtime.reach import wider
+    from skillyard.runtime.role_policy import wider
 
     role = parse_role(content, Path("/nowhere/agents/x/agent.yaml"))
     if role.usable:
@@ -129,8 +129,8 @@ def _envelope(content: bytes) -> None:
 
 
 def _prompt(content: bytes) -> None:
-    from skillyard.kernel.prompt import addressee, may_name_source, parse_prompt
-    from skillyard.work.orders import parse_orders
+    from skillyard.scripts.prompt_grammar import addressee, may_name_source, parse_prompt
+    from skillyard.scripts.worker_prompt import parse_orders
 
     text = content.decode("utf-8", "surrogateescape")
     addressee(text)

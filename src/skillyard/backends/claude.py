@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from skillyard.backends.driver import Event, Permission, Running, Start, Told
-from skillyard.backends.forms import items, mapping, number, text
+from skillyard.backends.json_access import items, mapping, number, text
 from skillyard.backends.programs import PROGRAMS, Located, check_version, version_in
 from skillyard.backends.running import Agent, Played, launch, shortened, shown
 from skillyard.core.values import Json

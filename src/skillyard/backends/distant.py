@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from skillyard.backends.driver import Ask, Event, Permission, Stop, Told, Turn, refuse
-from skillyard.backends.forms import mapping, text
+from skillyard.backends.json_access import mapping, text
 from skillyard.backends.wire import Gone, Wire, error_from, event_from
 from skillyard.core.errors import BackendFailed
 from skillyard.core.values import Json

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from skillyard.backends.forms import mapping, number, text
+from skillyard.backends.json_access import mapping, number, text
 from skillyard.core.values import NOTHING, Json
 
 NO_SUCH_METHOD: Final = -32601

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from skillyard.backends.driver import Event, Told
-from skillyard.backends.forms import items, mapping, text
+from skillyard.backends.json_access import items, mapping, text
 from skillyard.core.errors import (
     AgentNotInstalled,
     AgentSilent,

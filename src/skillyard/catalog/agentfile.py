@@ -10,13 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skillyard.catalog import shape
+from skillyard.catalog import schema_check
 from skillyard.catalog.bounds import BOUNDS, SECTIONS
 from skillyard.catalog.encoding import decode
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import locate, read_block
 from skillyard.catalog.plainfile import read_plain
-from skillyard.catalog.shape import Problem
+from skillyard.catalog.schema_check import Problem
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.skill import Finding, Kind, Severity, Skill
 from skillyard.core.values import NOTHING, Json
@@ -103,7 +103,7 @@ def parse_role(content: bytes, path: Path) -> Role:
     if block.failed:
         return Role(path.parent.name, path, findings=tuple(block.findings))
     wrong = [
-        *islice(shape.problems(block.fields, agent_schema()), _MOST_PROBLEMS),
+        *islice(schema_check.problems(block.fields, agent_schema()), _MOST_PROBLEMS),
         *_doubles(block.fields),
         *_times(block.fields),
     ]
@@ -146,7 +146,7 @@ def _role(path: Path, fields: Mapping[str, Json], wrong: Sequence[Problem], find
 
 
 def _bounds(
-    path: Path, fields: Mapping[str, Json], errors: Mapping[shape.Path, Problem], findings: Sequence[Finding]
+    path: Path, fields: Mapping[str, Json], errors: Mapping[schema_check.Path, Problem], findings: Sequence[Finding]
 ) -> dict[str, Json]:
     """What bounds the sandbox, or why nothing of the role may run: half of a bound is none."""
     wrong = next((problem for at, problem in errors.items() if not at or at[0] in SECTIONS), None)
@@ -160,7 +160,7 @@ def _bounds(
 
 
 def _skill(
-    item: Json, path: Path, position: int, own: Mapping[str, Json], errors: Mapping[shape.Path, Problem]
+    item: Json, path: Path, position: int, own: Mapping[str, Json], errors: Mapping[schema_check.Path, Problem]
 ) -> Skill | Finding | None:
     """None where the schema has already told why it is none."""
     if not isinstance(item, Mapping) or _below(errors, ("skills", position), ("name", "entry")):
@@ -189,7 +189,7 @@ def _items(fields: Mapping[str, Json], section: str) -> Iterator[tuple[int, Json
     return iter(enumerate(listed if isinstance(listed, list) else ()))
 
 
-def _below(errors: Mapping[shape.Path, Problem], path: shape.Path, keys: Sequence[str] = ()) -> bool:
+def _below(errors: Mapping[schema_check.Path, Problem], path: schema_check.Path, keys: Sequence[str] = ()) -> bool:
     """Whether something is wrong at the path itself, or below it (below one of the keys, where some are given)."""
     depth = len(path)
     return any(
@@ -267,7 +267,9 @@ def _told(wrong: Sequence[Problem], text: str) -> Iterator[Finding]:
         rule = Rule.ROLE_VALUE if problem.severity is Severity.ERROR else Rule.ROLE_KEY
         place = places.get(problem.path, (1, 1))
         finding = rule.at(*place)
-        yield finding._replace(message=shape.one_line(f"`{problem.shown}` {problem.message}"), advice=problem.advice)
+        yield finding._replace(
+            message=schema_check.one_line(f"`{problem.shown}` {problem.message}"), advice=problem.advice
+        )
 
 
 def _missing(skills: Sequence[Skill]) -> Iterator[Finding]:

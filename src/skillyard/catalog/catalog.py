@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from skillyard.catalog.fts_tokens import as_query, fold
 from skillyard.catalog.index import Claim, Entry, Index, Match
 from skillyard.catalog.roots import Root
 from skillyard.catalog.scan import Changes, Progress, scan
-from skillyard.catalog.words import as_query, fold
 from skillyard.core.errors import AmbiguousName, MetadataMissing, SkillNotFound
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from skillyard.catalog.agent_paths import LOOKERS, Looker, Refusal, refusal
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.index import Entry
-from skillyard.catalog.lookers import LOOKERS, Looker, Refusal, refusal
 from skillyard.core.errors import AmbiguousName, SkillNotFound
 
 

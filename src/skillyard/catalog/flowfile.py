@@ -12,13 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from skillyard.catalog import shape
+from skillyard.catalog import schema_check
 from skillyard.catalog.encoding import decode
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import Place, locate, read_block
 from skillyard.catalog.plainfile import read_plain
 from skillyard.catalog.references import Reference, is_word, nearest, references
-from skillyard.catalog.shape import Problem
+from skillyard.catalog.schema_check import Problem
 from skillyard.core.skill import Finding, Severity
 from skillyard.core.values import NOTHING, Json
 
@@ -72,7 +72,7 @@ class Workflow(NamedTuple):
     #: Of the file's bytes: a flow that goes on after a crash runs what was started, or nothing.
     digest: str = ""
     #: Where each key stands.
-    places: Mapping[shape.Path, Place] = MappingProxyType({})
+    places: Mapping[schema_check.Path, Place] = MappingProxyType({})
 
     @property
     def usable(self) -> bool:
@@ -117,7 +117,7 @@ def parse_workflow(content: bytes, path: Path) -> Workflow:
     if block.failed:
         return Workflow(_name_of(path), path, findings=tuple(block.findings))
     fields, places = block.fields, locate(text)
-    wrong = list(islice(shape.problems(fields, workflow_schema()), _MOST_PROBLEMS))
+    wrong = list(islice(schema_check.problems(fields, workflow_schema()), _MOST_PROBLEMS))
     bad = {problem.path for problem in wrong if problem.severity is Severity.ERROR}
     inputs = tuple(_inputs(fields, bad))
     steps = tuple(_steps(fields, bad))
@@ -138,21 +138,23 @@ def parse_workflow(content: bytes, path: Path) -> Workflow:
     )
 
 
-def as_findings(wrong: Sequence[Problem], places: Mapping[shape.Path, Place]) -> Iterator[Finding]:
+def as_findings(wrong: Sequence[Problem], places: Mapping[schema_check.Path, Place]) -> Iterator[Finding]:
     for problem in wrong:
         rule = Rule.FLOW_VALUE if problem.severity is Severity.ERROR else Rule.FLOW_KEY
         finding = rule.at(*_nearest_place(problem.path, places))
-        yield finding._replace(message=shape.one_line(f"`{problem.shown}` {problem.message}"), advice=problem.advice)
+        yield finding._replace(
+            message=schema_check.one_line(f"`{problem.shown}` {problem.message}"), advice=problem.advice
+        )
 
 
-def _nearest_place(path: shape.Path, places: Mapping[shape.Path, Place]) -> Place:
+def _nearest_place(path: schema_check.Path, places: Mapping[schema_check.Path, Place]) -> Place:
     """Where it stands, or what it would stand in."""
     while path and path not in places:
         path = path[:-1]
     return places.get(path, (1, 1))
 
 
-def _inputs(fields: Mapping[str, Json], bad: set[shape.Path]) -> Iterator[Input]:
+def _inputs(fields: Mapping[str, Json], bad: set[schema_check.Path]) -> Iterator[Input]:
     given = fields.get("inputs")
     for name, says in (given if isinstance(given, Mapping) else NOTHING).items():
         said: Mapping[str, Json] = says if isinstance(says, Mapping) else NOTHING
@@ -166,7 +168,7 @@ def _inputs(fields: Mapping[str, Json], bad: set[shape.Path]) -> Iterator[Input]
         )
 
 
-def _steps(fields: Mapping[str, Json], bad: set[shape.Path]) -> Iterator[Step]:
+def _steps(fields: Mapping[str, Json], bad: set[schema_check.Path]) -> Iterator[Step]:
     """Those that can be read; the schema has told of the others."""
     listed = fields.get("steps")
     for position, item in enumerate(islice(listed, MAX_STEPS) if isinstance(listed, list) else ()):
@@ -197,7 +199,7 @@ def _input_problems(inputs: Sequence[Input]) -> Iterator[Problem]:
         if not is_word(each.name):
             yield _error(("inputs", each.name), "is no name that a reference can have", "use a word")
         if each.default is not None and not is_of_type(each.default, each.type):
-            wanted = shape.expected({"type": each.type})
+            wanted = schema_check.expected({"type": each.type})
             yield _error(("inputs", each.name, "default"), f"should be {wanted}, as `type` says", "")
 
 
@@ -210,7 +212,7 @@ def _id_problems(steps: Sequence[Step]) -> Iterator[Problem]:
             yield _error(where, f"is {step.id!r}, which references use for something else", "give it another id")
         elif step.id in seen:
             yield _error(where, f"is {step.id!r} again, like step {seen[step.id]}", "give each step an `id` of its own")
-        elif any(shape.problems(step.id, pattern)):
+        elif any(schema_check.problems(step.id, pattern)):
             yield _error(where, f"is missing, and {step.id!r} cannot stand in for it", "give the step an `id`")
         seen.setdefault(step.id, step.at + 1)
 
@@ -260,10 +262,10 @@ def _wrong(
 
 
 def is_of_type(value: Json, kind: str) -> bool:
-    return not any(shape.problems(value, {"type": kind}))
+    return not any(schema_check.problems(value, {"type": kind}))
 
 
-def _error(path: shape.Path, message: str, advice: str) -> Problem:
+def _error(path: schema_check.Path, message: str, advice: str) -> Problem:
     return Problem(path, Severity.ERROR, message, advice)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skillyard.catalog.discover import Folder, Stamp
-from skillyard.catalog.words import as_words, fold
+from skillyard.catalog.fts_tokens import as_words, fold
 from skillyard.core.errors import StateDamaged
 from skillyard.core.kinds import Kind
 

@@ -7,6 +7,7 @@ What only `validate` wants to know stands in `lint`, so that a scan of ten thous
 from collections.abc import Mapping
 from pathlib import Path
 
+from skillyard.catalog.command_field import Program, read_program
 from skillyard.catalog.discover import MAX_FILE_BYTES
 from skillyard.catalog.encoding import decode
 from skillyard.catalog.fence import Fence, earlier_close, find_fence, plain_fence
@@ -15,10 +16,9 @@ from skillyard.catalog.frontmatter import Block, Place, read_block
 from skillyard.catalog.naming import read_description, read_name
 from skillyard.catalog.params import PARAM_FIELDS, Params, read_params
 from skillyard.catalog.plainfile import read_plain
-from skillyard.catalog.program import Program, read_program
 from skillyard.catalog.reading import Reading
 from skillyard.catalog.repair import repair
-from skillyard.catalog.settings import read_actions, read_tags, read_timeout
+from skillyard.catalog.run_settings import read_actions, read_tags, read_timeout
 from skillyard.core.skill import Finding, Skill
 from skillyard.core.values import Json
 

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from skillyard.core import notation
+from skillyard.core import flow_yaml
 from skillyard.core.result import Result
 from skillyard.core.states import MARKS, State
 from skillyard.core.values import MAX_DEPTH, Json, check_text, check_value
@@ -34,7 +34,7 @@ def as_block(result: Result, encoding: str = "utf-8") -> str:
 def as_json(result: Result) -> str:
     """One JSON object on one line, and nothing in it that ends a line or moves a cursor."""
     check_value(result.as_dict())
-    return notation.escape_unsafe(json.dumps(result.as_dict(), ensure_ascii=False, default=dict))
+    return flow_yaml.escape_unsafe(json.dumps(result.as_dict(), ensure_ascii=False, default=dict))
 
 
 def from_json(text: str) -> Result:
@@ -85,7 +85,7 @@ def _is_written_so(result: Result, text: str) -> bool:
         except ValueError:
             return False
         _, _, rest = written.partition(" ")
-        shown = "".join(c if c.isascii() or c in characters else notation.as_code(c) for c in rest)
+        shown = "".join(c if c.isascii() or c in characters else flow_yaml.as_code(c) for c in rest)
         if text in {f"{icon} {shown}" for icon in (result.mark.icon, result.mark.ascii)}:
             return True
     return False
@@ -98,7 +98,7 @@ def read_envelope(text: str) -> Result:
     head = re.fullmatch(r"(\S+) (\S+)(?: (.*))?", first.rstrip("\r"))
     if not head or not has_icon(first):
         raise ValueError("line 1: <icon> <agent> <summary> expected")
-    from skillyard.core.reader import Reader, unescape  # noqa: PLC0415  (most programs print something else)
+    from skillyard.core.flow_yaml_reader import Reader, unescape  # noqa: PLC0415  (most programs print something else)
 
     reader = Reader(rest)
     state = reader.skip(re.compile(r"\s*state:[ \t]*(\w+)[ \t]*"))
@@ -125,20 +125,20 @@ def _head(result: Result, encoding: str) -> str:
     if not re.fullmatch(r"\S+", result.agent):
         raise ValueError(f"an agent's name is one word, not {result.agent!r}")
     icon = result.mark.icon if _encodes(result.mark.icon, encoding) else result.mark.ascii
-    return f"{icon} {notation.escape(result.agent, encoding)} {notation.escape(result.summary, encoding)}"
+    return f"{icon} {flow_yaml.escape(result.agent, encoding)} {flow_yaml.escape(result.summary, encoding)}"
 
 
 def _parts(result: Result, encoding: str) -> tuple[str, str, str]:
-    data, meta = notation.write(result.data, encoding), _meta(result.meta, encoding)
+    data, meta = flow_yaml.write(result.data, encoding), _meta(result.meta, encoding)
     return f"state: {result.state}", f"data: {data}", f"meta: {meta}"
 
 
 def _meta(meta: Mapping[str, Json], encoding: str) -> str:
     """The seeds write the agent's name bare where it comes first, and YAML reads it the same."""
     agent = meta.get("agent")
-    if next(iter(meta), None) != "agent" or not isinstance(agent, str) or not notation.is_bare(agent):
-        return notation.write(meta, encoding)
-    rest = notation.write({key: value for key, value in meta.items() if key != "agent"}, encoding)
+    if next(iter(meta), None) != "agent" or not isinstance(agent, str) or not flow_yaml.is_bare(agent):
+        return flow_yaml.write(meta, encoding)
+    rest = flow_yaml.write({key: value for key, value in meta.items() if key != "agent"}, encoding)
     return f"{{agent: {agent}}}" if rest == "{}" else f"{{agent: {agent}, {rest[1:]}"
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.catalog import Catalog
+from skillyard.catalog.fts_tokens import fold
 from skillyard.catalog.index import Entry
-from skillyard.catalog.words import fold
 from skillyard.core.errors import InvalidArgs, SkillNotFound
 from skillyard.dispatch.contents import Contents
 from skillyard.store.activations import EVERYWHERE, GLOBAL, Activation, Activations

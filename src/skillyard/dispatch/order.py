@@ -10,7 +10,7 @@ from skillyard.core.result import Result
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.contents import Unreadable
 from skillyard.dispatch.text import Enhanced
-from skillyard.sandbox.stop import Stop
+from skillyard.sandbox.cancel_token import Stop
 
 Tell = Callable[[Event], None]
 

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from skillyard.backends.distant import Distant
 from skillyard.backends.driver import Driver, Start
-from skillyard.backends.forms import number, text
+from skillyard.backends.json_access import number, text
 from skillyard.backends.wire import Gone, Wire, connect
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import BackendFailed
 from skillyard.core.values import Json
+from skillyard.store.conversation_locks import Holds
 from skillyard.store.conversations import ConversationState
-from skillyard.store.holds import Holds
 
 #: Between the lock and the socket of a keeper lies an instant; and it answers at once.
 _ANSWER_SECONDS = 5.0
@@ -137,7 +137,9 @@ class Warmth:
         deadline = time.monotonic() + _END_SECONDS
         while self.holds.is_held(conversation_id):
             if time.monotonic() > deadline:
-                raise BackendFailed("skillyard", "a process that keeps an agent warm (skillyard.kernel.keeping) hangs")
+                raise BackendFailed(
+                    "skillyard", "a process that keeps an agent warm (skillyard.dispatch.keeping) hangs"
+                )
             time.sleep(_LOOK_SECONDS)
 
     def _connect(self, conversation_id: int) -> Wire | None:

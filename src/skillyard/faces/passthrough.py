@@ -48,8 +48,8 @@ def _inline_or_file(key: str, value: Json, result: Result, root: Path) -> Json:
 
 
 def _put(root: Path, name: str, content: bytes) -> None:
-    from skillyard.work.confine import Spot, open_folder  # noqa: PLC0415  (most results are short)
-    from skillyard.work.folder import Folder  # noqa: PLC0415
+    from skillyard.editor.allowed_roots import Spot, open_folder  # noqa: PLC0415  (most results are short)
+    from skillyard.editor.dirfd import Folder  # noqa: PLC0415
 
     spot = Spot(root, _PLACE, name)
     staged = f".{name}.{os.urandom(4).hex()}"

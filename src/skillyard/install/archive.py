@@ -187,7 +187,7 @@ class _Unpacked(io.RawIOBase):
     """The bytes of a tar, gunzipped to a file without a name and never more than the limit."""
 
     def __init__(self, packed: BinaryIO, most: int) -> None:
-        import tempfile  # noqa: PLC0415  (folders and git need none)
+        import tempfile
 
         super().__init__()
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  (closed with us)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceRefused
 from skillyard.install.lock import Installed, Lock, as_text, read_lock
-from skillyard.install.place import Place, apply, new_staging, open_place
 from skillyard.install.swap import Exchange, exchange
+from skillyard.install.target import Place, apply, new_staging, open_place
 from skillyard.install.tree import Drift, copy_checked, copy_file, drift_between, marks_of
 
 

@@ -18,8 +18,8 @@ from uuid import uuid4
 from skillyard.catalog.dirfd import refuse_links
 from skillyard.core.errors import PermissionDenied, SkillNotFound
 from skillyard.install.links import Ledger, Link, Record, read_record, write_record
-from skillyard.install.place import delete_tree, open_place
 from skillyard.install.swap import exchange
+from skillyard.install.target import delete_tree, open_place
 from skillyard.install.tree import check_tree, copy_checked, marks_of
 
 

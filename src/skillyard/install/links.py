@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs
-from skillyard.install.place import Place, write_whole
+from skillyard.install.target import Place, write_whole
 from skillyard.install.tree import Marks
 
 VERSION = 1

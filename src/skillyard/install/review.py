@@ -22,7 +22,7 @@ from skillyard.install.candidates import Candidate, open_staging
 from skillyard.install.changes import Addition, install
 from skillyard.install.examine import Scan, scanned
 from skillyard.install.lock import Installed
-from skillyard.install.place import Place, write_whole
+from skillyard.install.target import Place, write_whole
 from skillyard.install.threats.severity import Severity
 from skillyard.install.threats.verdict import Hit, Verdict
 from skillyard.install.tree import copy_checked, hash_of, marks_of
@@ -238,7 +238,7 @@ def write_interrupt(root: Path, file: str, review: Review, resume_command: str =
     if not review.held:
         forget_interrupt(root, file, review.id)
         return ""
-    import hashlib  # noqa: PLC0415  (few reviews wait)
+    import hashlib
 
     text = json.dumps(interrupt_data(review, resume_command), ensure_ascii=False, indent=2) + "\n"
     write_below(root, file, text.encode())

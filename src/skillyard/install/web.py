@@ -127,8 +127,8 @@ def download(
 
     The deadline is that of everything this belongs to; without one `limits.seconds` are for this download.
     """
-    import http.client  # noqa: PLC0415  (only what comes from the web needs it)
-    import urllib.error  # noqa: PLC0415
+    import http.client
+    import urllib.error
 
     _check_address(url, above or url)
     tell(f"fetching {url}")
@@ -147,7 +147,7 @@ def download(
 
 
 def _download(url: str, into: Path, limits: Limits, deadline: Deadline) -> str:
-    import urllib.request  # noqa: PLC0415
+    import urllib.request
 
     request = urllib.request.Request(url, headers={"User-Agent": "skillyard"})  # noqa: S310  (the caller checked it)
     opener = urllib.request.build_opener(*_handlers(deadline))
@@ -157,8 +157,8 @@ def _download(url: str, into: Path, limits: Limits, deadline: Deadline) -> str:
 
 def _handlers(deadline: Deadline) -> "tuple[BaseHandler, ...]":
     """A redirect is refused before it is followed: a request alone can tell too much. Sockets end at the deadline."""
-    import http.client  # noqa: PLC0415
-    import urllib.request  # noqa: PLC0415
+    import http.client
+    import urllib.request
 
     class Redirects(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:

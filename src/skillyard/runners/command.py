@@ -11,7 +11,7 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program, interpreter_of
 from skillyard.runners.printed import as_printed
-from skillyard.runners.program import check_exit, environment, in_repository, snapshot, written
+from skillyard.runners.process import check_exit, environment, in_repository, snapshot, written
 from skillyard.runners.template import fill, split
 from skillyard.sandbox.launch import Launch, Sandbox
 

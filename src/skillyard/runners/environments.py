@@ -25,7 +25,7 @@ from skillyard.core.errors import EnvironmentFailed, InvalidArgs, PythonMissing
 from skillyard.core.values import Json
 from skillyard.runners.indexes import Indexes, find_indexes
 from skillyard.runners.interpreters import full_version_of, list_pythons
-from skillyard.runners.program import QUOTED_CHARACTERS
+from skillyard.runners.process import QUOTED_CHARACTERS
 from skillyard.runners.requirements import Requirements
 from skillyard.runners.specifiers import allows
 from skillyard.runners.toolchains import environment_parts, reach_of

@@ -18,7 +18,7 @@ from skillyard.core.request import Call, Outcome
 from skillyard.core.result import as_size
 from skillyard.runners.interpreters import interpreter_of
 from skillyard.runners.printed import ERROR_FIELDS, names_our_command, own_words, summary_of
-from skillyard.runners.program import environment, in_repository
+from skillyard.runners.process import environment, in_repository
 from skillyard.runners.responses import Response, read_response
 from skillyard.sandbox.launch import OUTPUT_BYTES, Launch, Sandbox
 

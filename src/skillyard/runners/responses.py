@@ -7,7 +7,7 @@ from typing import NamedTuple
 from skillyard.core.errors import SkillError
 from skillyard.core.result import as_size, meaningful
 from skillyard.core.values import Json, check_value
-from skillyard.runners.program import quoted
+from skillyard.runners.process import quoted
 from skillyard.sandbox.launch import Exit
 
 INTERNAL = "INTERNAL_ERROR"

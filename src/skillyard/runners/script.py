@@ -6,7 +6,7 @@ from skillyard.core.errors import PermissionDenied, ScriptNotFound
 from skillyard.core.request import Call, Outcome
 from skillyard.runners.command import launch_of, started
 from skillyard.runners.interpreters import interpreter_of
-from skillyard.runners.program import in_repository
+from skillyard.runners.process import in_repository
 from skillyard.sandbox.launch import Launch, Sandbox
 
 

@@ -9,9 +9,9 @@ from skillyard.core.request import Call
 from skillyard.core.skill import Skill
 from skillyard.core.slots import SLOT
 from skillyard.runners import command
-from skillyard.runners.program import quoted, usage_of
+from skillyard.runners.process import quoted, usage_of
 from skillyard.runners.template import split
-from skillyard.runtime.bench import SAMPLE, Bench, Probe, failed, passed, skipped
+from skillyard.runtime.probe_sandbox import SAMPLE, Bench, Probe, failed, passed, skipped
 from skillyard.runtime.samples import declared, least
 from skillyard.sandbox.launch import Exit, Launch
 

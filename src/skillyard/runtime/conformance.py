@@ -8,10 +8,10 @@ from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.plainfile import exists, expand_home, is_folder
 from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.skill import Kind, Skill
-from skillyard.runtime.adhoc import read_adhoc
-from skillyard.runtime.bench import Bench, Probe
 from skillyard.runtime.commandprobes import command_probes
 from skillyard.runtime.jsonprobes import json_probes
+from skillyard.runtime.probe_sandbox import Bench, Probe
+from skillyard.runtime.script_skill import read_adhoc
 from skillyard.runtime.textprobes import text_probes
 
 

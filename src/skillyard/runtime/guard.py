@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from skillyard.core.errors import PermissionDenied, RuntimeFailed, Stopped
 from skillyard.runtime.cleanup import Cleanup
-from skillyard.runtime.permit import Permit
 from skillyard.runtime.record import Record
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.trust.permit import Permit
 
 if TYPE_CHECKING:
-    from skillyard.sandbox.stop import Stop
+    from skillyard.sandbox.cancel_token import Stop
 
 #: Called with each piece of stderr as it comes.
 OnProgress: TypeAlias = Callable[[bytes], None] | None

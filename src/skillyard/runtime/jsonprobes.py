@@ -9,9 +9,9 @@ from skillyard.core.result import meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.runners import jsonskill
-from skillyard.runners.program import quoted
+from skillyard.runners.process import quoted
 from skillyard.runners.responses import parse, what_is_wrong
-from skillyard.runtime.bench import SAMPLE, Bench, Probe, failed, passed, skipped
+from skillyard.runtime.probe_sandbox import SAMPLE, Bench, Probe, failed, passed, skipped
 from skillyard.runtime.samples import WRONG, Wanted, declared, described, least, most
 from skillyard.sandbox.launch import Exit
 

@@ -63,7 +63,7 @@ def equip(skill: Skill, script: str, granted: frozenset[str], own_home: Path) ->
     needs = find_requirements(skill, script)
     if needs is None:
         return Equipment()
-    from skillyard.runners.environments import find, python_of, readable_parts  # noqa: PLC0415  (only with packages)
+    from skillyard.runners.environments import find, python_of, readable_parts
 
     return Equipment(
         needs=needs,

@@ -20,12 +20,15 @@ from skillyard.core.skill import Kind, Skill
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.runner import Runner, plan_of, runner_of
-from skillyard.runtime.approve import Approved, approve
 from skillyard.runtime.check import check, check_text_of
 from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import NO_SECRETS, OnProgress, guard
 from skillyard.runtime.packages import Equipment, demand_packages, equip
-from skillyard.runtime.permit import (
+from skillyard.runtime.record import Record, Recorder, as_run
+from skillyard.sandbox.launch import Launch, Sandbox, can_mount
+from skillyard.store.grants import Grants
+from skillyard.trust.approve import Approved, approve
+from skillyard.trust.permit import (
     Permit,
     demand,
     grant_command,
@@ -35,12 +38,9 @@ from skillyard.runtime.permit import (
     permit,
     remove_empty,
 )
-from skillyard.runtime.record import Record, Recorder, as_run
-from skillyard.sandbox.launch import Launch, Sandbox, can_mount
-from skillyard.store.grants import Grants
 
 if TYPE_CHECKING:
-    from skillyard.sandbox.stop import Stop
+    from skillyard.sandbox.cancel_token import Stop
 
 
 class Runtime(NamedTuple):
@@ -77,8 +77,8 @@ class Runtime(NamedTuple):
 
     def respond(self, request: Request, on_progress: OnProgress = None) -> dict[str, Json]:
         """Run one JSON skill; the answer is S3's own response, whatever happened."""
-        from skillyard.runners import jsonskill  # noqa: PLC0415  (only those who speak S3 need it)
-        from skillyard.runners.responses import Response, as_response  # noqa: PLC0415
+        from skillyard.runners import jsonskill
+        from skillyard.runners.responses import Response, as_response
 
         responses: list[Response] = []
 
@@ -142,8 +142,8 @@ class Runtime(NamedTuple):
 
     def _with_advice(self, error: RuntimeFailed, call: Call, found: Permit, record: Record) -> RuntimeFailed:
         """The same failure, and what it seems to need, where the policy was narrower than that."""
-        from skillyard.runtime.narrow import HINT, TRUST_HINT, seems_to_need  # noqa: PLC0415  (only a failure needs it)
-        from skillyard.runtime.reach import wider  # noqa: PLC0415
+        from skillyard.runtime.grant_hints import HINT, TRUST_HINT, seems_to_need
+        from skillyard.runtime.role_policy import wider
 
         # What the proxy refused is known; only for the rest its last words must do.
         guessed = seems_to_need(record.stderr, found.policy, self.root.resolve(), call.skill.folder.resolve())
@@ -175,11 +175,11 @@ class Runtime(NamedTuple):
     def resolve(self, request: Request) -> Skill:
         """A skill of the catalog, or a folder that the person at the terminal points at, or that was staged."""
         if request.staged is not None:
-            from skillyard.runtime.adhoc import read_folder  # noqa: PLC0415
+            from skillyard.runtime.script_skill import read_folder
 
             return read_folder(request.staged)
         if request.typed_in is not None and request.name.startswith((".", "/", "~")):
-            from skillyard.runtime.adhoc import read_adhoc  # noqa: PLC0415
+            from skillyard.runtime.script_skill import read_adhoc
 
             if skill := read_adhoc(request.name, request.typed_in):
                 return skill
@@ -194,14 +194,14 @@ class Runtime(NamedTuple):
         found = permit(call, program, granted, self.own_home, equipment.readable)
         if not call.skill.role:
             return found
-        from skillyard.runtime.reach import bound  # noqa: PLC0415  (only a role bounds its skills)
+        from skillyard.runtime.role_policy import bound
 
         return bound(call, found, granted)
 
     def _secrets(self, found: Permit) -> Mapping[str, str]:
         if not found.secrets:
             return NO_SECRETS
-        from skillyard.runtime.secrets import read_secrets  # noqa: PLC0415  (only a role declares any)
+        from skillyard.runtime.secrets import read_secrets
 
         return read_secrets(found.secrets, self.own_home, os.environ)
 

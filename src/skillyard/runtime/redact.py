@@ -41,7 +41,7 @@ class Redactor:
 
     def document(self, content: bytes) -> bytes:
         """What a program answered: in JSON the values are masked, however they were escaped, and it stays JSON."""
-        import json  # noqa: PLC0415  (only a run with secrets needs it)
+        import json
 
         try:
             value = json.loads(content)
@@ -74,9 +74,9 @@ def _forms(secret: str) -> Iterator[str]:
     if len(secret) < SHORTEST:
         return
     yield from lines
-    from base64 import b64encode  # noqa: PLC0415  (only a run with secrets needs these)
-    from json import dumps  # noqa: PLC0415
-    from urllib.parse import quote, quote_plus  # noqa: PLC0415
+    from base64 import b64encode
+    from json import dumps
+    from urllib.parse import quote, quote_plus
 
     for text in {secret, *lines}:
         yield from (dumps(text)[1:-1], dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1])

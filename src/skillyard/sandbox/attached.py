@@ -5,7 +5,7 @@ import select
 import socket
 from typing import Any, Protocol
 
-from skillyard.sandbox.order import receive
+from skillyard.sandbox.spawn_request import receive
 
 #: What a supervisor that was killed itself would have said.
 _KILLED = -9

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from skillyard.sandbox.attached import Attached
 from skillyard.sandbox.layers import MOUNTING, Layers, choose
 from skillyard.sandbox.policy import Guard, Mount, Policy
-from skillyard.sandbox.terms import OUTPUT_BYTES, STDERR_BYTES, Exit, Launch, Sandbox
+from skillyard.sandbox.types import OUTPUT_BYTES, STDERR_BYTES, Exit, Launch, Sandbox
 
 if sys.platform == "linux":
     from skillyard.sandbox.launcher import Launcher

@@ -10,12 +10,12 @@ from typing import Any, Self
 
 from skillyard.core.errors import SandboxUnavailable
 from skillyard.sandbox.attached import Supervised, pipes
+from skillyard.sandbox.fd_message import INSIDE, LISTENER, OUTSIDE, PROBE, PROXY, Letter
 from skillyard.sandbox.layers import APART, FIFO, Layers, Plan, plan
-from skillyard.sandbox.letter import INSIDE, LISTENER, OUTSIDE, PROBE, PROXY, Letter
-from skillyard.sandbox.order import Order, receive
+from skillyard.sandbox.spawn_request import Order, receive
 from skillyard.sandbox.starter import Starter
 from skillyard.sandbox.streams import Streams
-from skillyard.sandbox.terms import Exit, Launch
+from skillyard.sandbox.types import Exit, Launch
 
 #: What we say when the supervisor ended without a word: somebody killed it, and its tree with it.
 _SILENCE: dict[str, Any] = {"code": -9, "timed_out": False, "hit": "", "failed": None}

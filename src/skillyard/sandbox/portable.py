@@ -17,7 +17,7 @@ from typing import IO, Final
 from skillyard.sandbox.attached import pipes
 from skillyard.sandbox.layers import NO_LAYERS, plan
 from skillyard.sandbox.output import Capture
-from skillyard.sandbox.terms import STDERR_BYTES, Exit, Launch
+from skillyard.sandbox.types import STDERR_BYTES, Exit, Launch
 
 _GRACE_SECONDS: Final = 0.2
 _READ_BYTES: Final = 65_536

@@ -25,9 +25,9 @@ from typing import Final
 
 from skillyard.sandbox import confine, namespaces, tree
 from skillyard.sandbox.cgroup import Cgroup, Hierarchies
-from skillyard.sandbox.letter import INSIDE, PROBE, PROXY, Letter
-from skillyard.sandbox.order import Order, send
+from skillyard.sandbox.fd_message import INSIDE, PROBE, PROXY, Letter
 from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.spawn_request import Order, send
 from skillyard.sandbox.supervisor import failure, serve_outside, supervise_inside
 from skillyard.sandbox.syscalls import PR_SET_CHILD_SUBREAPER, fork, hide_arguments, prctl
 

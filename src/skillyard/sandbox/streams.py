@@ -12,7 +12,7 @@ import socket
 from typing import Final, Self
 
 from skillyard.sandbox.output import PIECE_BYTES, Capture
-from skillyard.sandbox.terms import STDERR_BYTES, Launch
+from skillyard.sandbox.types import STDERR_BYTES, Launch
 
 #: A wide pipe means fewer turns for ten megabytes.
 _PIPE_BYTES: Final = 1 << 20

@@ -16,15 +16,15 @@ import signal
 import socket
 from typing import Any, Final
 
-from skillyard.sandbox import bubblewrap, confine, namespaces, program, seccomp, tree
+from skillyard.sandbox import bubblewrap, confine, executable, namespaces, seccomp, tree
 from skillyard.sandbox.cgroup import Cgroup
+from skillyard.sandbox.executable import Streams
+from skillyard.sandbox.fd_message import LISTENER, Letter
 from skillyard.sandbox.hosts import proxy_variables
 from skillyard.sandbox.layers import Way
-from skillyard.sandbox.letter import LISTENER, Letter
 from skillyard.sandbox.namespaces import Layout
-from skillyard.sandbox.order import Order, send
 from skillyard.sandbox.policy import Policy
-from skillyard.sandbox.program import Streams
+from skillyard.sandbox.spawn_request import Order, send
 from skillyard.sandbox.syscalls import (
     MACHINE,
     PR_SET_CHILD_SUBREAPER,
@@ -120,7 +120,7 @@ def _inside(order: Order, streams: Streams, old: int, group: Cgroup | None, cont
         stage = "program"
         os.chdir(order.cwd)
         home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
-        main = program.spawn(order.argv, order.env | own | home, streams)
+        main = executable.spawn(order.argv, order.env | own | home, streams)
     except OSError as error:
         return {"failed": failure(stage, error)}
     _close(streams)
@@ -171,7 +171,7 @@ class _Outside:
 
     def _start_free(self) -> int:
         os.chdir(self._order.cwd)
-        return program.spawn(self._order.argv, self._order.env, self._streams)
+        return executable.spawn(self._order.argv, self._order.env, self._streams)
 
     def _start_confined(self, policy: Policy) -> int:
         self._group = Cgroup.make(self._order.plan.layers.cgroup)
@@ -245,7 +245,7 @@ def _become_confined(order: Order, policy: Policy, streams: Streams, gate: int, 
         stage = "program"
         os.chdir(order.cwd)
         home = {"TMPDIR": f"{temp}/tmp", "HOME": f"{temp}/home"}
-        program.become(order.argv, order.env | home, streams)
+        executable.become(order.argv, order.env | home, streams)
     except OSError as error:
         os.write(tell, json.dumps(failure(stage, error)).encode())
     finally:
@@ -260,7 +260,7 @@ def _become_wrapped(order: Order, policy: Policy, streams: Streams) -> None:
     home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
     confine.limit(policy, apart=False)
     command = (order.plan.layers.bubblewrap, "--args", str(options), "--", *order.argv)
-    program.become(command, order.env | home, streams)
+    executable.become(command, order.env | home, streams)
 
 
 def _inherited(name: str, content: bytes) -> int:

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from skillyard.core.values import NOTHING, Json
+from skillyard.store.conversation_locks import Hold, Holds
 from skillyard.store.database import writing
-from skillyard.store.holds import Hold, Holds
 
 #: What a conversation's history may grow to, in characters; then the oldest tenth goes.
 HISTORY_CHARACTERS = 2_000_000

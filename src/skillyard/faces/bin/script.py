@@ -20,8 +20,8 @@ from skillyard.faces import present
 from skillyard.faces.cli.command import Answer, Options, as_skill_error
 
 if TYPE_CHECKING:
+    from skillyard.app.project import Yard
     from skillyard.install.review import Review
-    from skillyard.kernel.assembly import Yard
 
 #: Scripts speak as the agent that runs them.
 AGENT = "worker_agent"
@@ -73,7 +73,7 @@ def _decisions(text: str) -> dict[str, str]:
 
 def paused(yard: "Yard", review: "Review", resume_command: str) -> dict[str, Json]:
     """S1 §4.1: the file that tells what waits and why, and the two things that the result says of it."""
-    from skillyard.kernel.installing import tell_project
+    from skillyard.install.pipeline import tell_project
 
     digest = tell_project(yard, review, resume_command)
     return {"interrupted_skills": sorted(review.held), "resume_command": resume_command, DIGEST: digest}

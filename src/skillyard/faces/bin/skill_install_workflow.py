@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
+from skillyard.app.project import Yard, new_run_id, open_yard
 from skillyard.core.errors import ScriptFailed
 from skillyard.core.phrases import PAUSED, Text
 from skillyard.core.states import State
@@ -17,11 +18,10 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
 from skillyard.faces.bin import script
 from skillyard.faces.cli.command import Answer, Options
-from skillyard.kernel.assembly import Yard, new_run_id, open_yard
 
 if TYPE_CHECKING:
-    from skillyard.kernel.workflow import InstallSteps
-    from skillyard.work.graph import Stand, Workflow
+    from skillyard.scripts.install_workflow import InstallSteps
+    from skillyard.scripts.workflow_graph import Stand, Workflow
 
 _DONE = Text("安装完成: 保留 {kept} 个, 卸载 {dropped} 个", "installed: {kept} kept, {dropped} uninstalled")
 
@@ -64,10 +64,10 @@ def _resume(options: Options) -> Answer:
 @contextmanager
 def _opened(yard: Yard) -> "Iterator[tuple[Workflow, InstallSteps]]":
     try:
-        from skillyard.work.graph import open_workflow
+        from skillyard.scripts.workflow_graph import open_workflow
     except ModuleNotFoundError as error:
         raise ScriptFailed(f"{error.name} is missing; install it: pip install 'skillyard[langgraph]'") from None
-    from skillyard.kernel.workflow import InstallSteps
+    from skillyard.scripts.install_workflow import InstallSteps
 
     steps = InstallSteps(yard, script.tell, on_terminal=on_terminal())
     with open_workflow(steps, yard.places.own_home / "workflows.db", yard.root) as workflow:
@@ -77,7 +77,7 @@ def _opened(yard: Yard) -> "Iterator[tuple[Workflow, InstallSteps]]":
 def _told(yard: Yard, steps: "InstallSteps", thread: str, stand: "Stand") -> Answer:
     kept, dropped = ([name for name, word in sorted(stand.outcomes.items()) if word == said] for said in _WORDS)
     done: dict[str, Json] = {"kept": [*kept], "uninstalled": [*dropped], "thread": thread}
-    from skillyard.kernel.installing import forget_review
+    from skillyard.install.pipeline import forget_review
 
     review = steps.find(stand.review)
     if review is None or not stand.waiting:

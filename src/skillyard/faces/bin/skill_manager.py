@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.core.phrases import PAUSED, Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -14,7 +15,6 @@ from skillyard.faces.ask import on_terminal
 from skillyard.faces.bin import script
 from skillyard.faces.cli.command import Answer, Options
 from skillyard.faces.cli.entries import as_skill_data
-from skillyard.kernel.assembly import Yard, open_yard
 
 if TYPE_CHECKING:
     from skillyard.install.review import Review
@@ -110,7 +110,7 @@ def _record(options: Options) -> Answer:
 
 
 def _install(options: Options) -> Answer:
-    from skillyard.kernel.workflow import install_from
+    from skillyard.scripts.install_workflow import install_from
 
     with open_yard() as yard:
         brought = install_from(yard, options.source, options.skill, script.tell, everything=options.all)
@@ -121,8 +121,8 @@ def _install(options: Options) -> Answer:
 
 
 def _resume(options: Options) -> Answer:
-    from skillyard.kernel.installing import resume_review
-    from skillyard.kernel.workflow import review_here
+    from skillyard.install.pipeline import resume_review
+    from skillyard.scripts.install_workflow import review_here
 
     with open_yard() as yard:
         review = review_here(yard, options.review)
@@ -144,7 +144,7 @@ def _waits(yard: Yard, review: "Review", done: Mapping[str, Json]) -> Answer:
 def _uninstall(options: Options) -> Answer:
     from skillyard.install.changes import find_installed, remove
     from skillyard.install.lock import read_lock
-    from skillyard.kernel.installing import place_of
+    from skillyard.install.pipeline import place_of
 
     with open_yard() as yard:
         place = place_of(yard, is_global=False)

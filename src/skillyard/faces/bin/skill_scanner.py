@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from skillyard.app.project import open_yard
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.bin import script
 from skillyard.faces.cli.command import Answer, Options
 from skillyard.faces.cli.entries import display_name
-from skillyard.kernel.assembly import open_yard
 
 SCANNED = Text("扫描完成: 新增 {added} 个, 更新 {updated} 个", "scanned: {added} added, {updated} updated")
 

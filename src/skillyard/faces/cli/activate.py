@@ -11,10 +11,10 @@ examples:
 import time
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.activation import add_scope, as_answer, session_of
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
-from skillyard.kernel.assembly import open_yard
 
 
 def arguments(parser: Parser) -> None:

@@ -9,12 +9,12 @@ examples:
 
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, style_of
 from skillyard.faces.labels import yes_or_no
 from skillyard.faces.present import Table
-from skillyard.kernel.assembly import open_yard
 
 _NOTHING = Text("没有激活的技能: skillyard activate NAME", "Nothing is active yet: skillyard activate NAME.")
 
@@ -26,8 +26,8 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
+    from skillyard.dispatch.handover import find_active
     from skillyard.dispatch.text import LIMIT_CHARACTERS, enhance
-    from skillyard.kernel.handover import find_active
 
     with open_yard() as yard:
         active = find_active(yard, conversation=options.session)

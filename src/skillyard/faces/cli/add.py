@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import Json
 from skillyard.faces.ask import ask, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
-from skillyard.faces.cli.held import answer_of
+from skillyard.faces.cli.review_prompt import answer_of
 from skillyard.faces.present import Lines, Steps
 from skillyard.install.candidates import Candidate, Offer, choose, open_staging
-from skillyard.install.place import Place
+from skillyard.install.pipeline import bring_in, inner_folder, look, pick_named, place_of, wanted_from
 from skillyard.install.slug import as_slug
-from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.installing import bring_in, inner_folder, look, pick_named, place_of, wanted_from
+from skillyard.install.target import Place
 
 _ADDING = Text("正在安装", "adding")
 _WHICH = Text(

@@ -14,7 +14,7 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import show_progress
 from skillyard.faces.present import Steps, one_line
-from skillyard.sandbox.stop import Stop
+from skillyard.sandbox.cancel_token import Stop
 
 if TYPE_CHECKING:
     from skillyard.backends.driver import Event, Permission

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.core.errors import InvalidArgs, RuntimeFailed, SkillError
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
@@ -38,7 +39,6 @@ from skillyard.faces.cli.command import (
     style_of,
 )
 from skillyard.faces.present import Lines, Steps, Table, one_line
-from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.store.conversations import Conversation, ConversationState, Telling
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _check(options: Options) -> Answer:
 
 
 def _checked(driver: "Driver", *, ask: bool) -> dict[str, Json]:
-    from skillyard.dispatch.check import check
+    from skillyard.dispatch.backend_check import check
 
     told: dict[str, Json] = {"name": driver.name, "ok": False}
     try:
@@ -191,7 +191,7 @@ def _check_lines(each: dict[str, Json], lang: Lang) -> Iterator[str]:
 
 
 def _start(options: Options) -> Answer:
-    from skillyard.kernel.keeping import start_warm
+    from skillyard.dispatch.keeping import start_warm
 
     with open_yard() as yard, Steps("→") as step:
         step(options.name)

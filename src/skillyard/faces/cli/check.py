@@ -11,14 +11,14 @@ examples:
 from functools import partial
 from pathlib import Path
 
+from skillyard.app.project import open_yard
 from skillyard.core.errors import RuntimeFailed
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, seconds
 from skillyard.faces.present import Lines, Progress
-from skillyard.kernel.assembly import open_yard
-from skillyard.runtime.bench import Probe, Verdict, open_bench
 from skillyard.runtime.conformance import find_target, probe
+from skillyard.runtime.probe_sandbox import Probe, Verdict, open_bench
 
 _SUMMARY = Text(
     "{type}{name}: 通过 {passed}, 失败 {failed}, 跳过 {skipped}",

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.result import Result
@@ -33,7 +34,6 @@ from skillyard.faces.cli.command import (
 )
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Exact, one_line
-from skillyard.kernel.assembly import Yard, open_yard
 
 if TYPE_CHECKING:
     from skillyard.dispatch.order import Order
@@ -76,8 +76,8 @@ def _plan(options: Options) -> Answer:
 
 
 def _hand_over(options: Options) -> NoReturn:
+    from skillyard.dispatch.handover import hand_over
     from skillyard.faces.cli.agents import Watching
-    from skillyard.kernel.handover import hand_over
 
     style = style_of(options)
     with open_yard() as yard:
@@ -101,7 +101,7 @@ def _for_people(result: Result, project: Path | None) -> Result:
 
 
 def _order(yard: Yard, options: Options) -> "Order":
-    from skillyard.kernel.handover import make_order
+    from skillyard.dispatch.handover import make_order
 
     return make_order(
         yard,

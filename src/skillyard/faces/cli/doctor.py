@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.app.project import Yard, open_yard
+from skillyard.app.sandbox_cache import find_layers, holds
 from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.result import as_size
@@ -22,8 +24,6 @@ from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.labels import label, yes_or_no
 from skillyard.faces.present import Table
-from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.machine import find_layers, holds
 
 _MISSING = Text("缺失", "NO")
 

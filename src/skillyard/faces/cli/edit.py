@@ -18,15 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from skillyard.app.project import open_yard
 from skillyard.core.errors import InvalidArgs, SkillError, TextNotFound
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
+from skillyard.editor.editor import Edit, Report, read_batch
+from skillyard.editor.json_edit import as_value
+from skillyard.editor.operations import REGEX_SECONDS, fields_of, make_operation
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive
 from skillyard.faces.present import Lines
-from skillyard.kernel.assembly import open_yard
-from skillyard.work.editor import REGEX_SECONDS, fields_of, make_operation
-from skillyard.work.edits import Edit, Report, read_batch
-from skillyard.work.field import as_value
 
 #: Where 2 means that something was not found.
 USAGE = 64

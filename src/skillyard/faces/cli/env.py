@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
@@ -24,11 +25,10 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, Table
-from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.consent import refuse_inside_agents
-from skillyard.kernel.environments import Wanted, build_environments, wanted_packages
-from skillyard.kernel.prompt import split_name
 from skillyard.runners.environments import Environment, home_of, list_built, remove
+from skillyard.runtime.build_environment import Wanted, build_environments, wanted_packages
+from skillyard.scripts.prompt_grammar import split_name
+from skillyard.trust.consent import refuse_inside_agents
 
 _QUESTION = Text("@{name} 需要 {packages}。为它构建环境吗?", "@{name} needs {packages}. Build an environment for it?")
 _EMPTY = Text("还没有环境: 用 `skillyard env @name` 构建", "No environments yet: `skillyard env @name` builds one.")

@@ -7,13 +7,13 @@ example:
 from collections.abc import Iterator
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.catalog.explain import Explanation, explain
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.entries import display_name
 from skillyard.faces.present import Lines
-from skillyard.kernel.assembly import open_yard
 
 
 def arguments(parser: Parser) -> None:

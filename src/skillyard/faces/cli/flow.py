@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.catalog.flowfile import SCHEMA_FILE, Workflow
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
@@ -40,15 +41,14 @@ from skillyard.faces.cli.command import (
     style_of,
 )
 from skillyard.faces.cli.findings import finding_lines, verdict_line
-from skillyard.faces.cli.looking import end_lost
+from skillyard.faces.cli.job_progress import end_lost
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Progress, Table, one_line
-from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.flows import find_workflow, make_flow, workflows_of
+from skillyard.jobs.engine import Engine
+from skillyard.jobs.flow import Told
+from skillyard.jobs.flow_plan import find_workflow, make_flow, workflows_of
+from skillyard.jobs.schedule import PREFIX
 from skillyard.store.runs import Run
-from skillyard.work.engine import Engine
-from skillyard.work.flow import Told
-from skillyard.work.schedule import PREFIX
 
 _LOOK_SECONDS = 0.2
 _FINE, _PROBLEMS = Text("正常", "ok"), Text("有问题", "problems")
@@ -178,7 +178,7 @@ def _validate(options: Options) -> Answer:
 
 @contextmanager
 def _engine(yard: Yard) -> Iterator[Any]:
-    from skillyard.kernel.working import open_engine
+    from skillyard.jobs.setup import open_engine
 
     engine = open_engine(yard)
     try:
@@ -198,7 +198,7 @@ def _run(options: Options) -> NoReturn:
 
 
 def _job(yard: Yard, options: Options) -> Any:
-    from skillyard.work.jobs import Job
+    from skillyard.jobs.jobs import Job
 
     given = dict(map(_pair, options.input))
     workflow = find_workflow(yard, options.workflow, Path.cwd())
@@ -213,7 +213,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _detach(options: Options) -> Answer:
-    from skillyard.kernel.working import make_jobs
+    from skillyard.jobs.setup import make_jobs
 
     with open_yard() as yard:
         job = _job(yard, options)
@@ -228,7 +228,7 @@ def _detach(options: Options) -> Answer:
 
 def _follow(yard: Yard, engine: Any, options: Options, begin: Callable[[Any, Any], str]) -> NoReturn:
     """Have it done in this process, tell how far it is, and print what came of it. Ctrl-C cancels it."""
-    from skillyard.kernel.working import make_attempts, make_jobs
+    from skillyard.jobs.setup import make_attempts, make_jobs
 
     jobs = make_jobs(yard, engine)
     interrupted = False

@@ -15,13 +15,13 @@ examples:
 from functools import partial
 from pathlib import Path
 
+from skillyard.app.project import open_yard
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.request import Request
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
-from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.consent import as_capabilities, grant, mark_of_skill, refuse_inside_agents, resolve_paths
+from skillyard.trust.consent import as_capabilities, grant, mark_of_skill, refuse_inside_agents, resolve_paths
 
 _QUESTION = Text("允许 @{name} ({folder}): {what} 吗?", "Allow @{name} ({folder}): {what}?")
 

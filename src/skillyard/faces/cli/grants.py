@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from skillyard.app.project import open_yard
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import SkillError
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Table
-from skillyard.kernel.assembly import open_yard
 from skillyard.store.grants import Grant
 
 _COUNTS, _VOID = Text("是", "yes"), Text("已失效", "void")

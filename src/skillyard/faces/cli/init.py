@@ -14,6 +14,7 @@ examples:
 from functools import partial
 from pathlib import Path
 
+from skillyard.app.paths import find_places
 from skillyard.catalog.roots import can_be_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
@@ -21,8 +22,7 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Table
-from skillyard.kernel.layout import Found, Standing, lay_out, look
-from skillyard.kernel.places import find_places
+from skillyard.trust.own_files import Found, Standing, lay_out, look
 
 _CHECKED = Text("检查完成: {bad} 处不一致", "checked: {bad} differ from what this version writes")
 _LAID_OUT = Text("项目就绪: 新建 {made} 项, 保留 {kept} 项", "project ready: {made} made, {kept} kept")
@@ -51,7 +51,7 @@ def _answer(options: Options) -> Answer:
     if not can_be_project(root, find_places().user_home.resolve()):
         raise InvalidArgs(f"{root} cannot be a project: it is the home folder, above it, or inside a role's folder")
     if options.mcp is not None:
-        from skillyard.faces.cli.agentconfig import answer
+        from skillyard.faces.cli.init_mcp import answer
 
         agents = list(dict.fromkeys(name.strip() for name in options.mcp.split(",") if name.strip()))
         return answer(root, agents, lang, yes=options.yes, quiet=options.json)

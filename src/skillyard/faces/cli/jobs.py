@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NoReturn
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.catalog.cron import parse_when, parse_zone, preview
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
@@ -47,19 +48,18 @@ from skillyard.faces.cli.command import (
     show_and_exit,
     style_of,
 )
-from skillyard.faces.cli.looking import Looking, end_lost
-from skillyard.faces.cli.mixed import take_ours
+from skillyard.faces.cli.job_progress import Looking, end_lost
 from skillyard.faces.cli.runs import as_lines, as_run_data
+from skillyard.faces.cli.split_options import take_ours
 from skillyard.faces.present import Lines, Table, one_line
-from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.consent import refuse_inside_agents
-from skillyard.kernel.errands import refuse_loops, with_task
-from skillyard.kernel.prompt import split_name
-from skillyard.kernel.working import Schedules, find_schedule, make_job, make_jobs, make_shift, open_engine
-from skillyard.work.engine import Engine, Line
-from skillyard.work.errand import Errand
-from skillyard.work.jobs import QUEUE, Job, Jobs, Known
-from skillyard.work.schedule import PREFIX, Misfire, Overlap, Schedule, as_choice, checked, local_zone, usual_overlap
+from skillyard.jobs.agent_job import Errand
+from skillyard.jobs.agent_task import refuse_loops, with_task
+from skillyard.jobs.engine import Engine, Line
+from skillyard.jobs.jobs import QUEUE, Job, Jobs, Known
+from skillyard.jobs.schedule import PREFIX, Misfire, Overlap, Schedule, as_choice, checked, local_zone, usual_overlap
+from skillyard.jobs.setup import Schedules, find_schedule, make_job, make_jobs, make_shift, open_engine
+from skillyard.scripts.prompt_grammar import split_name
+from skillyard.trust.consent import refuse_inside_agents
 
 _FAILED = frozenset({"error", "timeout"})
 _NO_JOBS = Text(

@@ -17,6 +17,7 @@ examples:
 from collections.abc import Sequence
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.errors import AgentNotInstalled, InvalidArgs
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
@@ -24,8 +25,7 @@ from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, Table
 from skillyard.install.link import Outcome, Step, link
-from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.linking import Standing, View, ask_agents, chosen_skills, ledger_of, wishes_of
+from skillyard.install.linking import Standing, View, ask_agents, chosen_skills, ledger_of, wishes_of
 
 _LINE = Text("{outcome:<9} {name} 用于 {agent}: {path}", "{outcome:<9} {name} for {agent}: {path}")
 _CHECKING = Text("正在检查", "checking")

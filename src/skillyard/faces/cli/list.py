@@ -7,11 +7,11 @@ examples:
 
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.entries import READING, as_row, as_skill_data
 from skillyard.faces.present import Progress, Table
-from skillyard.kernel.assembly import open_yard
 
 _EMPTY = Text("这里还没有技能: 把技能放进 .claude/skills/", "No skills here yet: put one into .claude/skills/.")
 

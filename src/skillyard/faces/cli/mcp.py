@@ -16,12 +16,12 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import NoReturn
 
+from skillyard.app.paths import find_places
+from skillyard.app.project import Yard
 from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
 from skillyard.core.phrases import Lang
 from skillyard.faces.cli.command import Options, Parser
 from skillyard.faces.present import one_line
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.places import find_places
 
 _ALLOWED = ("worker", "dispatch", "jobs")
 

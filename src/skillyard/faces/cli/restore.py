@@ -10,13 +10,13 @@ examples:
 
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.phrases import Text
 from skillyard.faces.ask import on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
-from skillyard.faces.cli.held import answer_of
+from skillyard.faces.cli.review_prompt import answer_of
 from skillyard.faces.present import Steps
-from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.installing import place_of, restore
+from skillyard.install.pipeline import place_of, restore
 
 _RESTORING = Text("正在恢复", "restoring")
 

@@ -13,17 +13,17 @@ examples:
 import json
 from functools import partial
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
-from skillyard.faces.cli.held import ADDED, NOT_INSTALLED, all_lines, ask_decisions, three_lines, waiting_lines
+from skillyard.faces.cli.review_prompt import ADDED, NOT_INSTALLED, all_lines, ask_decisions, three_lines, waiting_lines
 from skillyard.faces.present import Lines, Table
+from skillyard.install.pipeline import forget_review, resume_review
 from skillyard.install.review import Resumed, Review, drop, interrupt_data, list_reviews, read_review
-from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.installing import forget_review, resume_review
 
 _EMPTY = Text("没有被拦下的技能", "Nothing is held back.")
 _CHANGED = Text("显示之后有变化, 已重新扫描: {name}", "changed since it was shown, scanned again: {name}")

@@ -8,11 +8,11 @@ examples:
 
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
-from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.consent import as_capabilities, distrust
+from skillyard.trust.consent import as_capabilities, distrust
 
 
 def arguments(parser: Parser) -> None:

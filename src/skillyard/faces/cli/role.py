@@ -18,6 +18,7 @@ from pathlib import Path
 from shlex import quote
 from typing import NoReturn
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.catalog.agentfile import SCHEMA_FILE, Role
 from skillyard.catalog.bounds import read_bounds
 from skillyard.core.depth import DEPTH
@@ -43,9 +44,8 @@ from skillyard.faces.cli.findings import finding_lines, verdict_line
 from skillyard.faces.labels import as_words, label
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Table
-from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.consent import untrusted_roles
-from skillyard.kernel.roles import find_role, make_role, roles_of
+from skillyard.install.new_role import find_role, make_role, roles_of
+from skillyard.trust.consent import untrusted_roles
 
 _FINE, _PROBLEMS = Text("正常", "ok"), Text("有问题", "problems")
 _ASKS = Text("等待信任", "asks for trust")
@@ -274,7 +274,7 @@ def _run(options: Options) -> NoReturn:
 def _print_response(response: Mapping[str, Json]) -> NoReturn:
     import json
 
-    from skillyard.core.notation import escape_unsafe
+    from skillyard.core.flow_yaml import escape_unsafe
 
     lines = json.dumps(response, ensure_ascii=False, indent=2, default=dict).split("\n")
     sys.stdout.write("".join(f"{escape_unsafe(line)}\n" for line in lines))

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.core.depth import DEPTH
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
@@ -43,15 +44,14 @@ from skillyard.faces.cli.command import (
     show_and_exit,
     style_of,
 )
-from skillyard.faces.cli.mixed import take_ours
+from skillyard.faces.cli.split_options import take_ours
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import one_line
-from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.consent import grant, mark_of_skill, refuse_inside_agents
-from skillyard.kernel.prompt import may_name_source, split_name
+from skillyard.scripts.prompt_grammar import may_name_source, split_name
+from skillyard.trust.consent import grant, mark_of_skill, refuse_inside_agents
 
 if TYPE_CHECKING:
-    from skillyard.kernel.adhoc import Ready
+    from skillyard.install.source_run import Ready
 
 #: As long as we wait to see whether a pipe brings anything.
 _PIPE_SECONDS = 0.2
@@ -122,24 +122,24 @@ def _target(yard: Yard, text: str, lang: Lang) -> "tuple[Request, Ready | None]"
             target = target._replace(name=f"./{name}")
     if not may_name_source(text, Path.cwd()):
         return target, None
-    from skillyard.faces.cli import outside
-    from skillyard.kernel.adhoc import split_source
+    from skillyard.faces.cli import run_source
+    from skillyard.install.source_run import split_source
 
     asked = split_source(text, Path.cwd())
-    ready = outside.fetch(yard, asked, lang)
+    ready = run_source.fetch(yard, asked, lang)
     return Request(name=asked.name, script=asked.script, typed_in=here, staged=ready.staged.at), ready
 
 
 def _from_outside(yard: Yard, request: Request, ready: "Ready", options: Options) -> Result:
     """A dry run starts nothing, so it asks nothing."""
-    from skillyard.faces.cli import outside
+    from skillyard.faces.cli import run_source
 
-    if not options.dry_run and not outside.may_run(
+    if not options.dry_run and not run_source.may_run(
         ready, request.lang, on_terminal=request.interactive and on_terminal()
     ):
-        return outside.not_run(ready, request.agent, request.lang)
+        return run_source.not_run(ready, request.agent, request.lang)
     result = _result(yard, request, options)
-    return result._replace(meta={**result.meta, **outside.about(ready)})
+    return result._replace(meta={**result.meta, **run_source.about(ready)})
 
 
 def _result(yard: Yard, request: Request, options: Options) -> Result:
@@ -156,8 +156,8 @@ def _run_shown(yard: Yard, request: Request) -> Result:
 
 
 def _by_agent(yard: Yard, request: Request, options: Options) -> Result:
+    from skillyard.dispatch.handover import run_by_agent
     from skillyard.faces.cli.agents import Watching
-    from skillyard.kernel.handover import run_by_agent
 
     watched = Watching(request.lang)
     with watched.watching(stream=False) as tell:

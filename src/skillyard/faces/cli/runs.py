@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
 from skillyard.faces.labels import label
 from skillyard.faces.present import Lines, Table, printable
-from skillyard.kernel.assembly import Yard, open_yard
 from skillyard.store.runs import RUNNING, Run
 
 _LISTED = Text("skillyard runs 列出全部运行", "`skillyard runs` lists them")

@@ -125,7 +125,7 @@ def _folders(target: str) -> Iterator[tuple[str, Path]]:
 
 
 def _resolve(name: str) -> Path:
-    from skillyard.kernel.assembly import open_yard
+    from skillyard.app.project import open_yard
 
     with open_yard() as yard:
         yard.catalog.sync()

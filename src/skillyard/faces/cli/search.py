@@ -7,11 +7,11 @@ examples:
 
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
 from skillyard.faces.cli.entries import READING, as_skill_data, display_name
 from skillyard.faces.present import Progress, Table
-from skillyard.kernel.assembly import open_yard
 
 _EMPTY = Text(
     "没有匹配 {query!r} 的技能。`skillyard list` 列出全部",

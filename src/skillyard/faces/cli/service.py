@@ -12,16 +12,16 @@ examples:
 
 from functools import partial
 
+from skillyard.app.paths import find_places
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
 from skillyard.faces.present import Lines
-from skillyard.kernel.consent import refuse_inside_agents
-from skillyard.kernel.places import find_places
-from skillyard.kernel.service import Service, install, is_active, may_linger, remove, service_of
-from skillyard.work.jobs import QUEUE
+from skillyard.jobs.jobs import QUEUE
+from skillyard.jobs.service import Service, install, is_active, may_linger, remove, service_of
+from skillyard.trust.consent import refuse_inside_agents
 
 _INSTALLED = Text("已安装: {name}", "installed: {name}")
 _WAITS = Text(

@@ -8,13 +8,13 @@ examples:
 from collections.abc import Iterator
 from functools import partial
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.labels import as_words, label
 from skillyard.faces.present import Lines
-from skillyard.kernel.assembly import Yard, open_yard
 
 
 def arguments(parser: Parser) -> None:

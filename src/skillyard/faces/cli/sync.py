@@ -5,12 +5,12 @@ Every other command does this by itself; `sync` shows what it found.
 
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.entries import READING
 from skillyard.faces.labels import label
 from skillyard.faces.present import Progress, Table
-from skillyard.kernel.assembly import open_yard
 
 _EMPTY = Text("没有变化: 共 {total} 个技能", "Nothing changed: {total} skills.")
 

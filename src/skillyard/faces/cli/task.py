@@ -8,15 +8,15 @@ examples:
 
 from typing import TYPE_CHECKING, NoReturn
 
+from skillyard.app.project import open_yard
+from skillyard.app.task import Kernel
 from skillyard.core.phrases import Lang
 from skillyard.faces.ask import ask, on_terminal
 from skillyard.faces.cli.command import Options, Parser, ProgramLines, add_output_options, show_and_exit, style_of
 from skillyard.faces.passthrough import pass_through
-from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.task import Kernel
 
 if TYPE_CHECKING:
-    from skillyard.work.decide import Decider
+    from skillyard.scripts.deciders import Decider
 
 
 def arguments(parser: Parser) -> None:
@@ -34,7 +34,7 @@ def _decider(lang: Lang) -> "Decider | None":
     """The person, where there is one."""
     if not on_terminal():
         return None
-    from skillyard.work.decide import Person
+    from skillyard.scripts.deciders import Person
 
     return Person(ask, lang)
 

@@ -8,6 +8,7 @@ bin/ for exactly the bytes of every file in it: what was added, changed or remov
 from collections.abc import Iterator
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.values import Json
@@ -15,8 +16,7 @@ from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.labels import yes_or_no
 from skillyard.faces.present import one_line
-from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.consent import (
+from skillyard.trust.consent import (
     ADDED,
     CHANGED,
     REMOVED,

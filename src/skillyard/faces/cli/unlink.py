@@ -11,14 +11,14 @@ examples:
 
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import add_where, links_data, links_page
 from skillyard.install.link import Outcome, unlink
-from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.linking import ledger_of
+from skillyard.install.linking import ledger_of
 
 
 def arguments(parser: Parser) -> None:

@@ -14,23 +14,23 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
-from skillyard.faces.cli.held import NOTHING_INSTALLED, answer_of
 from skillyard.faces.cli.link import links_data, links_page
+from skillyard.faces.cli.review_prompt import NOTHING_INSTALLED, answer_of
 from skillyard.faces.present import Lines, Steps, one_line
 from skillyard.install.candidates import open_staging
 from skillyard.install.changes import find_installed
 from skillyard.install.link import Step as LinkStep
 from skillyard.install.lock import read_lock
-from skillyard.install.place import Place
-from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.installing import bring_in, place_of
-from skillyard.kernel.updating import Plan, Standing, Step, differences, plan_update
+from skillyard.install.pipeline import bring_in, place_of
+from skillyard.install.target import Place
+from skillyard.install.update import Plan, Standing, Step, differences, plan_update
 
 _UPDATING = Text("正在更新", "updating")
 _WOULD = Text("可更新 {count} 个技能 (未更新)", "{count} skills would change")

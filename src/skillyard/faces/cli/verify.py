@@ -7,16 +7,16 @@ examples:
 
 from functools import partial
 
+from skillyard.app.project import open_yard
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
-from skillyard.faces.cli.held import NOTHING_INSTALLED
+from skillyard.faces.cli.review_prompt import NOTHING_INSTALLED
 from skillyard.faces.present import Lines
 from skillyard.install.changes import compare
+from skillyard.install.pipeline import place_of
 from skillyard.install.tree import Drift
-from skillyard.kernel.assembly import open_yard
-from skillyard.kernel.installing import place_of
 
 
 def arguments(parser: Parser) -> None:

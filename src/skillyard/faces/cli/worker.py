@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
+from skillyard.app.project import Yard, open_yard
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.own_process import own_command
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.faces.cli.command import (
     Answer,
@@ -30,11 +32,9 @@ from skillyard.faces.cli.command import (
     seconds,
 )
 from skillyard.faces.present import one_line
-from skillyard.kernel.assembly import Yard, open_yard
-from skillyard.kernel.ownprocess import own_command
-from skillyard.kernel.working import make_shift, open_engine
-from skillyard.work.engine import Engine
-from skillyard.work.jobs import QUEUE
+from skillyard.jobs.engine import Engine
+from skillyard.jobs.jobs import QUEUE
+from skillyard.jobs.setup import make_shift, open_engine
 
 _GRACE_SECONDS = 10.0
 _WORKING = Text("为 {root} 工作, {queues} 中各同时运行 {count} 个", "working for {root}, {count} at a time in {queues}")

@@ -10,6 +10,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
+from skillyard.app.project import Yard
 from skillyard.core.envelope import as_text
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.phrases import Lang, Text
@@ -27,8 +28,7 @@ from skillyard.faces.mcp.surface import Shown
 from skillyard.faces.mcp.text import clean
 from skillyard.faces.mcp.threads import Threads
 from skillyard.faces.mcp.tools import own_tools
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.prompt import split_name
+from skillyard.scripts.prompt_grammar import split_name
 
 #: An action, then its params, then one that only the skill knows of; more is a skill that never has enough.
 _MOST_QUESTIONS = 5

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from skillyard.app.project import Yard
+from skillyard.app.task import SKILLS, WORKER, Kernel
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, NotGranted, SkillError
 from skillyard.core.phrases import Lang, Text
@@ -19,16 +21,14 @@ from skillyard.faces.cli.entries import as_skill_data
 from skillyard.faces.cli.runs import as_run_data
 from skillyard.faces.cli.show import as_full_data
 from skillyard.faces.mcp.files import list_files
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.prompt import split_name
-from skillyard.kernel.task import SKILLS, WORKER, Kernel
+from skillyard.scripts.prompt_grammar import split_name
 
 if TYPE_CHECKING:
     from skillyard.backends.driver import Event
+    from skillyard.jobs.engine import Engine
+    from skillyard.jobs.jobs import Job
     from skillyard.runtime.guard import OnProgress
-    from skillyard.sandbox.stop import Stop
-    from skillyard.work.engine import Engine
-    from skillyard.work.jobs import Job
+    from skillyard.sandbox.cancel_token import Stop
 
 _FOUND = Text("找到 {count} 个技能: {query}", "{count} skills match: {query}")
 _SKILL = Text("技能: {name}", "skill: {name}")
@@ -111,8 +111,8 @@ class Dispatch(NamedTuple):
     lang: Lang
 
     def __call__(self, yard: Yard, on_progress: "OnProgress", stop: "Stop") -> Result:
+        from skillyard.dispatch.handover import dispatch_task  # noqa: PLC0415
         from skillyard.faces.cli.agents import line_of  # noqa: PLC0415  (only who may dispatch needs the agents)
-        from skillyard.kernel.handover import dispatch_task  # noqa: PLC0415
 
         root = yard.root.resolve()
         folder = (root / (self.cwd or ".")).resolve()
@@ -156,8 +156,8 @@ class JobRun(NamedTuple):
     lang: Lang
 
     def __call__(self, yard: Yard, on_progress: "OnProgress", stop: "Stop") -> Result:
-        from skillyard.kernel.errands import refuse_loops  # noqa: PLC0415  (only who may run jobs needs the engine)
-        from skillyard.kernel.working import make_jobs, open_engine  # noqa: PLC0415
+        from skillyard.jobs.agent_task import refuse_loops  # noqa: PLC0415  (only who may run jobs needs the engine)
+        from skillyard.jobs.setup import make_jobs, open_engine  # noqa: PLC0415
 
         if bool(self.schedule) == bool(self.skill):
             raise InvalidArgs("job_run takes name, of a schedule, or skill, and not both")
@@ -185,8 +185,8 @@ class JobRun(NamedTuple):
         return Result(AGENT, State.SUCCESS, summary, about, make_meta(AGENT, time.monotonic() - started, moment))
 
     def _job(self, yard: Yard, engine: "Engine") -> "Job":
-        from skillyard.kernel.working import find_schedule, job_of, make_job  # noqa: PLC0415
-        from skillyard.work.jobs import Job  # noqa: PLC0415
+        from skillyard.jobs.jobs import Job  # noqa: PLC0415
+        from skillyard.jobs.setup import find_schedule, job_of, make_job  # noqa: PLC0415
 
         if self.schedule:
             return job_of(yard, find_schedule(yard, engine, self.schedule), self.lang)

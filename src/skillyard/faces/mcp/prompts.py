@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from skillyard.app.project import Yard
 from skillyard.core.errors import SkillError
 from skillyard.core.phrases import Lang
 from skillyard.core.request import Request
@@ -13,7 +14,6 @@ from skillyard.core.skill import Skill
 from skillyard.faces.mcp.names import safe_names
 from skillyard.faces.mcp.surface import Shown
 from skillyard.faces.mcp.text import clean
-from skillyard.kernel.assembly import Yard
 
 #: What a prompt takes that declares no names: everything that stands for $ARGUMENTS.
 EVERYTHING = "arguments"

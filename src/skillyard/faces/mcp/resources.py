@@ -6,11 +6,11 @@ import mimetypes
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from skillyard.app.project import Yard
 from skillyard.core.errors import SkillError
 from skillyard.faces.mcp import files
 from skillyard.faces.mcp.surface import Shown
 from skillyard.faces.mcp.text import clean
-from skillyard.kernel.assembly import Yard
 
 _MARKDOWN = "text/markdown"
 TEMPLATE = types.ResourceTemplate(

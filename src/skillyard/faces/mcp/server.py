@@ -17,7 +17,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 
 from skillyard import __version__
+from skillyard.app.project import Yard
 from skillyard.core.skill import Kind, Skill
+from skillyard.dispatch.handover import find_active
 from skillyard.faces.mcp import prompts, resources
 from skillyard.faces.mcp.answering import Answering
 from skillyard.faces.mcp.instructions import instructions_of
@@ -26,8 +28,6 @@ from skillyard.faces.mcp.pages import page_of
 from skillyard.faces.mcp.surface import Shown, Surface, read_surface
 from skillyard.faces.mcp.threads import Threads
 from skillyard.faces.mcp.tools import own_tools, skill_tool
-from skillyard.kernel.assembly import Yard
-from skillyard.kernel.handover import find_active
 
 NAME = "skillyard"
 #: Between two looks at the folders; longer where a look takes long, so that it never costs more than a twentieth.

@@ -6,10 +6,10 @@ import signal
 
 import anyio
 
+from skillyard.app.project import Yard
 from skillyard.faces.mcp.options import Options
 from skillyard.faces.mcp.server import Service
 from skillyard.faces.mcp.transport import open_stdio
-from skillyard.kernel.assembly import Yard
 
 
 def serve(yard: Yard, options: Options) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-from skillyard.kernel.assembly import Yard
-from skillyard.sandbox.stop import Stop
+from skillyard.app.project import Yard
+from skillyard.sandbox.cancel_token import Stop
 
 #: Programs that run at once; more wait for their turn.
 _MOST_RUNS = 32

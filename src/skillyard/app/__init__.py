@@ -1,0 +1,1 @@
+"""Opens a project and connects the rooms."""

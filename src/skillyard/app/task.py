@@ -1,0 +1,164 @@
+"""The Kernel of the seeds: Task in, one result out."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from skillyard.app.project import Yard, open_yard
+from skillyard.catalog.plainfile import is_utf8
+from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.phrases import CACHE_HIT, Lang
+from skillyard.core.request import Request
+from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.states import State
+from skillyard.core.values import Json, check_text
+from skillyard.scripts.prompt_grammar import parse_prompt
+
+if TYPE_CHECKING:
+    from skillyard.runtime.guard import OnProgress
+    from skillyard.sandbox.cancel_token import Stop
+    from skillyard.scripts.deciders import Decider
+
+#: S0: a Task to the skills agent may take this long, over everything.
+DEADLINE_SECONDS = 90.0
+SKILLS, WORKER = "skills", "worker_agent"
+_AGENTS: Mapping[str, str] = {"skills": SKILLS, "skills_agent": SKILLS, "worker": WORKER, "worker_agent": WORKER}
+
+
+class Kernel:
+    """Dispatches a Task to the skills agent or the worker. Synchronous: the result is the return value."""
+
+    def __init__(self, yard: Yard | None = None, lang: Lang | None = None, decide: "Decider | None" = None) -> None:
+        self._yard = yard or open_yard()
+        self._lang = lang or Lang.choose(None, os.environ)
+        self._decide = decide
+
+    def task(
+        self,
+        agent: str,
+        description: str,
+        prompt: str,
+        *,
+        idempotency_key: str | None = None,
+        model: str | None = None,
+        timeout_seconds: float | None = None,
+        on_progress: "OnProgress" = None,
+        stop: "Stop | None" = None,
+    ) -> Result:
+        """S0 §1.1 and S1 §1.2. Bad calls come back as results too; the description is for people and logs."""
+        del description
+        started, moment = time.monotonic(), datetime.now(UTC)
+        named = _AGENTS.get(agent, SKILLS)
+
+        def execute() -> Result:
+            if named == WORKER:
+                return self._run_scripts(prompt, timeout_seconds, on_progress, stop)
+            return self._run_skill(prompt, timeout_seconds, on_progress, stop)
+
+        try:
+            for text in (agent, prompt, idempotency_key or "", model or ""):
+                _check_text(text)
+            if agent not in _AGENTS:
+                raise InvalidArgs(f"no agent {agent!r}; there are {', '.join(_AGENTS)}")
+            result = execute() if idempotency_key is None else self._once(named, idempotency_key, prompt, execute)
+        except SkillError as error:
+            result = error_result(error, named, self._lang, make_meta(named, time.monotonic() - started, moment))
+        return result._replace(meta={**result.meta, "model": model}) if model and is_utf8(model) else result
+
+    def _once(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
+        """S1 §1.3: the same key within five seconds gives the same result, told as what it is."""
+        if not key.strip():
+            raise InvalidArgs("an idempotency key is a text that is not empty")
+        from skillyard.scripts.idempotency import Key
+
+        started, moment = time.monotonic(), datetime.now(UTC)
+        answer = self._yard.once(Key(f"{self._yard.root}\0{agent}", key, prompt), execute)
+        if not answer.shared or not answer.result.ok:
+            return answer.result
+        return Result(
+            agent=agent,
+            state=State.SUCCESS,
+            summary=CACHE_HIT.fill(self._lang, seconds=self._yard.settings.key_seconds),
+            data={"cached": True, "original_result": answer.result.data},
+            meta=make_meta(agent, time.monotonic() - started, moment, run=answer.result.meta.get("run")),
+        )
+
+    def _run_scripts(
+        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "Stop | None"
+    ) -> Result:
+        worker = self._yard.worker(self._lang, self._decide or self._yard.decider)._replace(stop=stop)
+        if timeout_seconds is not None:
+            worker = worker._replace(limit_seconds=timeout_seconds)
+        return worker.run(prompt, on_progress)
+
+    def _run_skill(
+        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "Stop | None"
+    ) -> Result:
+        catalog = self._yard.catalog
+        catalog.sync()
+        asked = parse_prompt(prompt, catalog.knows)
+        request = Request(
+            name=asked.name,
+            script=asked.script,
+            args=asked.args,
+            timeout_seconds=timeout_seconds,
+            deadline_seconds=DEADLINE_SECONDS,
+            lang=self._lang,
+        )
+        return self._yard.runtime.run(request, on_progress, stop)
+
+
+def _check_text(text: str) -> None:
+    try:
+        check_text(text)
+    except ValueError as error:
+        raise InvalidArgs(f"the task is no text: {error}") from None
+
+
+def execute_skill(
+    *,
+    agent_role: str,
+    skill_name: str,
+    action: str,
+    params: Mapping[str, Json] | None = None,
+    context: Mapping[str, Json] | None = None,
+    yard: Yard | None = None,
+) -> dict[str, Json]:
+    """S3: run a JSON skill of agents/<role>/agent.yaml; the response is S3's own."""
+    request = Request(
+        name=f"{agent_role}/{skill_name}",
+        role=agent_role,
+        action=action,
+        params=params or {},
+        context=context or {},
+        interactive=False,
+    )
+    with nullcontext(yard) if yard else open_yard() as opened:
+        return opened.runtime.respond(request)
+
+
+class JobExecutor:
+    """S3's name for whoever runs the skills of roles; the same as `execute_skill`, in a project of your choice."""
+
+    def __init__(self, yard: Yard | None = None) -> None:
+        self._yard = yard
+
+    def execute_skill(
+        self,
+        agent_role: str,
+        skill_name: str,
+        action: str,
+        params: Mapping[str, Json] | None = None,
+        context: Mapping[str, Json] | None = None,
+    ) -> dict[str, Json]:
+        return execute_skill(
+            agent_role=agent_role,
+            skill_name=skill_name,
+            action=action,
+            params=params,
+            context=context,
+            yard=self._yard,
+        )

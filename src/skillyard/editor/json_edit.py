@@ -1,0 +1,201 @@
+"""One field of a JSON text, set in place: every other character of the text stays as it is.
+
+A path names keys and list indices: `a.b`, `items.0.name`, `items[0]`, `items[-]` (one more at the end), `"a.b".c` or
+`["a.b"].c` for keys with dots.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from skillyard.core.errors import InvalidArgs, RuntimeFailed, TextNotFound
+from skillyard.core.values import Json
+from skillyard.editor.text_edits import Splice
+
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_STEP = re.compile(rf'(?:(?P<dot>^|\.)(?P<key>{_QUOTED}|[^.\[\]"]+))|\[(?P<index>\d+|-|{_QUOTED})\]')
+_SPACE = re.compile(r"[ \t\r\n]*")
+_INDENT = re.compile(r"\n([ \t]+)\S")
+_DECODER = json.JSONDecoder()
+_APPEND = "-"
+
+
+class Step(NamedTuple):
+    """A key, or an index where it stands in a list; a name in quotes is always a key."""
+
+    name: str
+    quoted: bool = False
+    bracket: bool = False
+
+    @property
+    def may_be_index(self) -> bool:
+        return not self.quoted and (self.name == _APPEND or (self.name.isascii() and self.name.isdigit()))
+
+    @property
+    def makes_list(self) -> bool:
+        """Whether what is missing here becomes a list: `0` and `-` can only be meant so, `2024` is rather a key."""
+        return not self.quoted and (self.bracket or self.name in {"0", _APPEND})
+
+
+class Element(NamedTuple):
+    """A member of an object or an item of a list: where it starts, and where its value does."""
+
+    key: str
+    start: int
+    value: int
+    end: int
+
+
+def parse_path(path: str) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    done = 0
+    while found := _STEP.match(path, done):
+        word = found["key"] or found["index"]
+        quoted = word.startswith('"')
+        steps.append(Step(_unquoted(word, path) if quoted else word, quoted, found["index"] is not None and not quoted))
+        done = found.end()
+    if done != len(path) or not steps:
+        raise InvalidArgs(f'{path!r} is no field path; there are a.b, items.0.name, items[0], items[-], "a.b".c')
+    return tuple(steps)
+
+
+def _unquoted(word: str, path: str) -> str:
+    try:
+        return str(json.loads(word))
+    except ValueError as error:
+        raise InvalidArgs(f"{path!r} is no field path: {error}") from None
+
+
+def as_value(word: str) -> Json:
+    """JSON where it parses, else a text."""
+    try:
+        value: Json = json.loads(word, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return word
+    return value
+
+
+def _refuse(word: str) -> float:
+    raise ValueError(f"{word} is not JSON")
+
+
+def set_field(text: str, path: Sequence[Step], value: object) -> Splice:
+    """Set what the path names, and make what is missing on the way."""
+    if not text.strip():
+        return Splice(0, len(text), json.dumps(_wrapped(path, value), indent=2, ensure_ascii=False) + "\n")
+    _check(text)
+    start = _skip(text, 0)
+    end = _DECODER.raw_decode(text, start)[1]
+    for depth, step in enumerate(path):
+        elements = list(_elements(text, start))
+        chosen = _chosen(text[start], step, elements, path[: depth + 1])
+        if chosen is None:
+            key = json.dumps(step.name, ensure_ascii=_is_escaped(text)) if text[start] == "{" else ""
+            return _added(text, start, elements, key, _wrapped(path[depth + 1 :], value))
+        start, end = chosen.value, chosen.end
+    return Splice(start, end, _rendered(text, value, _line_indent(text, start)))
+
+
+def _check(text: str) -> None:
+    try:
+        json.loads(text)
+    except ValueError as error:
+        raise RuntimeFailed(f"the file is not JSON: {error}") from None
+    except RecursionError:
+        raise RuntimeFailed("the file is nested too deeply") from None
+
+
+def _wrapped(path: Sequence[Step], value: object) -> object:
+    for step in reversed(path):
+        if step.makes_list and step.name not in {"0", _APPEND}:
+            raise TextNotFound(f"a new list has no item {step.name}")
+        value = [value] if step.makes_list else {step.name: value}
+    return value
+
+
+def _elements(text: str, start: int) -> Iterator[Element]:
+    """What an object or a list holds; nothing in anything else."""
+    if text[start] not in "{[":
+        return
+    place = _skip(text, start + 1)
+    while text[place] not in "]}":
+        key, value = "", place
+        if text[start] == "{":
+            key, after = _DECODER.raw_decode(text, place)
+            value = _skip(text, _skip(text, after) + 1)
+        end = _DECODER.raw_decode(text, value)[1]
+        yield Element(key, place, value, end)
+        place = _skip(text, end)
+        if text[place] == ",":
+            place = _skip(text, place + 1)
+
+
+def _chosen(opens: str, step: Step, elements: Sequence[Element], path: Sequence[Step]) -> Element | None:
+    """The element a step leads to; None where it is to be made."""
+    if opens == "{" and not step.bracket:
+        return next((element for element in reversed(elements) if element.key == step.name), None)
+    shown = ".".join(each.name for each in path)
+    if opens != "[" or not step.may_be_index:
+        kind = {"{": "an object", "[": "a list"}.get(opens, "a single value")
+        raise RuntimeFailed(f"{shown} leads into {kind}, which has no such field")
+    index = len(elements) if step.name == _APPEND else int(step.name)
+    if index > len(elements):
+        raise TextNotFound(f"no item {shown}: the list has {len(elements)}")
+    return elements[index] if index < len(elements) else None
+
+
+def _added(text: str, start: int, elements: Sequence[Element], key: str, value: object) -> Splice:
+    """A new element after the last one, on a line of its own where the others stand so."""
+    colon = ":" if _is_compact(text) else ": "
+    label = key + colon if key else ""
+    if not elements:
+        end = _skip(text, start + 1)
+        unit = _unit(text)
+        if unit is None:
+            return Splice(start + 1, end, label + _rendered(text, value, ""))
+        outer = _line_indent(text, start)
+        return Splice(start + 1, end, f"\n{outer}{unit}{label}{_rendered(text, value, outer + unit)}\n{outer}")
+    last = elements[-1]
+    own_line = text[: last.start].rstrip(" \t").endswith("\n")
+    indent = _line_indent(text, last.start)
+    between = f"\n{indent}" if own_line else "" if _is_compact(text) else " "
+    return Splice(last.end, last.end, f",{between}{label}{_rendered(text, value, indent)}")
+
+
+def _rendered(text: str, value: object, indent: str) -> str:
+    """The value as the rest of the text is written: its indentation, its spaces, its escapes."""
+    unit = _unit(text)
+    separators = (",", ":") if _is_compact(text) else (", ", ": ") if unit is None else (",", ": ")
+    try:
+        shown = json.dumps(value, indent=unit, separators=separators, ensure_ascii=_is_escaped(text), allow_nan=False)
+    except ValueError as error:
+        raise InvalidArgs(f"the value is not JSON: {error}") from None
+    return shown.replace("\n", f"\n{indent}")
+
+
+def _unit(text: str) -> str | None:
+    """One level of indentation; None where everything stands on one line."""
+    body = text.strip()
+    if "\n" not in body:
+        return None if len(body) > len("{}") else "  "
+    found = _INDENT.search(text)
+    return found[1] if found else ""
+
+
+def _is_compact(text: str) -> bool:
+    return "\n" not in text.strip() and ":" in text and ": " not in text
+
+
+def _is_escaped(text: str) -> bool:
+    return text.isascii() and "\\u" in text
+
+
+def _line_indent(text: str, place: int) -> str:
+    line = text[text.rfind("\n", 0, place) + 1 : place]
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _skip(text: str, place: int) -> int:
+    found = _SPACE.match(text, place)
+    return found.end() if found else place

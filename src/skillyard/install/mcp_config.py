@@ -1,0 +1,150 @@
+"""What each agent must read to start `skillyard mcp`, and how it gets into a configuration that is in use.
+
+Nothing in it approves a call: that stays with the person. An entry of ours that differs is theirs by now.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from skillyard.catalog.plainfile import read_whole
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.own_process import own_command
+from skillyard.install.target import write_whole
+
+SERVER = "skillyard"
+#: Codex gives a server ten seconds by default, and a cold disk can take as long to import the SDK.
+_START_SECONDS = 30
+_MOST_BYTES = 10_000_000
+
+
+class Entry(StrEnum):
+    """How our entry stands in an agent's file."""
+
+    MISSING = "missing"
+    WRITTEN = "written"
+    KEPT = "kept"
+    DIFFERS = "differs"
+    #: The file is there and is not what we could change without losing something: with comments, or broken.
+    UNREADABLE = "unreadable"
+
+
+class Config(NamedTuple):
+    """One agent's file: what to put there, and what would stand in the file then."""
+
+    agent: str
+    path: str
+    #: What a person can paste: a whole file by itself.
+    text: str
+    entry: Entry
+    merged: str = ""
+
+
+def find_command() -> tuple[str, ...]:
+    """The words that start this very installation from anywhere, and import nothing from there."""
+    return own_command()
+
+
+def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str, str]) -> Config:
+    if agent not in AGENTS:
+        raise InvalidArgs(f"no agent {agent!r}; there are {', '.join(AGENTS)}")
+    words = (*command, "mcp")
+    if agent == "codex":
+        return _codex(root, words, env)
+    if agent == "claude-code":
+        mine = {"type": "stdio", "command": words[0], "args": list(words[1:]), **({"env": dict(env)} if env else {})}
+        return _json(root, agent, ".mcp.json", "mcpServers", mine, {})
+    local = {"type": "local", "command": list(words), "enabled": True, **({"environment": dict(env)} if env else {})}
+    schema = {"$schema": "https://opencode.ai/config.json"}
+    if (root / "opencode.jsonc").exists():
+        return _json(root, agent, "opencode.jsonc", "mcp", local, schema)
+    return _json(root, agent, "opencode.json", "mcp", local, schema)
+
+
+AGENTS = ("claude-code", "codex", "opencode")
+
+
+def write(root: Path, config: Config) -> Config:
+    """All of it or nothing, beside whatever else stands in the file."""
+    path = root / config.path
+    _refuse_links(root, path)
+    write_whole(path, config.merged, path.stat().st_mode & 0o777 if path.exists() else None)
+    return config._replace(entry=Entry.WRITTEN)
+
+
+def _refuse_links(root: Path, path: Path) -> None:
+    if path.is_symlink() or path.parent.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
+        raise InvalidArgs(f"{path.relative_to(root)} is a link; paste the text where it leads")
+
+
+def _json(root: Path, agent: str, name: str, table: str, mine: Mapping[str, Any], more: Mapping[str, Any]) -> Config:
+    text = _as_json({**more, table: {SERVER: mine}})
+    try:
+        content = read_whole(root / name, _MOST_BYTES, follow=True)
+        known = json.loads(content, object_pairs_hook=_without_twins) if content.strip() else {}
+    except FileNotFoundError:
+        return Config(agent, name, text, Entry.MISSING, text)
+    except (ValueError, RecursionError):
+        return Config(agent, name, text, Entry.UNREADABLE)
+    servers = known.get(table, {}) if isinstance(known, dict) else None
+    if not isinstance(servers, dict):
+        return Config(agent, name, text, Entry.UNREADABLE)
+    if SERVER in servers:
+        return Config(agent, name, text, Entry.KEPT if servers[SERVER] == mine else Entry.DIFFERS)
+    merged = _as_json({**known, table: {**servers, SERVER: mine}})
+    return Config(agent, name, text, Entry.MISSING, merged)
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A key that stands twice would be lost once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _as_json(value: Mapping[str, Any]) -> str:
+    plain = json.dumps(value, indent=2, ensure_ascii=False)
+    shown = plain if plain.replace("\n", "").isprintable() else json.dumps(value, indent=2)
+    return f"{shown}\n"
+
+
+def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> Config:
+    import tomllib
+
+    name = ".codex/config.toml"
+    lines = [
+        f"[mcp_servers.{SERVER}]",
+        f"command = {_toml(words[0])}",
+        f"args = [{', '.join(map(_toml, words[1:]))}]",
+        f"startup_timeout_sec = {_START_SECONDS}",
+        "required = true",  # without it Codex does not wait for a server before its first turn
+    ]
+    if env:
+        lines.append(f"env = {{ {', '.join(f'{key} = {_toml(value)}' for key, value in env.items())} }}")
+    text = "".join(f"{line}\n" for line in lines)
+    try:
+        content = read_whole(root / name, _MOST_BYTES, follow=True)
+        known = tomllib.loads(content)
+    except FileNotFoundError:
+        return Config("codex", name, text, Entry.MISSING, text)
+    except (ValueError, RecursionError):
+        return Config("codex", name, text, Entry.UNREADABLE)
+    servers, mine = known.get("mcp_servers", {}), tomllib.loads(text)["mcp_servers"][SERVER]
+    if isinstance(servers, dict) and SERVER in servers:
+        return Config("codex", name, text, Entry.KEPT if servers[SERVER] == mine else Entry.DIFFERS)
+    gap = "" if not content else "\n" if content.endswith("\n") else "\n\n"
+    merged = f"{content}{gap}{text}"
+    try:
+        complete = tomllib.loads(merged) == {**known, "mcp_servers": {**servers, SERVER: mine}}
+    except (ValueError, TypeError):  # `mcp_servers` is written in a way that a table cannot follow
+        complete = False
+    return Config("codex", name, text, Entry.MISSING if complete else Entry.UNREADABLE, merged if complete else "")
+
+
+def _toml(text: str) -> str:
+    """A basic string; whatever cannot be seen is escaped."""
+    shown = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in shown)

@@ -1,0 +1,102 @@
+"""What a newer state of the sources would change, skill by skill, before anything is changed."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from skillyard.core.errors import SkillError
+from skillyard.install.address import locked_source
+from skillyard.install.candidates import Candidate, Offer, find_offers
+from skillyard.install.changes import drift_of
+from skillyard.install.lock import Installed, read_lock
+from skillyard.install.pipeline import inner_folder, scanned_offer
+from skillyard.install.source import Fetched, Source, Tell
+from skillyard.install.target import Place
+from skillyard.install.tree import Drift, drift_between
+
+_MAX_DIFF_BYTES = 64 * 1024
+_MAX_DIFF_LINES = 200
+
+
+class Standing(StrEnum):
+    CURRENT = "current"
+    CHANGED = "changed"
+    #: The source does not have it any more; it stays installed.
+    GONE = "gone"
+    FAILED = "failed"
+
+
+class Step(NamedTuple):
+    """One installed skill, and what its source has for it now."""
+
+    skill: Installed
+    standing: Standing
+    candidate: Candidate | None = None
+    #: From what was installed to what would be.
+    drift: Drift = Drift()
+    #: Files that were changed here and that the update would overwrite.
+    edited: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class Plan(NamedTuple):
+    steps: tuple[Step, ...]
+    #: Skills of the same sources that are not installed: (source, name).
+    new: tuple[tuple[str, str], ...]
+
+
+def plan_update(place: Place, skills: Sequence[Installed], staging: Path, tell: Tell) -> Plan:
+    """Fetches each source once. A source that fails is told, and the others go on."""
+    steps: list[Step] = []
+    new: list[tuple[str, str]] = []
+    known = read_lock(place.lock_file).skills.values()
+    groups: dict[tuple[str, str], list[Installed]] = {}
+    for skill in skills:
+        groups.setdefault((skill.source, skill.ref), []).append(skill)
+    for (text, ref), group in groups.items():
+        try:
+            source = locked_source(text, ref, "", place.bounds)
+            fetched = source.fetch(inner_folder(staging), tell)
+            offers = {offer.path: offer for offer in find_offers(fetched, "", text)}
+            steps += [_step(place, skill, offers.get(skill.path), source, fetched, tell) for skill in group]
+        except SkillError as error:
+            steps += [Step(skill, Standing.FAILED, reason=error.msg) for skill in group]
+            continue
+        have = {skill.path for skill in known if skill.source == text}
+        new += [(text, offer.name) for path, offer in offers.items() if path not in have]
+    return Plan(tuple(steps), tuple(new))
+
+
+def _step(place: Place, skill: Installed, offer: Offer | None, source: Source, fetched: Fetched, tell: Tell) -> Step:
+    if offer is None:
+        return Step(skill, Standing.GONE)
+    candidate = scanned_offer(offer, source, fetched, tell, skill.folder)
+    if candidate.skill.hash == skill.hash:
+        return Step(skill, Standing.CURRENT, candidate)
+    here = drift_of(place, skill)
+    drift = drift_between(skill.files, candidate.skill.files)
+    touched = {*drift.changed, *drift.missing}
+    return Step(skill, Standing.CHANGED, candidate, drift, tuple(path for path in here.changed if path in touched))
+
+
+def differences(place: Place, step: Step) -> Iterator[str]:
+    """The edited files, line by line: what is here against what would come."""
+    for path in step.edited:
+        here = place.skills / step.skill.folder / path
+        there = step.candidate.at / path if step.candidate else None
+        lines = difflib.unified_diff(_lines(here), _lines(there), f"here/{path}", f"theirs/{path}", lineterm="")
+        for count, line in enumerate(lines):
+            if count == _MAX_DIFF_LINES:
+                yield "…"
+                break
+            yield line
+
+
+def _lines(file: Path | None) -> list[str]:
+    if file is None or file.is_symlink() or not file.is_file():
+        return []
+    with file.open("rb") as content:
+        text = content.read(_MAX_DIFF_BYTES)
+    return text.decode("utf-8", "replace").splitlines()

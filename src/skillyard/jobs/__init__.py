@@ -1,0 +1,1 @@
+"""When skills run: jobs, schedules, flows and the worker."""

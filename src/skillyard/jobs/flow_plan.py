@@ -1,0 +1,225 @@
+"""The workflows of a project: found, held against the skills that are there, and made into jobs."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skillyard.catalog.fingerprint import fingerprint
+from skillyard.catalog.flowfile import FOLDER, Step, Workflow, is_of_type, list_workflows, read_workflow
+from skillyard.catalog.references import as_text, fill, nearest, references, walk
+from skillyard.catalog.schema_check import Problem, expected
+from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, SkillError, WorkflowInvalid
+from skillyard.core.phrases import Lang, Text
+from skillyard.core.request import Request
+from skillyard.core.skill import Kind, Severity, Skill
+from skillyard.core.values import Json
+from skillyard.jobs.flow import Meant
+from skillyard.jobs.jobs import Job
+from skillyard.jobs.schedule import PREFIX
+from skillyard.runtime.bind_args import OUTPUT, bind
+from skillyard.runtime.types import as_typed
+
+if TYPE_CHECKING:
+    from skillyard.app.project import Yard
+
+_YAML = (".yaml", ".yml")
+_LISTED = Text("skillyard flow 列出全部工作流", "`skillyard flow` lists them")
+_WRITE_ONE = Text(
+    "写入 workflows/<name>.yaml; skillyard flow schema 给出格式",
+    "write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in",
+)
+
+
+def workflows_of(yard: "Yard") -> tuple[Workflow, ...]:
+    """Those that have a name here, each held against the skills."""
+    return tuple(checked(yard, workflow) for workflow in list_workflows(yard.root))
+
+
+def find_workflow(yard: "Yard", text: str, cwd: Path) -> Workflow:
+    """By the path of its file or folder, or by its name; InvalidArgs with the nearest name."""
+    path = cwd / text
+    if "/" in text or text.endswith(_YAML) or (text in {".", ".."}):
+        if not path.resolve().is_relative_to(yard.root.resolve()):
+            raise InvalidArgs(f"{text} lies outside the project {yard.root}: a workflow is run where its skills are")
+        if not path.exists():
+            raise InvalidArgs(f"there is no {text}")
+        return checked(yard, read_workflow(path.resolve()))
+    known = list_workflows(yard.root)
+    found = [workflow for workflow in known if workflow.name == text]
+    if len(found) == 1:
+        return checked(yard, found[0])
+    if found:
+        files = ", ".join(_below(yard.root, workflow.path) for workflow in found)
+        raise InvalidArgs(f"several workflows are called {text!r}: {files}; name the file")
+    told = nearest(text, [workflow.name for workflow in known])
+    raise InvalidArgs(f"no workflow {text!r} in {FOLDER}/; {told}", advice=_LISTED if known else _WRITE_ONE)
+
+
+def checked(yard: "Yard", workflow: Workflow) -> Workflow:
+    """With everything that can be known before it starts: skills, actions, params and their types."""
+    inputs: Mapping[str, Json] = {each.name: each.default for each in workflow.inputs if not each.required}
+    skills = _skills(yard, workflow)
+    wrong = [problem for step in workflow.steps for problem in _step_problems(skills[step.skill], step, inputs)]
+    return workflow.with_problems(wrong)
+
+
+def _skills(yard: "Yard", workflow: Workflow) -> dict[str, Skill | SkillError]:
+    """Each skill that a step names, or why there is none; looked for once, however many steps name it."""
+    found: dict[str, Skill | SkillError] = {}
+    for name in dict.fromkeys(step.skill for step in workflow.steps):
+        try:
+            found[name] = yard.runtime.resolve(Request(name=name))
+        except SkillError as error:
+            found[name] = error
+    return found
+
+
+def _step_problems(skill: Skill | SkillError, step: Step, inputs: Mapping[str, Json]) -> Iterator[Problem]:
+    if isinstance(skill, SkillError):
+        yield _wrong(step, "skill", f"is {step.skill!r}: {skill.msg}", skill.hint(Lang.EN))
+        return
+    yield from _action_problems(skill, step)
+    yield from _param_problems(skill, step, inputs)
+
+
+def _action_problems(skill: Skill, step: Step) -> Iterator[Problem]:
+    if skill.kind is not Kind.JSON:
+        if step.action:
+            yield _wrong(step, "action", f"is given, but {step.skill} is a {skill.kind} skill and has none", "")
+    elif step.action and skill.actions and step.action not in skill.actions:
+        yield _wrong(
+            step, "action", f"is {step.action!r}, which {step.skill} has not", nearest(step.action, list(skill.actions))
+        )
+    elif not step.action and not step.args and len(skill.actions) != 1:
+        known = ", ".join(skill.actions)
+        yield _wrong(step, "action", f"is missing: {step.skill} needs one", f"one of {known}" if known else "")
+
+
+def _param_problems(skill: Skill, step: Step, inputs: Mapping[str, Json]) -> Iterator[Problem]:
+    declared = {param.name: param for param in skill.params}
+    given: dict[str, Json] = dict(step.params)
+    if step.args and skill.kind is not Kind.PROMPT:
+        words = tuple(map(as_text, step.args))
+        try:
+            given = {**bind(skill, words[1:] if skill.kind is Kind.JSON and not step.action else words), **given}
+        except InvalidParam as error:
+            yield _wrong(step, "args", f"do not fit: {error.msg}", _listed(declared))
+            return
+    for name, value in given.items():
+        where = "params" if name in step.params else "args"
+        if name in declared:
+            try:
+                as_typed(declared[name], _known(value, inputs, skill))
+            except InvalidParam as error:
+                yield _wrong(step, (where, name), f"is wrong: {error.msg}", declared[name].description)
+            except LookupError:
+                pass  # only a run will tell
+        elif skill.kind is Kind.COMMAND and name != OUTPUT:
+            yield _wrong(step, (where, name), f"is no param of {step.skill}", nearest(name, list(declared)))
+    missing = [name for name, param in declared.items() if param.required and param.default is None]
+    for name in missing if skill.kind is not Kind.PROMPT else ():
+        if given.get(name) is None:
+            yield _wrong(step, "params", f"lacks `{name}`, which {step.skill} needs", declared[name].description)
+
+
+def _known(value: Json, inputs: Mapping[str, Json], skill: Skill) -> Json:
+    """The value where the file alone decides it; LookupError where an earlier step or a person does."""
+    for _, found in references(value):
+        if isinstance(found, ValueError) or found.name != "inputs" or found.path[0] not in inputs:
+            raise LookupError
+    filled = fill(value, lambda reference: walk(inputs, reference.path))
+    return as_text(filled) if skill.kind is Kind.COMMAND and isinstance(filled, list | Mapping) else filled
+
+
+def as_flow(yard: "Yard", job: Job, cwd: Path | None = None) -> Job:
+    """The job of `flow:NAME` with what it means now; nothing that cannot run as a whole becomes a job."""
+    workflow = find_workflow(yard, job.skill.removeprefix(PREFIX), cwd or yard.root)
+    given = {**_words(job.args), **job.params}
+    return make_flow(yard, workflow, given, job)
+
+
+def make_flow(yard: "Yard", workflow: Workflow, given: Mapping[str, Json], job: Job) -> Job:
+    wrong = [finding for finding in workflow.findings if finding.severity is Severity.ERROR]
+    if wrong:
+        file = _below(yard.root, workflow.path)
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        details: Mapping[str, Json] = {"file": file, "findings": [finding.as_dict() for finding in workflow.findings]}
+        raise WorkflowInvalid(f"{file}:{wrong[0].line}: {wrong[0].message}{more}", details=details)
+    skills = _skills(yard, workflow)
+    inputs = inputs_of(workflow, given)
+    for step in workflow.steps:  # now with what was given
+        for problem in _step_problems(skills[step.skill], step, inputs):
+            raise InvalidParam(f"step {step.id}: `{problem.shown}` {problem.message}")
+    found = {name: skill for name, skill in skills.items() if isinstance(skill, Skill)}
+    meant = Meant(
+        file=_below(yard.root, workflow.path),
+        digest=workflow.digest,
+        skills={name: fingerprint(skill.folder) for name, skill in found.items()},
+        commands=tuple(name for name, skill in found.items() if skill.kind is Kind.COMMAND),
+        steps=tuple(step.id for step in workflow.steps),
+    )
+    return job._replace(
+        skill=f"{PREFIX}{workflow.name}",
+        name=job.name or workflow.name,
+        args=(),
+        params=inputs,
+        flow=meant.as_mapping(),
+    )
+
+
+def inputs_of(workflow: Workflow, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Every input with its value, typed; ParamMissing and InvalidParam name what is wrong."""
+    declared = {each.name: each for each in workflow.inputs}
+    for name in given:
+        if name not in declared:
+            raise InvalidParam(f"{workflow.name} has no input '{name}'; {nearest(name, list(declared))}")
+    values: dict[str, Json] = {}
+    for name, each in declared.items():
+        value = _typed(given[name], each.type) if name in given else each.default
+        if value is None:
+            continue
+        if not is_of_type(value, each.type):
+            wanted = expected({"type": each.type})
+            raise InvalidParam(f"the input '{name}' takes {wanted}, not {str(value)[:80]!r}")
+        values[name] = value
+    missing = tuple(name for name in declared if name not in values)
+    if missing:
+        optional = tuple(name for name in declared if name in values)
+        raise ParamMissing(missing, optional, {name: declared[name].description for name in missing})
+    return values
+
+
+def _typed(value: Json, kind: str) -> Json:
+    """What was typed as words, as the input wants it."""
+    if not isinstance(value, str) or kind == "string":
+        return value
+    try:
+        read: Json = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return read
+
+
+def _words(args: tuple[str, ...]) -> dict[str, Json]:
+    given: dict[str, Json] = {}
+    for word in args:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not equals or not name:
+            raise InvalidArgs(f"{word!r} is no input; write name=value")
+        given[name] = value
+    return given
+
+
+def _wrong(step: Step, where: str | tuple[str, ...], message: str, advice: str) -> Problem:
+    path: tuple[Any, ...] = ("steps", step.at, *((where,) if isinstance(where, str) else where))
+    return Problem(path, Severity.ERROR, message, advice)
+
+
+def _listed(declared: Mapping[str, object]) -> str:
+    return f"it takes {', '.join(declared) or 'nothing'}"
+
+
+def _below(root: Path, path: Path) -> str:
+    resolved = path.resolve()
+    return resolved.relative_to(root.resolve()).as_posix() if resolved.is_relative_to(root.resolve()) else str(path)

@@ -1,0 +1,133 @@
+"""Tells the owner of a job that failed for good: by a command in the sandbox, or by a webhook.
+
+The command gets the whole result as JSON on stdin. What leaves the machine is less: a webhook gets the job's name, its
+id and the summary, with what looks like a key masked. Both have ten seconds; what came of it is kept beside the job.
+
+Covered: a notifier that fails, hangs, drips or is not there changes nothing else; a redirect is not followed, no proxy
+is asked, an answer is not read. Inside an agent nobody is told: only a person may send something out.
+Not covered: a webhook that must not be told twice; like every step it is told at least once.
+"""
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from skillyard.core.depth import DEPTH
+from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
+from skillyard.core.values import Json
+from skillyard.install.deadline import Deadline
+from skillyard.jobs.jobs import Job
+from skillyard.runners.interpreters import find_program
+from skillyard.runners.process import BOX, base_environment, quoted
+from skillyard.runners.toolchains import reach_of
+from skillyard.runtime.redact import Redactor
+from skillyard.sandbox.launch import Launch, Sandbox
+from skillyard.sandbox.policy import Policy
+
+_WEBHOOKS = ("https://", "http://")
+#: What may stand in an address beside letters and digits.
+_AS_IT_IS = "/%:@!$&'()*+,;=~?"
+#: From here on a status says that nobody took it.
+_NOT_THERE = 300
+_SUMMARY_CHARS = 2000
+
+
+class Notifier(NamedTuple):
+    sandbox: Callable[[], Sandbox]
+    root: Path
+    own_home: Path
+    limit_seconds: float = 10.0
+    env: Mapping[str, str] = os.environ
+
+    def __call__(self, job: Job, result: Mapping[str, Json]) -> dict[str, Json]:
+        told: dict[str, Json] = {"job": job.label, "id": job.first, "attempts": job.attempt}
+        is_webhook = job.on_failure.startswith(_WEBHOOKS)
+        try:
+            if self.env.get(DEPTH):
+                raise PermissionDenied("inside an agent nobody is told: only a person may send something out")
+            if is_webhook:
+                said = _post(job.on_failure, _as_body({**told, **_outline(result)}), self.limit_seconds)
+            else:
+                said = self._run(job.on_failure, _as_body({**told, "result": dict(result)}))
+        except (OSError, ValueError, SkillError) as error:
+            said = f"{type(error).__name__}: {error}"
+        return {"to": _shown(job.on_failure) if is_webhook else job.on_failure, "ok": not said, "msg": said}
+
+    def _run(self, command: str, body: bytes) -> str:
+        """Nothing where it went well."""
+        words = shlex.split(command)
+        if not words:
+            raise InvalidArgs("on_failure names no command")
+        inside = self.root / words[0]
+        program = str(inside) if "/" in words[0] and inside.is_file() else find_program(words[0])
+        root = self.root.resolve()
+        reach = reach_of(Path(program))
+        if outside := [path for path in reach.unknown if not path.is_relative_to(root)]:
+            raise PermissionDenied(f"on_failure names {outside[0]}: use a program of the system or of the project")
+        policy = Policy(
+            read=(root, *reach.known),
+            write=(root / BOX,),
+            hide=(self.own_home.resolve(),),
+        )
+        (root / BOX).mkdir(exist_ok=True)
+        launch = Launch(
+            argv=(program, *words[1:]),
+            cwd=root,
+            env=base_environment(),
+            stdin=body,
+            limit_seconds=self.limit_seconds,
+            policy=policy,
+        )
+        ended = self.sandbox()(launch)
+        if ended.timed_out:
+            return f"no answer within {self.limit_seconds:g} s"
+        return "" if ended.code == 0 else quoted(ended.stderr) or f"exit code {ended.code}"
+
+
+def _outline(result: Mapping[str, Json]) -> dict[str, Json]:
+    """What may leave the machine."""
+    summary = Redactor().text(str(result.get("summary", "")))[:_SUMMARY_CHARS]
+    data = result.get("data")
+    kind = data.get("type") if isinstance(data, Mapping) else None
+    return {"state": result.get("state"), "type": kind, "summary": summary}
+
+
+def _as_body(told: Mapping[str, Json]) -> bytes:
+    return json.dumps(told, ensure_ascii=False, default=dict).encode("utf-8", "replace")
+
+
+def _shown(address: str) -> str:
+    """The host alone: the rest of a webhook's address is often its password."""
+    scheme, _, rest = address.partition("://")
+    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/…"
+
+
+def _post(address: str, body: bytes, limit_seconds: float) -> str:
+    """Nothing where it went well. To exactly the host that was named, within the limit however slowly it answers."""
+    import http.client
+    from urllib.parse import quote, urlsplit
+
+    named = urlsplit(address)
+    if not named.hostname or named.username or named.password:
+        raise InvalidArgs("a webhook is http(s)://host/path, without a user")
+    kind = http.client.HTTPSConnection if named.scheme == "https" else http.client.HTTPConnection
+    connection = kind(named.hostname, named.port, timeout=limit_seconds)
+    path = quote(f"{named.path or '/'}{'?' if named.query else ''}{named.query}", safe=_AS_IT_IS)
+    deadline = Deadline(limit_seconds)
+
+    def ask() -> int:
+        connection.connect()
+        deadline.watch(connection.sock)
+        connection.request("POST", path, body, {"Content-Type": "application/json", "User-Agent": "skillyard"})
+        return connection.getresponse().status
+
+    try:
+        status = deadline.run(ask)
+    except http.client.HTTPException as error:
+        return type(error).__name__  # its text may quote the address, which is often a secret itself
+    finally:
+        connection.close()
+    return "" if status < _NOT_THERE else f"HTTP {status}"

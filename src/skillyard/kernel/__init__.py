@@ -1,1 +1,0 @@
-"""Assembly, Task and the prompt grammar: the only place that builds the rest, lazily."""

@@ -1,0 +1,1 @@
+"""The worker agent: bin/ scripts, idempotency keys, interrupts."""

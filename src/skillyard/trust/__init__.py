@@ -1,0 +1,1 @@
+"""What a person allowed: grants, consent, and the checks before a run."""

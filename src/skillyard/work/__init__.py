@@ -1,1 +1,0 @@
-"""When: the file editor; idempotency, bin/ scripts, jobs, reviews."""

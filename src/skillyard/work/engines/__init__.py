@@ -1,1 +1,0 @@
-"""The engines behind `work/engine.py`, each in its own module."""
