@@ -23,13 +23,11 @@ os.environ.pop("SKILLYARD_LANG", None)
 
 #: Every point and round of the slow suites; without it a sample.
 TORTURE = bool(os.environ.get("SKILLYARD_TORTURE"))
-#: For what takes long and is like something that runs always.
-IN_TORTURE = pytest.mark.skipif(not TORTURE, reason="runs in ./dev torture")
 
 
 # Machines are noisy: a property is true or false, never late.
 hypothesis.settings.register_profile(
-    "skillyard", deadline=None, max_examples=10, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "skillyard", deadline=None, max_examples=50, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.register_profile(
     "torture", deadline=None, max_examples=3000, suppress_health_check=[hypothesis.HealthCheck.too_slow]

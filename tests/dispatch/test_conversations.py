@@ -120,7 +120,9 @@ def agents_of(home: Path) -> list[str]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_text()
+            words = (folder / "cmdline").read_text(
+                errors="replace"
+            )  # of anybody: other tests pass bytes that are no text
             if str(AGENT) in words and f"SKILLYARD_HOME={home}".encode() in (folder / "environ").read_bytes():
                 found.append(words)
         except OSError:

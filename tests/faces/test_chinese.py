@@ -26,7 +26,7 @@ from skillyard.faces.cli.chinese import HELP, fold, paragraphs_of
 from skillyard.faces.labels import label
 from skillyard.faces.present import Table, cell_width, show_table
 from skillyard.install.threats.rule import all_rules
-from tests.conftest import IN_TORTURE, Skillyard, WriteSkill
+from tests.conftest import Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal
 
 SOURCE = Path(errors.__file__).parent.parent
@@ -390,7 +390,7 @@ def people_read(shown: "subprocess.CompletedProcess[str]") -> Iterator[str]:
             yield line
 
 
-@IN_TORTURE
+@pytest.mark.ci("every command in Chinese")
 @pytest.mark.parametrize("kind", ["empty", "small"])
 def test_no_english_sentence_is_left_in_what_people_read(
     kind: str, skillyard: Skillyard, request: pytest.FixtureRequest

@@ -52,7 +52,7 @@ def marked(marker: str) -> list[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if marker.encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text())
+                found.append((folder / "cmdline").read_text(errors="replace"))
         except OSError:
             continue
     return found
