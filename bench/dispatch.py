@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bench.figures import Figure, interleaved
 from bench.ground import make_skills
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.catalog.discover import is_settled, stamp_of
 from skillyard.dispatch.handover import find_active, prepare
 
@@ -20,8 +20,8 @@ def measure(folder: Path) -> Iterator[Figure]:
     (project / ".git").mkdir(parents=True)
     make_skills(project / ".claude" / "skills", _SKILLS)
     _settle(project / ".claude" / "skills" / f"skill-{_SKILLS - 1:05d}" / "SKILL.md")
-    places = Places(project=project, user_home=folder / "home", own_home=folder / "skillyard")
-    with Yard(places) as yard:
+    places = ProjectPaths(project=project, user_home=folder / "home", own_home=folder / "skillyard")
+    with Project(places) as yard:
         yard.catalog.sync()
         yard.activator.activate([f"skill-{number:05d}" for number in range(_SKILLS)], "talk", time.time())
         prepare(yard, "Review the auth module", "talk")
@@ -34,8 +34,8 @@ def measure(folder: Path) -> Iterator[Figure]:
     yield Figure(f"what is active of {_SKILLS} skills, warm, database opened anew", taken["anew"] * 1000, " ms")
 
 
-def _anew(places: Places) -> None:
-    with Yard(places) as yard:
+def _anew(places: ProjectPaths) -> None:
+    with Project(places) as yard:
         find_active(yard, conversation="talk")
 
 

@@ -56,13 +56,13 @@ engine.close()
 #: first python3 of the PATH may be a script that looks for one, and ours has looked once.
 _DIRECT = """
 import json, statistics, subprocess, sys, time
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.jobs.setup import make_attempts, make_job, make_jobs, open_engine
 from skillyard.runners.interpreters import find_program
 from skillyard.jobs.jobs import Job
 
 taken = {"bare": [], "ours": []}
-with open_yard() as yard:
+with open_project() as yard:
     engine = open_engine(yard)
     jobs, work = make_jobs(yard, engine), make_attempts(yard)
     job = make_job(yard, Job("bench/empty", action="go", params={"n": 1}))

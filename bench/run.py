@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bench.figures import Figure, command, interleaved
 from bench.ground import PYTHON, SKILLYARD, make_env
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.app.task import Kernel
 from skillyard.core.request import Request
 from skillyard.sandbox.launch import Launch, Policy
@@ -32,8 +32,8 @@ def measure(folder: Path) -> Iterator[Figure]:
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text(HELLO)
     (project / ".git").mkdir()
-    places = Places(project=project, user_home=folder / "home", own_home=folder / "skillyard")
-    with Yard(places) as yard:
+    places = ProjectPaths(project=project, user_home=folder / "home", own_home=folder / "skillyard")
+    with Project(places) as yard:
         yield from _added(yard, project)
         yield from _cache_hit(yard, project)
         yield from _limit(yard, project)
@@ -54,7 +54,7 @@ def _wrapped(argv: tuple[str, ...], project: Path) -> tuple[str, ...]:
     return ("bwrap", *binds, *prefixes, *own, "--chdir", str(project), "--", *argv)
 
 
-def _added(yard: Yard, project: Path) -> Iterator[Figure]:
+def _added(yard: Project, project: Path) -> Iterator[Figure]:
     argv = ("/bin/echo", "hello")
     runtime, sandbox = yard.runtime, yard.sandbox
     policy = Policy(read=(project,))
@@ -80,7 +80,7 @@ def _added(yard: Yard, project: Path) -> Iterator[Figure]:
         yield Figure("launcher with all layers against bubblewrap alone", taken["layers"] / taken["bwrap"], at_most=1.5)
 
 
-def _cache_hit(yard: Yard, project: Path) -> Iterator[Figure]:
+def _cache_hit(yard: Project, project: Path) -> Iterator[Figure]:
     """The same key again, in a process that is warm."""
     (project / "bin").mkdir()
     (project / "bin" / "x.py").write_text("print('x')\n")
@@ -95,7 +95,7 @@ def _cache_hit(yard: Yard, project: Path) -> Iterator[Figure]:
     yield Figure("a hit of an idempotency key, p50", taken["hit"] * 1000, " ms", at_most=2)
 
 
-def _limit(yard: Yard, project: Path) -> Iterator[Figure]:
+def _limit(yard: Project, project: Path) -> Iterator[Figure]:
     marker = f"bench-{os.getpid()}-{time.time_ns()}"
     launch = Launch(
         argv=("/bin/sh", "-c", "sleep 47 & sleep 47"),
@@ -118,7 +118,7 @@ def _environment(path: Path) -> bytes:
         return b""
 
 
-def _output(yard: Yard, project: Path) -> Iterator[Figure]:
+def _output(yard: Project, project: Path) -> Iterator[Figure]:
     python = str(PYTHON.resolve())
     policy = Policy(read=(project, *python_paths()))
     launch = Launch(argv=(python, "-c", LOUD), cwd=project, env={"PATH": os.defpath}, output_bytes=20_000_000)
@@ -152,7 +152,7 @@ def _peak_of_endless(project: Path) -> float:
     return int(done.stdout) / 1024
 
 
-def _concurrent(yard: Yard, project: Path) -> Iterator[Figure]:
+def _concurrent(yard: Project, project: Path) -> Iterator[Figure]:
     """64 at once of a Python program, as skills mostly are."""
     argv = (str(PYTHON.resolve()), "-c", "print('hello')")
     policy = Policy(read=(project, *python_paths()))

@@ -10,8 +10,8 @@ import hypothesis
 import pytest
 from tools import agents
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 
 pytest_plugins = ["tests.agents.fixtures", "tests.selection"]
 # The real agents lie in the real cache: look where that is before the home is taken away.
@@ -36,22 +36,22 @@ hypothesis.settings.load_profile("skillyard")
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def places(tmp_path: Path) -> ProjectPaths:
     project, user_home, own_home = tmp_path / "project", tmp_path / "home", tmp_path / "skillyard-home"
     for folder in (project / ".git", user_home, own_home):
         folder.mkdir(parents=True)
-    return Places(project=project, user_home=user_home, own_home=own_home)
+    return ProjectPaths(project=project, user_home=user_home, own_home=own_home)
 
 
 @pytest.fixture
-def project(places: Places) -> Path:
+def project(places: ProjectPaths) -> Path:
     assert places.project is not None
     return places.project
 
 
 @pytest.fixture
-def yard(places: Places) -> Iterator[Yard]:
-    with Yard(places) as opened:
+def yard(places: ProjectPaths) -> Iterator[Project]:
+    with Project(places) as opened:
         yield opened
 
 
@@ -77,7 +77,7 @@ Skillyard = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def skillyard(places: Places) -> Skillyard:
+def skillyard(places: ProjectPaths) -> Skillyard:
     """The real command in a process of its own, in the temporary project."""
 
     def run(*args: str, cwd: Path | None = None, **env: str) -> "subprocess.CompletedProcess[str]":

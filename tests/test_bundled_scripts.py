@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import from_json, parse
 from tests.conftest import Skillyard, WriteSkill
 
@@ -76,7 +76,7 @@ def test_a_script_outside_scripts_runs_too(skillyard: Skillyard, write_skill: Wr
     assert parse(skillyard("run", "@kit:tools/deep/x.sh").stdout).data["content"] == "deep"
 
 
-def test_piped_input_reaches_the_script(places: Places, write_skill: WriteSkill, project: Path) -> None:
+def test_piped_input_reaches_the_script(places: ProjectPaths, write_skill: WriteSkill, project: Path) -> None:
     write_skill("kit", PROMPT, {"scripts/upper.py": "import sys\nprint(sys.stdin.read().upper())\n"})
 
     ran = subprocess.run(

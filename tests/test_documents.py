@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 
 REPO = Path(__file__).parent.parent
 ROOMS = sorted(
@@ -67,7 +67,7 @@ def shown_pages() -> list[Any]:
 
 
 @pytest.mark.parametrize("page", shown_pages(), ids=lambda page: page.name)
-def test_what_a_page_shows_is_what_happens(page: Path, places: Places, project: Path, tmp_path: Path) -> None:
+def test_what_a_page_shows_is_what_happens(page: Path, places: ProjectPaths, project: Path, tmp_path: Path) -> None:
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     (bin_folder / "skillyard").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m skillyard "$@"\n')

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import parse
 from skillyard.core.result import Result
 from skillyard.install.lock import read_lock
@@ -32,7 +32,7 @@ Flow = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def env(places: Places, project: Path) -> dict[str, str]:
+def env(places: ProjectPaths, project: Path) -> dict[str, str]:
     lay_out(project)
     return {
         "PATH": "/usr/bin:/bin",
@@ -96,7 +96,7 @@ def answers(**decisions: str) -> tuple[str, str]:
 
 
 def test_s1_doubtful_skills_interrupt_and_another_process_resumes(
-    flow: Flow, places: Places, project: Path, source: Path
+    flow: Flow, places: ProjectPaths, project: Path, source: Path
 ) -> None:
     result = paused(flow("start", str(source)))
 
@@ -176,7 +176,7 @@ def test_what_is_no_decision_never_means_keep(flow: Flow, project: Path, source:
     [("before", "begin"), ("after", "begin")],
 )
 def test_killed_while_it_starts_it_goes_on_where_it_was(
-    flow: Flow, env: dict[str, str], places: Places, project: Path, source: Path, moment: str, step: str
+    flow: Flow, env: dict[str, str], places: ProjectPaths, project: Path, source: Path, moment: str, step: str
 ) -> None:
     kill_at(env, places, project, moment, step, str(source))
 
@@ -189,7 +189,7 @@ def test_killed_while_it_starts_it_goes_on_where_it_was(
     ("moment", "step"), [pytest.param("before", "settle", marks=pytest.mark.ci("crash rounds")), ("after", "settle")]
 )
 def test_killed_after_the_decisions_it_needs_no_new_ones(
-    flow: Flow, env: dict[str, str], places: Places, project: Path, source: Path, moment: str, step: str
+    flow: Flow, env: dict[str, str], places: ProjectPaths, project: Path, source: Path, moment: str, step: str
 ) -> None:
     paused(flow("start", str(source), "--thread", "t"))
     decisions = {"a": "keep", "b": "uninstall", "c": "keep"}
@@ -202,7 +202,7 @@ def test_killed_after_the_decisions_it_needs_no_new_ones(
     assert told(flow("resume", "t", "--decisions", json.dumps(decisions))).data == done.data
 
 
-def kill_at(env: dict[str, str], places: Places, project: Path, moment: str, step: str, given: str) -> None:
+def kill_at(env: dict[str, str], places: ProjectPaths, project: Path, moment: str, step: str, given: str) -> None:
     """Start thread t, or resume it with decisions, in a process that kills itself there."""
     command: list[str | Path] = [sys.executable, DYING, project, places.own_home, "t", moment, step, given]
     died = subprocess.run(command, env=env, capture_output=True, timeout=120)
@@ -291,7 +291,7 @@ def test_a_source_that_changed_is_shown_again(flow: Flow, project: Path, source:
 
 
 def test_what_is_decided_elsewhere_counts(
-    flow: Flow, skillyard: Skillyard, places: Places, project: Path, source: Path
+    flow: Flow, skillyard: Skillyard, places: ProjectPaths, project: Path, source: Path
 ) -> None:
     paused(flow("start", str(source), "--thread", "t"))
     (review,) = list_reviews(places.own_home)
@@ -304,7 +304,7 @@ def test_what_is_decided_elsewhere_counts(
 
 @pytest.mark.slow
 def test_killed_anywhere_it_ends_as_decided(
-    flow: Flow, env: dict[str, str], places: Places, project: Path, source: Path
+    flow: Flow, env: dict[str, str], places: ProjectPaths, project: Path, source: Path
 ) -> None:
     """By the clock of the system calls, not by our own steps: wherever the kill falls, nothing is half."""
     decided = answers(a="keep", b="uninstall", c="uninstall")

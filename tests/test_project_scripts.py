@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.app.task import Kernel
 from skillyard.core.envelope import parse
 from skillyard.core.result import Result
@@ -31,7 +31,7 @@ def skill(name: str, description: str = "Does something. Use when it is needed."
 
 
 @pytest.fixture
-def env(places: Places, project: Path) -> dict[str, str]:
+def env(places: ProjectPaths, project: Path) -> dict[str, str]:
     lay_out(project)
     return {
         "PATH": "/usr/bin:/bin",
@@ -202,7 +202,7 @@ def test_install_scans_holds_back_and_resumes(script: Script, project: Path, tmp
     assert told(script("skill_manager", "uninstall", "odd"), code=1).data["type"] == "SkillNotFound"
 
 
-def test_the_worker_decides_on_an_install_by_rules(yard: Yard, project: Path) -> None:
+def test_the_worker_decides_on_an_install_by_rules(yard: Project, project: Path) -> None:
     lay_out(project)
     (project / "mybox/new").mkdir()
     (project / "mybox/new/SKILL.md").write_text(DOUBTFUL)

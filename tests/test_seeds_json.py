@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from skillyard import JobExecutor, execute_skill
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.catalog.agentfile import read_role
 from skillyard.core.envelope import from_json, parse
 from skillyard.core.request import Request
@@ -244,13 +244,13 @@ def role(project: Path) -> Path:
     return folder
 
 
-def test_execute_skill_gives_s3s_own_response(yard: Yard, role: Path) -> None:
+def test_execute_skill_gives_s3s_own_response(yard: Project, role: Path) -> None:
     response = execute_skill(
         agent_role="dev_efficiency_analyst",
         skill_name="build_analysis",
         action="analyze",
         params={"days": 3},
-        yard=yard,
+        project=yard,
     )
 
     metadata = response.pop("metadata")
@@ -264,7 +264,7 @@ def test_execute_skill_gives_s3s_own_response(yard: Yard, role: Path) -> None:
 
 
 def test_the_request_has_s3s_shape_and_the_skill_runs_in_its_roles_folder(
-    yard: Yard, role: Path, monkeypatch: pytest.MonkeyPatch
+    yard: Project, role: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SKILL_DEBUG", "1")
 
@@ -274,12 +274,12 @@ def test_the_request_has_s3s_shape_and_the_skill_runs_in_its_roles_folder(
         action="报告",
         params={"文件": "a.md", "n": 1.5, "list": [1, None, True]},
         context={"user_id": "u-1"},
-        yard=yard,
+        project=yard,
     )
 
     data = response["data"]
     assert isinstance(data, dict)
-    run = yard.runs.list()[0]
+    run = yard.history.list()[0]
     assert data["request"] == {
         "action": "报告",
         "params": {"文件": "a.md", "n": 1.5, "list": [1, None, True]},
@@ -295,31 +295,31 @@ def test_the_request_has_s3s_shape_and_the_skill_runs_in_its_roles_folder(
     assert yard.logs.read(run.id) == "50% complete\n"
 
 
-def test_an_unknown_action_comes_back_as_the_skill_says_it(yard: Yard, role: Path) -> None:
+def test_an_unknown_action_comes_back_as_the_skill_says_it(yard: Project, role: Path) -> None:
     response = execute_skill(
-        agent_role="dev_efficiency_analyst", skill_name="build_analysis", action="explode", yard=yard
+        agent_role="dev_efficiency_analyst", skill_name="build_analysis", action="explode", project=yard
     )
 
     assert response["success"] is False
     assert response["error"] == {"code": "UNKNOWN_ACTION", "message": "Unknown action: explode"}
-    assert yard.runs.list()[0].state == "error"
+    assert yard.history.list()[0].state == "error"
 
 
-def test_an_action_that_agent_yaml_does_not_list_is_refused_as_s3s_template_does(yard: Yard, role: Path) -> None:
+def test_an_action_that_agent_yaml_does_not_list_is_refused_as_s3s_template_does(yard: Project, role: Path) -> None:
     skill = "{name: build_analysis, entry: .claude/skills/build_analysis.py, actions: [analyze]}"
     (role / "agent.yaml").write_text(f"skills: [{skill}]\n", "utf-8")
 
     response: Any = execute_skill(
-        agent_role="dev_efficiency_analyst", skill_name="build_analysis", action="explode", yard=yard
+        agent_role="dev_efficiency_analyst", skill_name="build_analysis", action="explode", project=yard
     )
 
     assert response["error"]["code"] == "UNKNOWN_ACTION"
     assert response["error"]["supported_actions"] == ["analyze"]
-    assert yard.runs.list() == (), "nothing was started"
+    assert yard.history.list() == (), "nothing was started"
 
 
-def test_a_role_or_skill_that_is_not_there_is_a_response_too(yard: Yard, role: Path) -> None:
-    response = execute_skill(agent_role="nobody", skill_name="nothing", action="x", yard=yard)
+def test_a_role_or_skill_that_is_not_there_is_a_response_too(yard: Project, role: Path) -> None:
+    response = execute_skill(agent_role="nobody", skill_name="nothing", action="x", project=yard)
 
     assert response["success"] is False
     error = response["error"]
@@ -341,7 +341,7 @@ def test_a_role_or_skill_that_is_not_there_is_a_response_too(yard: Yard, role: P
     ],
 )
 def test_the_codes_of_s3_are_our_error_types_and_are_kept(
-    yard: Yard, write_skill: WriteSkill, code: str, kind: str
+    yard: Project, write_skill: WriteSkill, code: str, kind: str
 ) -> None:
     error = {"code": code, "message": "说明", "details": {"a": 1}}
     response = f"{{'success': False, 'error': {error!r}}}"
@@ -354,14 +354,14 @@ def test_the_codes_of_s3_are_our_error_types_and_are_kept(
     assert (result.data["msg"], result.data["details"]) == ("说明", {"a": 1})
 
 
-def test_the_code_timeout_of_a_skill_is_a_timeout(yard: Yard, write_skill: WriteSkill) -> None:
+def test_the_code_timeout_of_a_skill_is_a_timeout(yard: Project, write_skill: WriteSkill) -> None:
     program = 'print(\'{"success": false, "error": {"code": "TIMEOUT", "message": "slow"}}\')\n'
     write_skill("slow", "---\nname: slow\ndescription: x\nprotocol: json\nentry: f.py\n---\n", {"f.py": program})
 
     assert yard.runtime.run(Request(name="slow", args=("x",))).state is State.TIMEOUT
 
 
-def test_over_ten_megabytes_is_too_large_and_the_program_is_stopped(yard: Yard, write_skill: WriteSkill) -> None:
+def test_over_ten_megabytes_is_too_large_and_the_program_is_stopped(yard: Project, write_skill: WriteSkill) -> None:
     program = "import sys\nwhile True:\n    sys.stdout.write('x' * 65536)\n"
     write_skill("loud", "---\nname: loud\ndescription: x\nprotocol: json\nentry: f.py\n---\n", {"f.py": program})
 
@@ -409,7 +409,7 @@ def test_the_agent_yaml_of_s3_to_the_letter_has_nothing_to_complain_about(role: 
     assert [(skill.name, skill.timeout_seconds) for skill in read.skills] == [("long_running_task", 600.0)]
 
 
-def test_the_job_executor_of_s3_takes_its_own_call(yard: Yard, role: Path) -> None:
+def test_the_job_executor_of_s3_takes_its_own_call(yard: Project, role: Path) -> None:
     executor = JobExecutor(yard)
 
     response = executor.execute_skill(
@@ -424,7 +424,7 @@ def test_the_job_executor_of_s3_takes_its_own_call(yard: Yard, role: Path) -> No
 
 
 def test_the_job_executor_finds_the_project_it_stands_in(
-    role: Path, places: Places, project: Path, monkeypatch: pytest.MonkeyPatch
+    role: Path, places: ProjectPaths, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
     monkeypatch.setenv("SKILLYARD_HOME", str(places.own_home))
@@ -435,7 +435,7 @@ def test_the_job_executor_finds_the_project_it_stands_in(
     assert response["success"] is True
 
 
-def test_the_template_of_s3_to_the_letter_answers_each_of_its_ways(yard: Yard, role: Path) -> None:
+def test_the_template_of_s3_to_the_letter_answers_each_of_its_ways(yard: Project, role: Path) -> None:
     executor = JobExecutor(yard)
 
     unknown = executor.execute_skill("dev_efficiency_analyst", "template", "explode")
@@ -458,20 +458,20 @@ def test_the_template_of_s3_to_the_letter_answers_each_of_its_ways(yard: Yard, r
     }
 
 
-def test_s3s_own_alarm_works_inside_and_is_a_timeout(yard: Yard, role: Path) -> None:
+def test_s3s_own_alarm_works_inside_and_is_a_timeout(yard: Project, role: Path) -> None:
     response = JobExecutor(yard).execute_skill("dev_efficiency_analyst", "alarm", "full")
 
     assert response["error"] == {"code": "TIMEOUT", "message": "Skill execution timeout"}
 
 
-def test_s3s_own_logging_goes_to_the_log_and_never_into_the_response(yard: Yard, role: Path) -> None:
+def test_s3s_own_logging_goes_to_the_log_and_never_into_the_response(yard: Project, role: Path) -> None:
     response = JobExecutor(yard).execute_skill("dev_efficiency_analyst", "logs", "full")
 
     assert response["data"] == {"debug": False}
-    assert yard.logs.read(yard.runs.list()[0].id) == "Processing started\nFailed to connect to database\n"
+    assert yard.logs.read(yard.history.list()[0].id) == "Processing started\nFailed to connect to database\n"
 
 
-def test_the_timeout_of_agent_yaml_is_enforced_and_told_with_its_limit(yard: Yard, role: Path) -> None:
+def test_the_timeout_of_agent_yaml_is_enforced_and_told_with_its_limit(yard: Project, role: Path) -> None:
     (role / "agent.yaml").write_text("skills: [{name: slow, entry: .claude/skills/slow.py, timeout: 0.5}]\n")
     (role / ".claude/skills/slow.py").write_text("import time\ntime.sleep(600)\n")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.app.task import Kernel
 from skillyard.core.envelope import as_block, parse
 from skillyard.core.phrases import Lang
@@ -45,7 +45,7 @@ IDEAS = "---\nname: marketing-ideas\ndescription: 提供营销策略建议\n---\
 
 
 @pytest.fixture
-def kernel(yard: Yard) -> Kernel:
+def kernel(yard: Project) -> Kernel:
     return Kernel(yard, Lang.ZH)
 
 
@@ -198,7 +198,7 @@ def test_both_names_of_the_agent_are_taken_and_one_is_printed(
 
 
 def test_s2_the_call_example_resolves_parses_executes_and_records(
-    skillyard: Skillyard, yard: Yard, write_skill: WriteSkill, project: Path
+    skillyard: Skillyard, yard: Project, write_skill: WriteSkill, project: Path
 ) -> None:
     """Name → folder md-tools-v1 → `python .claude/skills/md-tools-v1/convert.py README.md …`, run in the root."""
     text = (
@@ -219,4 +219,4 @@ def test_s2_the_call_example_resolves_parses_executes_and_records(
     assert result.summary == "执行成功: 转换 → mybox/output/output.html"
     assert result.data["content"] == ".claude/skills/md-tools-v1/convert.py"
     assert result.data["output_path"] == "mybox/output/output.html"
-    assert yard.runs.uses() == {"markdown-converter": 1}
+    assert yard.history.uses() == {"markdown-converter": 1}

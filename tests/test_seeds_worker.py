@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.app.task import Kernel
 from skillyard.core.envelope import as_text
 from skillyard.core.phrases import Lang
@@ -29,12 +29,12 @@ SCAN = (
 
 
 @pytest.fixture
-def kernel(yard: Yard) -> Kernel:
+def kernel(yard: Project) -> Kernel:
     return Kernel(yard, Lang.ZH)
 
 
 @pytest.fixture
-def write_script(yard: Yard, project: Path) -> WriteScript:
+def write_script(yard: Project, project: Path) -> WriteScript:
     """A script of the project's own, which its person trusts."""
 
     def write(name: str, code: str) -> None:
@@ -219,12 +219,12 @@ else:
 """
 
 
-def decided(yard: Yard, decide: Decider | None) -> Result:
+def decided(yard: Project, decide: Decider | None) -> Result:
     return run(Kernel(yard, Lang.ZH, decide), "flow.py start")
 
 
 def test_s1_an_interrupt_goes_to_the_caller_where_nobody_decides(
-    yard: Yard, kernel: Kernel, write_script: WriteScript
+    yard: Project, kernel: Kernel, write_script: WriteScript
 ) -> None:
     write_script("flow.py", FLOW % INTERRUPT)
 
@@ -235,7 +235,7 @@ def test_s1_an_interrupt_goes_to_the_caller_where_nobody_decides(
     assert result.exit_code == 5
 
 
-def test_the_worker_decides_by_rules_resumes_and_says_so(yard: Yard, write_script: WriteScript) -> None:
+def test_the_worker_decides_by_rules_resumes_and_says_so(yard: Project, write_script: WriteScript) -> None:
     write_script("flow.py", FLOW % INTERRUPT)
 
     result = decided(yard, Rules({Severity.LOW: Decision.KEEP, Severity.HIGH: Decision.UNINSTALL}))
@@ -249,7 +249,7 @@ def test_the_worker_decides_by_rules_resumes_and_says_so(yard: Yard, write_scrip
     }
 
 
-def test_a_person_decides_and_what_is_no_clear_answer_stays_undecided(yard: Yard, write_script: WriteScript) -> None:
+def test_a_person_decides_and_what_is_no_clear_answer_stays_undecided(yard: Project, write_script: WriteScript) -> None:
     write_script("flow.py", FLOW % INTERRUPT)
     answers = iter(["k", "maybe", "keep", "u"])
 
@@ -262,7 +262,7 @@ def test_a_person_decides_and_what_is_no_clear_answer_stays_undecided(yard: Yard
     [{}, {"good": "keep"}, {"good": "KEEP", "evil": "keep"}, {"good": True, "evil": "keep"}, {"other": "keep"}],
 )
 def test_a_broken_or_unknown_decision_never_means_keep(
-    yard: Yard, write_script: WriteScript, answer: dict[str, Decision]
+    yard: Project, write_script: WriteScript, answer: dict[str, Decision]
 ) -> None:
     write_script("flow.py", FLOW % INTERRUPT)
 
@@ -283,7 +283,7 @@ def test_a_broken_or_unknown_decision_never_means_keep(
     ],
 )
 def test_a_file_that_is_not_well_written_is_no_interrupt(
-    yard: Yard, write_script: WriteScript, broken: dict[str, object]
+    yard: Project, write_script: WriteScript, broken: dict[str, object]
 ) -> None:
     write_script("flow.py", FLOW % {**INTERRUPT, **broken})
 
@@ -292,7 +292,7 @@ def test_a_file_that_is_not_well_written_is_no_interrupt(
     assert result.data["type"] == "RuntimeError"
 
 
-def test_a_file_from_an_earlier_run_does_not_count(yard: Yard, write_script: WriteScript, project: Path) -> None:
+def test_a_file_from_an_earlier_run_does_not_count(yard: Project, write_script: WriteScript, project: Path) -> None:
     (project / "mybox/temp").mkdir(parents=True)
     (project / "mybox/temp/langgraph_interrupt.json").write_text(json.dumps(INTERRUPT))
     write_script("flow.py", "print('[INTERRUPT] but nothing was written')\n")
@@ -342,9 +342,9 @@ def test_a_module_beside_a_script_of_init_is_not_imported_in_its_place(kernel: K
     assert run(kernel, "skill_manager.py list").ok
 
 
-def test_recording_a_use_from_a_script_counts_it_once(kernel: Kernel, yard: Yard, laid_out: Path) -> None:
+def test_recording_a_use_from_a_script_counts_it_once(kernel: Kernel, yard: Project, laid_out: Path) -> None:
     assert run(kernel, "skill_manager.py record photo-tool").ok
-    assert yard.runs.uses()["photo-tool"] == 1
+    assert yard.history.uses()["photo-tool"] == 1
 
 
 def test_the_environment_of_the_caller_does_not_leak_into_scripts(

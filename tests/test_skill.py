@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import skillyard
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.request import Request
 from skillyard.core.states import State
 from tests.conftest import WriteSkill
@@ -318,7 +318,7 @@ def test_a_program_tells_its_actions(typed: Program) -> None:
 
 
 def test_it_runs_in_the_sandbox_by_a_python_that_does_not_have_it(
-    yard: Yard, write_skill: WriteSkill, tmp_path: Path
+    yard: Project, write_skill: WriteSkill, tmp_path: Path
 ) -> None:
     write_skill("demo", SKILL_MD, {"skill.py": SHORT})
 

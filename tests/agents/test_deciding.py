@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.app.task import Kernel
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
@@ -33,18 +33,18 @@ def agent(request: pytest.FixtureRequest, make_agent: MakeAgent, monkeypatch: py
     return made
 
 
-def decided(places: Places, backend: str, *, allowed: str = "") -> Result:
+def decided(places: ProjectPaths, backend: str, *, allowed: str = "") -> Result:
     assert places.project is not None
     (places.project / "bin").mkdir(exist_ok=True)
     (places.project / "bin" / "flow.py").write_text(FLOW % INTERRUPT, "utf-8")
     tools = f'[backends.{backend}]\nallowed_tools = ["{allowed}"]\n' if allowed else ""
     (places.own_home / "config.toml").write_text(f'[worker]\ndecider = "{backend}"\n{tools}', "utf-8")
-    with Yard(places) as yard:
+    with Project(places) as yard:
         trust(yard.grants, yard.root)
         return Kernel(yard, Lang.ZH).task("worker_agent", "x", "执行 python bin/flow.py start")
 
 
-def test_a_clear_answer_is_carried_out(agent: Agent, stub: Stub, places: Places) -> None:
+def test_a_clear_answer_is_carried_out(agent: Agent, stub: Stub, places: ProjectPaths) -> None:
     stub.play(answer(KEEP_ONE))
 
     result = decided(places, agent.name)
@@ -53,13 +53,15 @@ def test_a_clear_answer_is_carried_out(agent: Agent, stub: Stub, places: Places)
     assert '"severities": {"good": "LOW", "evil": "HIGH"}' in stub.last(agent.name).user_text
 
 
-def test_to_keep_what_is_high_is_not_an_agents_to_say(agent: Agent, stub: Stub, places: Places) -> None:
+def test_to_keep_what_is_high_is_not_an_agents_to_say(agent: Agent, stub: Stub, places: ProjectPaths) -> None:
     stub.play(answer('{"good": "keep", "evil": "keep"}'))
 
     assert decided(places, agent.name).state is State.INTERRUPTED
 
 
-def test_an_agent_that_uses_a_tool_decides_nothing(agent: Agent, stub: Stub, places: Places, tmp_path: Path) -> None:
+def test_an_agent_that_uses_a_tool_decides_nothing(
+    agent: Agent, stub: Stub, places: ProjectPaths, tmp_path: Path
+) -> None:
     tool = TOOLS[agent.name]
     stub.play(call(tool.shell, tool.command(f"touch {tmp_path}/made-by-the-tool")), answer(KEEP_ONE))
 

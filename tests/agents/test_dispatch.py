@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.store.conversations import ConversationState
 from tests.agents.agent import Agent
 from tests.agents.drivers import TOOLS, alive, contents, environment, new_mark, until
@@ -25,7 +25,7 @@ Command = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def command(places: Places) -> Iterator[Command]:
+def command(places: ProjectPaths) -> Iterator[Command]:
     """The real `skillyard`, which finds the real agent."""
     started: list[subprocess.Popen[str]] = []
 
@@ -88,7 +88,7 @@ def test_the_enhanced_task_arrives_complete_and_unchanged(
 
 
 def test_a_conversation_goes_on_in_new_processes_and_after_a_kill_in_the_middle_of_a_turn(
-    agent: Agent, stub: Stub, command: Command, yard: Yard
+    agent: Agent, stub: Stub, command: Command, yard: Project
 ) -> None:
     stub.play(answer("One."), answer("Two."), hang("Three… "))
     first = said(command(agent, *dispatch(agent, "The first thing.", "--session", "talk")))
@@ -142,7 +142,7 @@ def test_a_warm_agent_goes_on_with_its_session_and_answers_again(agent: Agent, s
 
 
 def test_one_interrupt_stops_the_whole_tree_and_the_result_says_so(
-    agent: Agent, stub: Stub, command: Command, yard: Yard
+    agent: Agent, stub: Stub, command: Command, yard: Project
 ) -> None:
     mark = new_mark()
     stub.play(hang("One moment… "))
@@ -170,7 +170,7 @@ def test_check_speaks_with_each_and_asks_no_model(agent: Agent, stub: Stub, comm
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
 def test_a_wrong_key_is_told_in_the_agents_own_words(
-    name: str, make_agent: MakeAgent, stub: Stub, command: Command, yard: Yard
+    name: str, make_agent: MakeAgent, stub: Stub, command: Command, yard: Project
 ) -> None:
     agent = make_agent(name)
     stub.play(error(401, "the stub does not know this key"))
@@ -203,7 +203,7 @@ def test_a_tool_that_nobody_allows_is_refused_and_told(
 
 
 def test_a_prompt_skill_is_run_by_claude_with_the_model_that_was_named(
-    make_agent: MakeAgent, stub: Stub, command: Command, write_skill: WriteSkill, yard: Yard
+    make_agent: MakeAgent, stub: Stub, command: Command, write_skill: WriteSkill, yard: Project
 ) -> None:
     agent = make_agent("claude-code")
     write_skill("ideas", "---\nname: ideas\ndescription: Ideas.\n---\n\nFind ideas for $ARGUMENTS.\n")
@@ -214,5 +214,5 @@ def test_a_prompt_skill_is_run_by_claude_with_the_model_that_was_named(
     assert (result["agent"], result["data"]["skill"], result["data"]["content"]) == ("skills", "ideas", "Sell it.")
     assert "Find ideas for 'my product'." in stub.last(agent.name).user_text
     assert "haiku" in stub.last(agent.name).body["model"]
-    assert yard.runs.uses() == {"ideas": 1}
-    assert Path(yard.list_runs(1)[0].skill).name == "ideas"
+    assert yard.history.uses() == {"ideas": 1}
+    assert Path(yard.runs(1)[0].skill).name == "ideas"

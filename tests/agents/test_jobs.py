@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.trust.consent import trust
 from tests.agents.drivers import TOOLS, environment
 from tests.agents.fixtures import MakeAgent
@@ -17,7 +17,7 @@ CEILING_SECONDS = 240
 
 
 def test_a_roles_task_reaches_claude_with_its_text_its_tools_and_its_bound_on_turns(
-    make_agent: MakeAgent, stub: Stub, places: Places, yard: Yard, project: Path
+    make_agent: MakeAgent, stub: Stub, places: ProjectPaths, yard: Project, project: Path
 ) -> None:
     agent = make_agent("claude-code")
     tool = TOOLS["claude-code"]

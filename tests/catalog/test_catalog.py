@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.discover import MAX_FILE_BYTES
 from skillyard.catalog.index import Index
@@ -36,12 +36,12 @@ def settle(*files: Path) -> None:
         os.utime(file, (past, past))
 
 
-def reopened(places: Places) -> Catalog:
-    return Yard(places).catalog
+def reopened(places: ProjectPaths) -> Catalog:
+    return Project(places).catalog
 
 
 def test_skills_are_found_in_every_root_of_project_and_user(
-    yard: Yard, places: Places, project: Path, write_skill: WriteSkill
+    yard: Project, places: ProjectPaths, project: Path, write_skill: WriteSkill
 ) -> None:
     for name, root in {
         "a": project / ".claude/skills",
@@ -56,7 +56,7 @@ def test_skills_are_found_in_every_root_of_project_and_user(
     assert names(yard.catalog) == ["a", "b", "c", "d", "e", "f"]
 
 
-def test_skills_in_folders_of_folders_are_found_but_not_inside_a_skill(yard: Yard, write_skill: WriteSkill) -> None:
+def test_skills_in_folders_of_folders_are_found_but_not_inside_a_skill(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("office/docx", skill_text("docx"))
     write_skill("office/docx/examples/inner", skill_text("inner"))
 
@@ -64,14 +64,14 @@ def test_skills_in_folders_of_folders_are_found_but_not_inside_a_skill(yard: Yar
 
 
 @pytest.mark.parametrize("folder", ["node_modules/x", ".git/x", "__MACOSX/x", "PaxHeader/x", "._x"])
-def test_leftovers_of_archives_and_tools_are_ignored(yard: Yard, write_skill: WriteSkill, folder: str) -> None:
+def test_leftovers_of_archives_and_tools_are_ignored(yard: Project, write_skill: WriteSkill, folder: str) -> None:
     write_skill(folder, skill_text("x"))
 
     assert names(yard.catalog) == []
 
 
 def test_a_link_to_a_skill_is_followed_and_a_link_in_a_circle_is_not(
-    yard: Yard, tmp_path: Path, project: Path, write_skill: WriteSkill
+    yard: Project, tmp_path: Path, project: Path, write_skill: WriteSkill
 ) -> None:
     write_skill("mine", skill_text("mine"), root=tmp_path / "elsewhere")
     root = project / ".claude/skills"
@@ -84,7 +84,7 @@ def test_a_link_to_a_skill_is_followed_and_a_link_in_a_circle_is_not(
     assert names(yard.catalog) == ["mine"]
 
 
-def test_too_deep_a_folder_is_left_out_and_said(yard: Yard, write_skill: WriteSkill) -> None:
+def test_too_deep_a_folder_is_left_out_and_said(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("1/2/3/4/5/6/7/deep", skill_text("deep"))
 
     changes = yard.catalog.sync()
@@ -94,7 +94,7 @@ def test_too_deep_a_folder_is_left_out_and_said(yard: Yard, write_skill: WriteSk
 
 
 def test_the_same_folder_name_in_two_roots_is_one_skill_and_the_project_wins(
-    yard: Yard, places: Places, write_skill: WriteSkill
+    yard: Project, places: ProjectPaths, write_skill: WriteSkill
 ) -> None:
     mine = write_skill("report", skill_text("report", "the project's"))
     write_skill("report", skill_text("report", "the user's"), root=places.user_home / ".claude/skills")
@@ -104,7 +104,7 @@ def test_the_same_folder_name_in_two_roots_is_one_skill_and_the_project_wins(
     assert len(yard.catalog.candidates("report")) == 2
 
 
-def test_a_folder_name_is_stronger_than_a_skill_name(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_folder_name_is_stronger_than_a_skill_name(yard: Project, write_skill: WriteSkill) -> None:
     folder = write_skill("convert", skill_text("md-converter"))
     write_skill("other", skill_text("convert"))
     yard.catalog.sync()
@@ -112,7 +112,7 @@ def test_a_folder_name_is_stronger_than_a_skill_name(yard: Yard, write_skill: Wr
     assert yard.catalog.resolve("convert").path == folder
 
 
-def test_a_skill_answers_to_its_name_and_to_its_title_in_any_case(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_skill_answers_to_its_name_and_to_its_title_in_any_case(yard: Project, write_skill: WriteSkill) -> None:
     path = write_skill("md-tools-v1", skill_text("markdown-converter", more="title: Markdown转换\n"))
     yard.catalog.sync()
 
@@ -122,7 +122,7 @@ def test_a_skill_answers_to_its_name_and_to_its_title_in_any_case(yard: Yard, wr
 
 
 def test_two_skills_of_one_name_in_one_root_are_ambiguous_until_the_path_is_named(
-    yard: Yard, write_skill: WriteSkill
+    yard: Project, write_skill: WriteSkill
 ) -> None:
     write_skill("a/report", skill_text("report"))
     second = write_skill("b/report", skill_text("report"))
@@ -136,7 +136,7 @@ def test_two_skills_of_one_name_in_one_root_are_ambiguous_until_the_path_is_name
     assert len(yard.catalog.list()) == 2
 
 
-def test_a_slip_of_the_pen_is_answered_with_the_nearest_names(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_slip_of_the_pen_is_answered_with_the_nearest_names(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("markdown-converter", skill_text("markdown-converter"))
     yard.catalog.sync()
 
@@ -146,7 +146,7 @@ def test_a_slip_of_the_pen_is_answered_with_the_nearest_names(yard: Yard, write_
     assert caught.value.details["nearest"] == ["markdown-converter"]
 
 
-def test_a_named_folder_without_a_usable_file_is_metadata_missing(yard: Yard, project: Path) -> None:
+def test_a_named_folder_without_a_usable_file_is_metadata_missing(yard: Project, project: Path) -> None:
     folder = project / ".claude/skills/huge"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
@@ -156,7 +156,7 @@ def test_a_named_folder_without_a_usable_file_is_metadata_missing(yard: Yard, pr
         yard.catalog.resolve("huge")
 
 
-def test_the_skills_of_a_role_are_reached_by_name_and_by_role(yard: Yard, project: Path) -> None:
+def test_the_skills_of_a_role_are_reached_by_name_and_by_role(yard: Project, project: Path) -> None:
     for role in ("analyst", "writer"):
         folder = project / "agents" / role
         folder.mkdir(parents=True)
@@ -171,7 +171,7 @@ def test_the_skills_of_a_role_are_reached_by_name_and_by_role(yard: Yard, projec
         yard.catalog.resolve("report")
 
 
-def test_an_entry_outside_its_role_is_not_a_skill(yard: Yard, project: Path) -> None:
+def test_an_entry_outside_its_role_is_not_a_skill(yard: Project, project: Path) -> None:
     folder = project / "agents" / "sly"
     folder.mkdir(parents=True)
     (folder / "agent.yaml").write_text("skills:\n  - {name: bad, entry: ../../../etc/passwd}\n  - 3\n")
@@ -180,7 +180,7 @@ def test_an_entry_outside_its_role_is_not_a_skill(yard: Yard, project: Path) -> 
 
 
 def test_a_change_an_addition_and_a_removal_are_each_seen_at_the_next_look(
-    places: Places, project: Path, write_skill: WriteSkill
+    places: ProjectPaths, project: Path, write_skill: WriteSkill
 ) -> None:
     first = write_skill("first", skill_text("first"))
     second = write_skill("second", skill_text("second"))
@@ -198,7 +198,7 @@ def test_a_change_an_addition_and_a_removal_are_each_seen_at_the_next_look(
     assert catalog.resolve("first").description == "Now it does more"
 
 
-def test_an_unchanged_tree_is_not_read_again(places: Places, project: Path, write_skill: WriteSkill) -> None:
+def test_an_unchanged_tree_is_not_read_again(places: ProjectPaths, project: Path, write_skill: WriteSkill) -> None:
     path = write_skill("quiet", skill_text("quiet"))
     reopened(places).sync()
     time_of = path.stat()
@@ -212,7 +212,7 @@ def test_an_unchanged_tree_is_not_read_again(places: Places, project: Path, writ
     assert catalog.resolve("quiet").description == "Changed behind"
 
 
-def test_touching_a_file_without_changing_it_is_no_update(places: Places, write_skill: WriteSkill) -> None:
+def test_touching_a_file_without_changing_it_is_no_update(places: ProjectPaths, write_skill: WriteSkill) -> None:
     path = write_skill("same", skill_text("same"))
     reopened(places).sync()
     settle(path)
@@ -220,7 +220,7 @@ def test_touching_a_file_without_changing_it_is_no_update(places: Places, write_
     assert reopened(places).sync() == Changes()
 
 
-def test_a_broken_index_is_thrown_away_and_made_again(places: Places, write_skill: WriteSkill) -> None:
+def test_a_broken_index_is_thrown_away_and_made_again(places: ProjectPaths, write_skill: WriteSkill) -> None:
     write_skill("safe", skill_text("safe"))
     reopened(places).sync()
     places.index_file.write_bytes(b"this is no database" * 1000)
@@ -230,7 +230,7 @@ def test_a_broken_index_is_thrown_away_and_made_again(places: Places, write_skil
     assert names(reopened(places)) == ["safe"]
 
 
-def test_an_index_of_another_version_is_made_again(places: Places, write_skill: WriteSkill) -> None:
+def test_an_index_of_another_version_is_made_again(places: ProjectPaths, write_skill: WriteSkill) -> None:
     write_skill("safe", skill_text("safe"))
     reopened(places).sync()
     with sqlite3.connect(places.index_file) as connection:
@@ -241,7 +241,7 @@ def test_an_index_of_another_version_is_made_again(places: Places, write_skill: 
     assert names(reopened(places)) == ["safe"]
 
 
-def test_a_home_that_cannot_be_written_still_answers(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_home_that_cannot_be_written_still_answers(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("safe", skill_text("safe"))
 
     catalog = Catalog(roots=yard.catalog.roots, index=Index(Path("/proc/nothing/here.db")))
@@ -250,7 +250,7 @@ def test_a_home_that_cannot_be_written_still_answers(yard: Yard, write_skill: Wr
 
 
 def test_many_processes_that_scan_at_once_corrupt_nothing(
-    places: Places, project: Path, write_skill: WriteSkill
+    places: ProjectPaths, project: Path, write_skill: WriteSkill
 ) -> None:
     for number in range(200):
         write_skill(f"skill-{number}", skill_text(f"skill-{number}"))
@@ -283,7 +283,7 @@ def test_many_processes_that_scan_at_once_corrupt_nothing(
         ("ＲＥＰＯＲＴ", "report"),  # full width
     ],
 )
-def test_search_puts_the_best_match_first(yard: Yard, write_skill: WriteSkill, query: str, first: str) -> None:
+def test_search_puts_the_best_match_first(yard: Project, write_skill: WriteSkill, query: str, first: str) -> None:
     write_skill("report", skill_text("report", "Writes things"))
     write_skill("report-mailer", skill_text("report-mailer", "Sends things"))
     write_skill("weekly-report", skill_text("weekly-report", "Every Friday"))
@@ -297,7 +297,7 @@ def test_search_puts_the_best_match_first(yard: Yard, write_skill: WriteSkill, q
     assert hits[0].entry.name == first
 
 
-def test_of_two_equal_matches_the_more_used_comes_first(yard: Yard, write_skill: WriteSkill) -> None:
+def test_of_two_equal_matches_the_more_used_comes_first(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("a-tool", skill_text("a-tool", "resizes images"))
     write_skill("b-tool", skill_text("b-tool", "resizes images"))
     catalog = Catalog(roots=yard.catalog.roots, index=yard.catalog.index, uses=lambda: {"b-tool": 5})
@@ -309,14 +309,14 @@ def test_of_two_equal_matches_the_more_used_comes_first(yard: Yard, write_skill:
 @pytest.mark.parametrize(
     "query", ['"', "AND OR NOT", "a* OR b", "^x", "(", "{}", "%", "'; DROP TABLE skills", "🎉", "\0"]
 )
-def test_search_takes_any_text_for_plain_words(yard: Yard, write_skill: WriteSkill, query: str) -> None:
+def test_search_takes_any_text_for_plain_words(yard: Project, write_skill: WriteSkill, query: str) -> None:
     write_skill("x", skill_text("x"))
     yard.catalog.sync()
 
     assert isinstance(yard.catalog.search(query), tuple)
 
 
-def test_a_shadowed_skill_is_not_found_by_search(yard: Yard, places: Places, write_skill: WriteSkill) -> None:
+def test_a_shadowed_skill_is_not_found_by_search(yard: Project, places: ProjectPaths, write_skill: WriteSkill) -> None:
     write_skill("report", skill_text("report", "one"))
     write_skill("report", skill_text("report", "unmistakable"), root=places.user_home / ".claude/skills")
     yard.catalog.sync()
@@ -324,7 +324,7 @@ def test_a_shadowed_skill_is_not_found_by_search(yard: Yard, places: Places, wri
     assert yard.catalog.search("unmistakable") == ()
 
 
-def test_a_snippet_shows_the_words_around_the_match(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_snippet_shows_the_words_around_the_match(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("long", skill_text("long", "first " * 60 + "needle " + "last " * 60))
     yard.catalog.sync()
 
@@ -335,7 +335,7 @@ def test_a_snippet_shows_the_words_around_the_match(yard: Yard, write_skill: Wri
 
 
 @pytest.mark.parametrize("name", ["", " ", "/", "x/"])
-def test_nobody_answers_to_an_empty_name(yard: Yard, write_skill: WriteSkill, name: str) -> None:
+def test_nobody_answers_to_an_empty_name(yard: Project, write_skill: WriteSkill, name: str) -> None:
     write_skill("a", skill_text("a"))
     write_skill("b", skill_text("b"))
     yard.catalog.sync()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.catalog.fingerprint import fingerprint, read_marks
 from skillyard.core.request import Request
 from skillyard.trust.consent import grant
@@ -23,7 +23,7 @@ SKILL = "---\nname: sly\ndescription: x\ncommand: sh {file}\n---\n"
 
 @pytest.mark.parametrize("file", ["__pycache__/run.sh", "__pycache__/run.pyc", ".DS_Store", "run.sh", "deep/er/run.sh"])
 def test_a_grant_is_void_once_the_program_is_another_whatever_its_name(
-    file: str, yard: Yard, write_skill: WriteSkill
+    file: str, yard: Project, write_skill: WriteSkill
 ) -> None:
     path = write_skill("sly", SKILL.replace("{file}", file), {file: "echo harmless"})
     grant(yard.grants, yard.runtime.resolve(Request(name="sly")), ("network",))
@@ -63,7 +63,7 @@ def test_a_link_counts_by_where_it_leads_and_a_mode_by_whether_it_runs(tmp_path:
 @pytest.mark.parametrize("name", [".git", ".GIT", "deep/.git"])
 @pytest.mark.parametrize("script", ["", "{name}/hooks/run.py"])
 def test_no_run_uses_what_lies_in_a_repository_of_the_skill(
-    name: str, script: str, yard: Yard, write_skill: WriteSkill
+    name: str, script: str, yard: Project, write_skill: WriteSkill
 ) -> None:
     file = f"{name}/hooks/run.py"
     write_skill("sly", SKILL.replace("sh {file}", f"python3 {file}"), {file: "print('ran')"})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.catalog.flowfile import read_workflow
 from skillyard.catalog.plainfile import read_plain
 from tests.conftest import Skillyard
@@ -14,7 +14,7 @@ SECRET = "PRIVATE-KEY-CANARY"
 
 
 @pytest.fixture
-def secret(places: Places) -> Path:
+def secret(places: ProjectPaths) -> Path:
     file = places.user_home / ".ssh" / "id"
     file.parent.mkdir()
     file.write_text(f"{SECRET}\n")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.core.errors import InvalidArgs, MetadataMissing, SkillNotFound
 from skillyard.dispatch.handover import find_active
 from skillyard.store.activations import Activation, Activations
@@ -25,16 +25,16 @@ def skill_text(name: str, body: str = "Do it.") -> str:
     return f"---\nname: {name}\ndescription: x\n---\n\n{body}\n"
 
 
-def activate(yard: Yard, *names: str, session: str | None = None) -> list[bool]:
+def activate(yard: Project, *names: str, session: str | None = None) -> list[bool]:
     yard.catalog.sync()
     return [change.changed for change in yard.activator.activate(names, session, 1.0)]
 
 
-def names(yard: Yard, session: str | None = None) -> list[str]:
+def names(yard: Project, session: str | None = None) -> list[str]:
     return [skill.name for skill in find_active(yard, conversation=session).skills]
 
 
-def rows(yard: Yard) -> int:
+def rows(yard: Project) -> int:
     return int(open_database(yard.places.database).execute("SELECT count(*) FROM activations").fetchone()[0])
 
 
@@ -45,7 +45,7 @@ def three(write_skill: WriteSkill) -> None:
 
 
 @pytest.mark.usefixtures("three")
-def test_global_and_conversation_are_one_list_in_the_order_of_activation(yard: Yard) -> None:
+def test_global_and_conversation_are_one_list_in_the_order_of_activation(yard: Project) -> None:
     activate(yard, "b")
     activate(yard, "c", session="talk")
     activate(yard, "a")
@@ -56,7 +56,7 @@ def test_global_and_conversation_are_one_list_in_the_order_of_activation(yard: Y
 
 
 @pytest.mark.usefixtures("three")
-def test_active_twice_is_active_once_and_keeps_its_place(yard: Yard) -> None:
+def test_active_twice_is_active_once_and_keeps_its_place(yard: Project) -> None:
     assert activate(yard, "a", "b", "@a") == [True, True]
     assert activate(yard, "a", session="talk") == [True]
     assert activate(yard, "a") == [False]
@@ -65,7 +65,7 @@ def test_active_twice_is_active_once_and_keeps_its_place(yard: Yard) -> None:
 
 
 @pytest.mark.usefixtures("three")
-def test_what_was_taken_back_and_activated_again_comes_last(yard: Yard) -> None:
+def test_what_was_taken_back_and_activated_again_comes_last(yard: Project) -> None:
     activate(yard, "a", "b")
     yard.activator.deactivate(["a"], None)
     activate(yard, "a")
@@ -74,7 +74,7 @@ def test_what_was_taken_back_and_activated_again_comes_last(yard: Yard) -> None:
 
 
 @pytest.mark.usefixtures("three")
-def test_taking_back_is_about_one_conversation_or_about_what_is_global(yard: Yard) -> None:
+def test_taking_back_is_about_one_conversation_or_about_what_is_global(yard: Project) -> None:
     activate(yard, "a", "b")
     activate(yard, "a", "c", session="talk")
 
@@ -85,7 +85,7 @@ def test_taking_back_is_about_one_conversation_or_about_what_is_global(yard: Yar
 
 
 @pytest.mark.usefixtures("three")
-def test_one_unknown_name_and_nothing_changes(yard: Yard) -> None:
+def test_one_unknown_name_and_nothing_changes(yard: Project) -> None:
     activate(yard, "b")
     with pytest.raises(SkillNotFound):
         activate(yard, "a", "nobody")
@@ -95,7 +95,7 @@ def test_one_unknown_name_and_nothing_changes(yard: Yard) -> None:
     assert names(yard) == ["b"]
 
 
-def test_a_name_that_is_nearly_right_gets_a_suggestion(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_name_that_is_nearly_right_gets_a_suggestion(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("code-review", skill_text("code-review"))
 
     with pytest.raises(SkillNotFound) as failed:
@@ -103,7 +103,9 @@ def test_a_name_that_is_nearly_right_gets_a_suggestion(yard: Yard, write_skill: 
     assert failed.value.details["nearest"] == ["code-review"]
 
 
-def test_what_has_no_text_to_hand_over_cannot_be_activated(yard: Yard, write_skill: WriteSkill, project: Path) -> None:
+def test_what_has_no_text_to_hand_over_cannot_be_activated(
+    yard: Project, write_skill: WriteSkill, project: Path
+) -> None:
     write_skill("broken", "")
     role = project / "agents" / "clerk"
     role.mkdir(parents=True)
@@ -117,7 +119,7 @@ def test_what_has_no_text_to_hand_over_cannot_be_activated(yard: Yard, write_ski
 
 @pytest.mark.parametrize("session", ["", "  ", "a\nb", "x" * 201, "\udcff", "\x9b"])
 @pytest.mark.usefixtures("three")
-def test_a_session_needs_a_name_that_can_be_read_back(yard: Yard, session: str) -> None:
+def test_a_session_needs_a_name_that_can_be_read_back(yard: Project, session: str) -> None:
     with pytest.raises(InvalidArgs):
         activate(yard, "a", session=session)
     with pytest.raises(InvalidArgs):
@@ -125,14 +127,14 @@ def test_a_session_needs_a_name_that_can_be_read_back(yard: Yard, session: str) 
 
 
 @pytest.mark.usefixtures("three")
-def test_a_session_may_be_called_anything_else(yard: Yard) -> None:
+def test_a_session_may_be_called_anything_else(yard: Project) -> None:
     for session in ("发布 说明", "👨‍👩‍👧", "a'; DROP TABLE activations; --", "a:b", "%_*"):
         activate(yard, "a", session=session)
         assert names(yard, session) == ["a"]
     assert names(yard, "x") == []
 
 
-def test_users_do_not_see_each_others(yard: Yard, write_skill: WriteSkill) -> None:
+def test_users_do_not_see_each_others(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("a", skill_text("a"))
     yard.catalog.sync()
     yard.activator.activate(["a"], None, 1.0, user="ann")
@@ -141,14 +143,14 @@ def test_users_do_not_see_each_others(yard: Yard, write_skill: WriteSkill) -> No
     assert [skill.name for skill in find_active(yard, "ann").skills] == ["a"]
 
 
-def other_project(places: Places, tmp_path: Path) -> Places:
+def other_project(places: ProjectPaths, tmp_path: Path) -> ProjectPaths:
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
     return places._replace(project=other)
 
 
 def test_a_projects_skill_is_active_in_its_project_and_the_users_everywhere(
-    yard: Yard, places: Places, write_skill: WriteSkill, tmp_path: Path
+    yard: Project, places: ProjectPaths, write_skill: WriteSkill, tmp_path: Path
 ) -> None:
     write_skill("mine", skill_text("mine"), root=places.user_home / ".claude" / "skills")
     write_skill("theirs", skill_text("theirs"))
@@ -157,24 +159,24 @@ def test_a_projects_skill_is_active_in_its_project_and_the_users_everywhere(
     yard.activator.deactivate(["mine"], None)
     activate(yard, "mine")
 
-    with Yard(other_project(places, tmp_path)) as other:
+    with Project(other_project(places, tmp_path)) as other:
         assert names(other) == ["mine"]
         assert [skill.conversation for skill in find_active(other, conversation="talk").skills] == [""]
     assert names(yard) == ["theirs", "mine"]
 
 
 def test_a_conversation_belongs_to_its_project(
-    yard: Yard, places: Places, write_skill: WriteSkill, tmp_path: Path
+    yard: Project, places: ProjectPaths, write_skill: WriteSkill, tmp_path: Path
 ) -> None:
     write_skill("mine", skill_text("mine"), root=places.user_home / ".claude" / "skills")
     activate(yard, "mine", session="main")
 
-    with Yard(other_project(places, tmp_path)) as other:
+    with Project(other_project(places, tmp_path)) as other:
         assert names(other, "main") == []
 
 
 def test_a_clone_with_a_skill_of_the_same_name_does_not_take_the_users_place(
-    yard: Yard, places: Places, write_skill: WriteSkill
+    yard: Project, places: ProjectPaths, write_skill: WriteSkill
 ) -> None:
     mine = write_skill("pdf", skill_text("pdf", "mine"), root=places.user_home / ".claude" / "skills")
     activate(yard, "pdf")
@@ -190,7 +192,7 @@ def test_a_clone_with_a_skill_of_the_same_name_does_not_take_the_users_place(
 
 
 def test_one_file_that_is_reached_in_two_ways_is_handed_over_once(
-    yard: Yard, project: Path, write_skill: WriteSkill
+    yard: Project, project: Path, write_skill: WriteSkill
 ) -> None:
     folder = write_skill("real", skill_text("real")).parent
     (folder.parent / "link").symlink_to(folder)
@@ -201,7 +203,7 @@ def test_one_file_that_is_reached_in_two_ways_is_handed_over_once(
 
 
 @pytest.mark.usefixtures("three")
-def test_a_skill_that_is_deleted_is_not_active_and_its_row_goes(yard: Yard, project: Path) -> None:
+def test_a_skill_that_is_deleted_is_not_active_and_its_row_goes(yard: Project, project: Path) -> None:
     activate(yard, "a", "b")
     activate(yard, "a", session="talk")
     shutil.rmtree(project / ".claude" / "skills" / "a")
@@ -211,7 +213,7 @@ def test_a_skill_that_is_deleted_is_not_active_and_its_row_goes(yard: Yard, proj
 
 
 @pytest.mark.usefixtures("three")
-def test_a_file_that_is_just_being_replaced_costs_no_activation(yard: Yard, project: Path) -> None:
+def test_a_file_that_is_just_being_replaced_costs_no_activation(yard: Project, project: Path) -> None:
     activate(yard, "a")
     file = project / ".claude" / "skills" / "a" / "SKILL.md"
     file.rename(file.with_suffix(".bak"))
@@ -222,7 +224,7 @@ def test_a_file_that_is_just_being_replaced_costs_no_activation(yard: Yard, proj
 
 
 @pytest.mark.usefixtures("three")
-def test_a_project_that_is_not_mounted_costs_no_activation(yard: Yard, project: Path) -> None:
+def test_a_project_that_is_not_mounted_costs_no_activation(yard: Project, project: Path) -> None:
     activate(yard, "a")
     project.rename(project.with_name("away"))
 
@@ -241,7 +243,7 @@ def test_ten_thousand_activations_are_one_list_and_a_conversation_finds_its_own(
     assert found == tuple(row for row in everything if row.conversation in {"", "talk-7"})
 
 
-def test_thousands_of_active_skills_are_read_in_order(yard: Yard, project: Path) -> None:
+def test_thousands_of_active_skills_are_read_in_order(yard: Project, project: Path) -> None:
     count = 10_000 if TORTURE else 2_000
     root = project / ".claude" / "skills"
     for i in range(count):
@@ -258,10 +260,10 @@ def test_thousands_of_active_skills_are_read_in_order(yard: Yard, project: Path)
 ACTIVATOR = """
 import sys, time
 from pathlib import Path
-from skillyard.app.project import Yard
-from skillyard.app.paths import Places
+from skillyard.app.project import Project
+from skillyard.app.paths import ProjectPaths
 project, user_home, own_home, *names = sys.argv[1:]
-with Yard(Places(Path(project), Path(user_home), Path(own_home))) as yard:
+with Project(ProjectPaths(Path(project), Path(user_home), Path(own_home))) as yard:
     yard.catalog.sync()
     print("ready", flush=True)
     sys.stdin.readline()
@@ -270,7 +272,7 @@ with Yard(Places(Path(project), Path(user_home), Path(own_home))) as yard:
 
 
 def test_two_processes_that_activate_at_once_activate_each_skill_once(
-    yard: Yard, places: Places, write_skill: WriteSkill
+    yard: Project, places: ProjectPaths, write_skill: WriteSkill
 ) -> None:
     wanted = [f"s-{i}" for i in range(50)]
     for name in wanted:
@@ -294,16 +296,16 @@ def test_two_processes_that_activate_at_once_activate_each_skill_once(
     assert rows(yard) == 50
 
 
-def test_threads_share_what_was_read_and_all_see_the_same(places: Places, write_skill: WriteSkill) -> None:
+def test_threads_share_what_was_read_and_all_see_the_same(places: ProjectPaths, write_skill: WriteSkill) -> None:
     for i in range(20):
         write_skill(f"s-{i}", skill_text(f"s-{i}"))
-    with Yard(places) as yard:
+    with Project(places) as yard:
         activate(yard, *(f"s-{i}" for i in range(20)))
     seen: list[list[str]] = []
 
     def look() -> None:
         for _ in range(20):
-            with Yard(places) as own:
+            with Project(places) as own:
                 seen.append(names(own))
 
     threads = [threading.Thread(target=look) for _ in range(4)]
@@ -355,7 +357,7 @@ def test_the_table_is_an_ordered_set(table: Callable[[], Activations], steps: li
     assert list(activations.list("default", "t", "/p")) == counts
 
 
-def test_a_database_of_an_older_version_gets_the_table(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_database_of_an_older_version_gets_the_table(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("a", skill_text("a"))
     old = sqlite3.connect(yard.places.database)
     old.executescript(f"{_VERSIONS[0]}; PRAGMA user_version = 1;")

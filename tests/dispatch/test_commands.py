@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from tests.conftest import Skillyard, WriteSkill
 from tests.dispatch.test_activation import skill_text
 from tests.dispatch.test_text import CODE_REVIEW, EXAMPLE
@@ -44,7 +44,9 @@ def test_the_text_for_a_program_is_exact_to_the_last_byte(skillyard: Skillyard) 
     assert skillyard("dispatch", TASK, "--dry-run").stdout == EXAMPLE
 
 
-def test_a_dry_run_where_nothing_was_ever_kept_leaves_the_home_untouched(skillyard: Skillyard, places: Places) -> None:
+def test_a_dry_run_where_nothing_was_ever_kept_leaves_the_home_untouched(
+    skillyard: Skillyard, places: ProjectPaths
+) -> None:
     done = skillyard("dispatch", "/compact", "--dry-run", "--json")
 
     assert data_of(done)["text"] == "\n/compact"
@@ -101,27 +103,27 @@ def test_what_is_left_out_or_suspicious_is_said_on_stderr_and_in_the_data(
     assert [lost["name"] for lost in data["unreadable"]] == ["lost"]
 
 
-def piped(places: Places, content: bytes, *args: str) -> "subprocess.CompletedProcess[bytes]":
+def piped(places: ProjectPaths, content: bytes, *args: str) -> "subprocess.CompletedProcess[bytes]":
     env = {**os.environ, "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home), "SKILLYARD_LANG": "en"}
     command = [sys.executable, "-m", "skillyard", "dispatch", "-", "--dry-run", *args]
     return subprocess.run(command, input=content, capture_output=True, cwd=places.project, env=env, timeout=60)
 
 
-def test_a_task_from_stdin_arrives_to_the_letter(places: Places) -> None:
+def test_a_task_from_stdin_arrives_to_the_letter(places: ProjectPaths) -> None:
     task = "修复 🛠️\r\n\ttabs  \n\n" * 5_000
 
     assert piped(places, task.encode()).stdout == task.encode()
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"a\0b", b"\xff\xfe"])
-def test_what_is_no_text_is_refused(content: bytes, places: Places) -> None:
+def test_what_is_no_text_is_refused(content: bytes, places: ProjectPaths) -> None:
     done = piped(places, content, "--json")
 
     assert done.returncode == 1
     assert json.loads(done.stdout)["data"]["type"] == "InvalidArgs"
 
 
-def test_a_task_of_bytes_that_are_no_text_is_refused(places: Places) -> None:
+def test_a_task_of_bytes_that_are_no_text_is_refused(places: ProjectPaths) -> None:
     env = {**os.environ, "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}
     command = [sys.executable.encode(), b"-m", b"skillyard", b"dispatch", b"\xff", b"--dry-run", b"--json"]
     done = subprocess.run(command, capture_output=True, cwd=places.project, env=env, timeout=60)
@@ -130,7 +132,7 @@ def test_a_task_of_bytes_that_are_no_text_is_refused(places: Places) -> None:
 
 
 def test_on_a_terminal_a_skill_cannot_move_the_cursor(
-    places: Places, skillyard: Skillyard, write_skill: WriteSkill
+    places: ProjectPaths, skillyard: Skillyard, write_skill: WriteSkill
 ) -> None:
     write_skill("evil", skill_text("evil", "a\x1b[2Jb"))
     skillyard("activate", "evil")
@@ -178,7 +180,7 @@ def test_an_agent_that_is_not_installed_comes_with_the_command_that_installs_it(
     assert "codex" in data_of(skillyard("dispatch", "x", "--to", "nobody", "--json"))["msg"]
 
 
-def test_importing_the_names_is_light_and_what_the_page_shows_works(places: Places, skillyard: Skillyard) -> None:
+def test_importing_the_names_is_light_and_what_the_page_shows_works(places: ProjectPaths, skillyard: Skillyard) -> None:
     skillyard("activate", "code-review")
     (example,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     heavy = "import sys; assert not {'yaml', 'sqlite3', 'asyncio'} & set(sys.modules), sys.modules\n"

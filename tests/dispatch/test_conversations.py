@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from skillyard import Result, dispatch_task
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.backends.driver import Event, Permission, Told
 from skillyard.core.depth import DEPTH
 from skillyard.core.phrases import Lang
@@ -36,12 +36,12 @@ def configure(own_home: Path, more: str = "", names: tuple[str, ...] = ("small",
 
 
 @pytest.fixture(autouse=True)
-def small(places: Places) -> None:
+def small(places: ProjectPaths) -> None:
     configure(places.own_home)
 
 
 @pytest.fixture
-def hand(yard: Yard, project: Path) -> Callable[..., Result]:
+def hand(yard: Project, project: Path) -> Callable[..., Result]:
     def dispatch(task: str, **options: Any) -> Result:
         return dispatch_task(task, **{"to": "small", "cwd": project, "lang": Lang.EN, "yard": yard, **options})
 
@@ -53,7 +53,7 @@ StartCommand = Callable[..., Popen]
 
 
 @pytest.fixture
-def begin(places: Places) -> Iterator[StartCommand]:
+def begin(places: ProjectPaths) -> Iterator[StartCommand]:
     """The real command, while it runs."""
     started: list[Popen] = []
 
@@ -92,12 +92,12 @@ def until(condition: Callable[[], Any]) -> Any:
     return value
 
 
-def the_talk(yard: Yard, name: str = "talk") -> Conversation:
+def the_talk(yard: Project, name: str = "talk") -> Conversation:
     (found,) = yard.conversations.list(name=name)
     return found
 
 
-def until_running(yard: Yard, name: str = "talk") -> Conversation:
+def until_running(yard: Project, name: str = "talk") -> Conversation:
     def running() -> Conversation | None:
         found = yard.conversations.list(name=name)
         return found[0] if found and found[0].state is ConversationState.RUNNING else None
@@ -106,7 +106,7 @@ def until_running(yard: Yard, name: str = "talk") -> Conversation:
     return talk
 
 
-def history(yard: Yard, name: str = "talk") -> list[tuple[str, str]]:
+def history(yard: Project, name: str = "talk") -> list[tuple[str, str]]:
     return [(telling.told, telling.text) for _, telling in yard.conversations.history(the_talk(yard, name))]
 
 
@@ -130,7 +130,7 @@ def agents_of(home: Path) -> list[str]:
     return found
 
 
-def test_the_answer_comes_with_everything_that_led_to_it(hand: Callable[..., Result], yard: Yard) -> None:
+def test_the_answer_comes_with_everything_that_led_to_it(hand: Callable[..., Result], yard: Project) -> None:
     result = hand("你好 🎉", session="talk")
 
     assert (result.agent, result.state, result.summary) == ("skillyard", State.SUCCESS, "small is done")
@@ -151,10 +151,10 @@ def test_the_answer_comes_with_everything_that_led_to_it(hand: Callable[..., Res
     assert [told for told, _ in history(yard)] == ["task", "started", "text", "usage", "done"]
     assert history(yard)[2] == ("text", "你好 🎉")
     assert the_talk(yard).state is ConversationState.IDLE
-    assert yard.runs.uses() == {}
+    assert yard.history.uses() == {}
 
 
-def test_a_task_without_a_session_can_be_gone_on_with_by_its_run(hand: Callable[..., Result], yard: Yard) -> None:
+def test_a_task_without_a_session_can_be_gone_on_with_by_its_run(hand: Callable[..., Result], yard: Project) -> None:
     first = hand("one")
 
     again = hand("two", session=first.data["session"], to=None)
@@ -164,9 +164,11 @@ def test_a_task_without_a_session_can_be_gone_on_with_by_its_run(hand: Callable[
     assert [text for told, text in history(yard, str(first.data["session"])) if told == "task"] == ["one", "two"]
 
 
-def test_a_conversation_goes_on_with_its_own_agent_and_others_with_the_first(places: Places, project: Path) -> None:
+def test_a_conversation_goes_on_with_its_own_agent_and_others_with_the_first(
+    places: ProjectPaths, project: Path
+) -> None:
     configure(places.own_home, '[dispatch]\norder = ["other", "small"]\n', ("small", "other"))
-    with Yard(places) as yard:
+    with Project(places) as yard:
         chosen = [
             dispatch_task("x", yard=yard, cwd=project, to=to, session=session).data["backend"]
             for to, session in (("small", "talk"), (None, "talk"), (None, None), (None, "new"))
@@ -175,13 +177,13 @@ def test_a_conversation_goes_on_with_its_own_agent_and_others_with_the_first(pla
     assert chosen == ["small", "small", "other", "other"]
 
 
-def test_without_a_name_the_first_that_is_installed_is_taken(places: Places, project: Path) -> None:
+def test_without_a_name_the_first_that_is_installed_is_taken(places: ProjectPaths, project: Path) -> None:
     gone = '[backends.gone]\ncommand = ["/nowhere/agent"]\n[dispatch]\norder = ["gone", "small"]\n'
     configure(places.own_home, gone)
-    with Yard(places) as yard:
+    with Project(places) as yard:
         assert dispatch_task("x", yard=yard, cwd=project).data["backend"] == "small"
     configure(places.own_home, gone.replace(', "small"', ""))
-    with Yard(places) as yard:
+    with Project(places) as yard:
         result = dispatch_task("x", yard=yard, cwd=project)
     assert (result.data["type"], result.data["backends"]) == ("AgentNotInstalled", ["gone"])
 
@@ -196,7 +198,7 @@ sys.stdin.readline()
 
 
 def test_an_agent_that_is_too_old_is_passed_over_unless_it_was_asked_for(
-    skillyard: Skillyard, places: Places, yard: Yard, tmp_path: Path
+    skillyard: Skillyard, places: ProjectPaths, yard: Project, tmp_path: Path
 ) -> None:
     configure(places.own_home, '[dispatch]\norder = ["codex", "small"]\n')
     old = tmp_path / "codex"
@@ -208,7 +210,7 @@ def test_an_agent_that_is_too_old_is_passed_over_unless_it_was_asked_for(
 
     assert (passed["state"], passed["data"]["backend"]) == ("success", "small")
     assert (asked["data"]["type"], asked["data"]["version"]) == ("AgentNotInstalled", "0.1.0")
-    assert sorted((run.agent, run.state) for run in yard.list_runs(9)) == [
+    assert sorted((run.agent, run.state) for run in yard.runs(9)) == [
         ("codex", "error"),
         ("codex", "error"),
         ("small", "success"),
@@ -223,7 +225,7 @@ def test_an_agent_that_is_too_old_is_passed_over_unless_it_was_asked_for(
     ],
 )
 def test_an_end_that_is_none_is_told_and_the_next_task_goes_on(
-    hand: Callable[..., Result], yard: Yard, task: str, type_: str, msg: str, state: ConversationState
+    hand: Callable[..., Result], yard: Project, task: str, type_: str, msg: str, state: ConversationState
 ) -> None:
     result = hand(task, session="talk")
 
@@ -237,7 +239,7 @@ def test_an_end_that_is_none_is_told_and_the_next_task_goes_on(
     assert ("task", task) in history(yard)
 
 
-def test_the_limit_of_a_task_is_a_timeout_with_what_came_before(hand: Callable[..., Result], yard: Yard) -> None:
+def test_the_limit_of_a_task_is_a_timeout_with_what_came_before(hand: Callable[..., Result], yard: Project) -> None:
     result = hand("hang", session="talk", limit_seconds=2)
 
     assert (result.state, result.exit_code) == (State.TIMEOUT, 124)
@@ -245,9 +247,9 @@ def test_the_limit_of_a_task_is_a_timeout_with_what_came_before(hand: Callable[.
     assert the_talk(yard).state is ConversationState.FAILED
 
 
-def test_an_agent_that_says_nothing_for_too_long_hangs(places: Places, project: Path) -> None:
+def test_an_agent_that_says_nothing_for_too_long_hangs(places: ProjectPaths, project: Path) -> None:
     configure(places.own_home, "[dispatch]\nsilent = 2\n")
-    with Yard(places) as yard:
+    with Project(places) as yard:
         result = dispatch_task("hang", to="small", yard=yard, cwd=project, session="talk", lang=Lang.ZH)
 
     assert (result.state, result.summary) == (State.TIMEOUT, "Timeout: 智能体无响应 (>2秒)")
@@ -255,7 +257,7 @@ def test_an_agent_that_says_nothing_for_too_long_hangs(places: Places, project: 
 
 @pytest.mark.parametrize(("allowed", "said"), [(True, "yes"), (False, "no")])
 def test_what_an_agent_asks_for_is_somebodys_to_allow_and_a_refusal_is_in_the_result(
-    hand: Callable[..., Result], yard: Yard, allowed: bool, said: str
+    hand: Callable[..., Result], yard: Project, allowed: bool, said: str
 ) -> None:
     asked: list[Permission] = []
 
@@ -272,7 +274,7 @@ def test_what_an_agent_asks_for_is_somebodys_to_allow_and_a_refusal_is_in_the_re
 
 
 def test_where_nobody_can_be_asked_it_is_refused_unless_the_user_allowed_it_beforehand(
-    skillyard: Skillyard, places: Places
+    skillyard: Skillyard, places: ProjectPaths
 ) -> None:
     refused = envelope(skillyard("dispatch", "ask", "--to", "small", "--json"))
     configure(places.own_home, 'allowed_tools = ["edit"]\n')
@@ -283,7 +285,7 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_the_user_allowed_it_befo
 
 
 def test_a_stop_from_another_thread_ends_it_and_the_conversation_goes_on(
-    hand: Callable[..., Result], yard: Yard
+    hand: Callable[..., Result], yard: Project
 ) -> None:
     stop = Stop()
 
@@ -299,7 +301,7 @@ def test_a_stop_from_another_thread_ends_it_and_the_conversation_goes_on(
     assert hand("more", session="talk").ok
 
 
-def test_a_forced_stop_does_not_wait_for_an_agent_that_ignores_it(hand: Callable[..., Result], yard: Yard) -> None:
+def test_a_forced_stop_does_not_wait_for_an_agent_that_ignores_it(hand: Callable[..., Result], yard: Project) -> None:
     stop = Stop()
 
     def tell(event: Event) -> None:
@@ -313,7 +315,7 @@ def test_a_forced_stop_does_not_wait_for_an_agent_that_ignores_it(hand: Callable
     stop.force()  # afterwards it finds nobody
 
 
-def test_a_task_that_was_taken_back_before_starts_nothing(hand: Callable[..., Result], yard: Yard) -> None:
+def test_a_task_that_was_taken_back_before_starts_nothing(hand: Callable[..., Result], yard: Project) -> None:
     stop = Stop()
     stop.ask()
 
@@ -325,7 +327,7 @@ def test_a_task_that_was_taken_back_before_starts_nothing(hand: Callable[..., Re
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_signal_stops_the_agent_cleanly(
-    begin: StartCommand, yard: Yard, places: Places, number: signal.Signals
+    begin: StartCommand, yard: Project, places: ProjectPaths, number: signal.Signals
 ) -> None:
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk", "--json")
     until_running(yard)
@@ -338,7 +340,7 @@ def test_one_signal_stops_the_agent_cleanly(
 
 
 def test_another_process_stops_it_and_is_told_what_it_stopped(
-    begin: StartCommand, skillyard: Skillyard, yard: Yard, places: Places
+    begin: StartCommand, skillyard: Skillyard, yard: Project, places: ProjectPaths
 ) -> None:
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk", "--json")
     until_running(yard)
@@ -352,7 +354,7 @@ def test_another_process_stops_it_and_is_told_what_it_stopped(
     assert skillyard("backend", "stop").stdout == "nothing is running\n"
 
 
-def test_a_ring_for_an_earlier_run_does_not_stop_the_present_one(begin: StartCommand, yard: Yard) -> None:
+def test_a_ring_for_an_earlier_run_does_not_stop_the_present_one(begin: StartCommand, yard: Project) -> None:
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk", "--json")
     talk = until_running(yard)
 
@@ -363,7 +365,7 @@ def test_a_ring_for_an_earlier_run_does_not_stop_the_present_one(begin: StartCom
 
 
 def test_two_tasks_in_one_conversation_come_one_after_the_other(
-    begin: StartCommand, skillyard: Skillyard, yard: Yard
+    begin: StartCommand, skillyard: Skillyard, yard: Project
 ) -> None:
     first = begin("dispatch", "hang", "--to", "small", "--session", "talk", "--json")
     talk = until_running(yard)
@@ -384,7 +386,7 @@ def test_two_tasks_in_one_conversation_come_one_after_the_other(
 
 
 def test_no_more_than_so_many_run_at_once_in_all_processes(
-    begin: StartCommand, skillyard: Skillyard, yard: Yard, places: Places
+    begin: StartCommand, skillyard: Skillyard, yard: Project, places: ProjectPaths
 ) -> None:
     configure(places.own_home, "[dispatch]\nat_once = 1\n")
     begin("dispatch", "hang", "--to", "small", "--session", "talk")
@@ -399,7 +401,7 @@ def test_no_more_than_so_many_run_at_once_in_all_processes(
 
 
 def test_a_killed_runtime_leaves_no_agent_and_is_known_afterwards(
-    begin: StartCommand, skillyard: Skillyard, yard: Yard, places: Places
+    begin: StartCommand, skillyard: Skillyard, yard: Project, places: ProjectPaths
 ) -> None:
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk")
     talk = until_running(yard)
@@ -420,7 +422,7 @@ def test_a_killed_runtime_leaves_no_agent_and_is_known_afterwards(
 
 
 def test_what_a_killed_runtime_left_goes_when_its_conversation_is_forgotten(
-    begin: StartCommand, yard: Yard, places: Places
+    begin: StartCommand, yard: Project, places: ProjectPaths
 ) -> None:
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk")
     talk = until_running(yard)
@@ -440,7 +442,9 @@ def test_an_agent_two_deep_starts_no_other(skillyard: Skillyard) -> None:
     assert (told["state"], told["data"]["type"]) == ("error", "TooDeep")
 
 
-def test_a_projects_own_agents_count_only_after_trust(skillyard: Skillyard, places: Places, project: Path) -> None:
+def test_a_projects_own_agents_count_only_after_trust(
+    skillyard: Skillyard, places: ProjectPaths, project: Path
+) -> None:
     (places.own_home / "config.toml").unlink()
     command = json.dumps([sys.executable, str(AGENT)])
     (project / "skillyard.toml").write_text(f'[dispatch]\norder = ["mine"]\n[backends.mine]\ncommand = {command}\n')
@@ -455,7 +459,7 @@ def test_a_projects_own_agents_count_only_after_trust(skillyard: Skillyard, plac
 
 
 def test_the_users_word_stands_over_the_projects_and_a_changed_file_is_not_trusted_any_more(
-    skillyard: Skillyard, places: Places, project: Path
+    skillyard: Skillyard, places: ProjectPaths, project: Path
 ) -> None:
     configure(places.own_home, '[dispatch]\norder = ["small"]\n')
     file = project / "skillyard.toml"
@@ -482,7 +486,7 @@ def test_the_users_word_stands_over_the_projects_and_a_changed_file_is_not_trust
     ],
 )
 def test_settings_that_cannot_be_meant_are_named_with_their_file(
-    skillyard: Skillyard, places: Places, wrong: str
+    skillyard: Skillyard, places: ProjectPaths, wrong: str
 ) -> None:
     (places.own_home / "config.toml").write_text(wrong, "utf-8")
 
@@ -490,7 +494,7 @@ def test_settings_that_cannot_be_meant_are_named_with_their_file(
     assert (told["data"]["type"], "config.toml" in told["data"]["msg"]) == ("InvalidArgs", True)
 
 
-def test_what_looks_like_a_secret_is_sent_and_not_kept(hand: Callable[..., Result], yard: Yard) -> None:
+def test_what_looks_like_a_secret_is_sent_and_not_kept(hand: Callable[..., Result], yard: Project) -> None:
     result = hand(f"use {KEY}", session="talk")
 
     assert KEY in str(result.data["text"])
@@ -501,7 +505,7 @@ def test_what_looks_like_a_secret_is_sent_and_not_kept(hand: Callable[..., Resul
 
 
 def test_the_log_tells_a_conversation_and_follows_it_to_its_end(
-    begin: StartCommand, skillyard: Skillyard, yard: Yard
+    begin: StartCommand, skillyard: Skillyard, yard: Project
 ) -> None:
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk")
     talk = until_running(yard)
@@ -538,7 +542,7 @@ def test_check_starts_the_agents_and_asks_a_model_only_when_told_to(skillyard: S
 
 
 @pytest.mark.parametrize(("typed", "said"), [("y", "yes"), ("", "no")])
-def test_a_person_at_the_terminal_is_asked(places: Places, typed: str, said: str) -> None:
+def test_a_person_at_the_terminal_is_asked(places: ProjectPaths, typed: str, said: str) -> None:
     with Terminal(places, "dispatch", "ask", "--to", "small", "--json") as terminal:
         terminal.expect("edit asks: write a file  Allow it? [y/N]")
         terminal.say(typed)
@@ -547,7 +551,7 @@ def test_a_person_at_the_terminal_is_asked(places: Places, typed: str, said: str
     assert json.loads(out)["data"]["content"] == said
 
 
-def test_an_interrupt_instead_of_an_answer_refuses_and_stops(places: Places, yard: Yard) -> None:
+def test_an_interrupt_instead_of_an_answer_refuses_and_stops(places: ProjectPaths, yard: Project) -> None:
     with Terminal(places, "dispatch", "ask", "--to", "small", "--session", "talk", "--json") as terminal:
         terminal.expect("[y/N]")
         terminal.interrupt()
@@ -557,7 +561,9 @@ def test_an_interrupt_instead_of_an_answer_refuses_and_stops(places: Places, yar
     assert the_talk(yard).state is ConversationState.STOPPED
 
 
-def test_a_person_sees_the_latest_step_and_a_second_interrupt_ends_everything(places: Places, yard: Yard) -> None:
+def test_a_person_sees_the_latest_step_and_a_second_interrupt_ends_everything(
+    places: ProjectPaths, yard: Project
+) -> None:
     with Terminal(places, "dispatch", "hang", "--to", "small", "--session", "talk") as terminal:
         terminal.expect("hanging")
         terminal.interrupt()
@@ -577,7 +583,7 @@ PROMPT: Mapping[str, str] = {
 
 
 def test_a_prompt_skill_is_run_by_an_agent_and_counts_as_its_run(
-    skillyard: Skillyard, write_skill: WriteSkill, yard: Yard
+    skillyard: Skillyard, write_skill: WriteSkill, yard: Project
 ) -> None:
     for name, text in PROMPT.items():
         write_skill(name, text)
@@ -591,7 +597,7 @@ def test_a_prompt_skill_is_run_by_an_agent_and_counts_as_its_run(
     run = yard.find_run(told["meta"]["run"])
     assert run is not None
     assert (run.skill, run.agent, run.kind) == ("ideas", "small", "prompt")
-    assert yard.runs.uses() == {"ideas": 1}
+    assert yard.history.uses() == {"ideas": 1}
     wrong = envelope(skillyard("run", "@tool", "--to", "small", "--json", "x"))
     assert (wrong["data"]["type"], wrong["agent"]) == ("InvalidArgs", "skills")
     assert skillyard("run", "--model", "m", "@ideas").returncode == 2

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from skillyard import Result, dispatch_task
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.backends.driver import Permission, Start
 from skillyard.backends.wire import error_as_json, error_from, open_name
 from skillyard.core.depth import DEPTH
@@ -58,16 +58,16 @@ Warm = Callable[..., Warmed]
 
 
 @pytest.fixture(autouse=True)
-def no_keeper_stays(places: Places) -> Iterator[None]:
+def no_keeper_stays(places: ProjectPaths) -> Iterator[None]:
     yield
     if places.own_home.exists():
-        with Yard(places) as yard:
+        with Project(places) as yard:
             for number in yard.warmth.holds.list():
                 yard.warmth.end(number)
 
 
 @pytest.fixture
-def warm(yard: Yard, project: Path) -> Warm:
+def warm(yard: Project, project: Path) -> Warm:
     """For whoever dispatches in this process."""
 
     def start(session: str = "talk", **options: Any) -> Warmed:
@@ -81,15 +81,15 @@ def agents(home: Path) -> list[str]:
     return [words for words in agents_of(home) if "skillyard.dispatch.keeping" not in words]
 
 
-def is_warm(yard: Yard) -> bool:
+def is_warm(yard: Project) -> bool:
     return bool(yard.warmth.holds.list())
 
 
-def said_of_warmth(yard: Yard) -> list[str]:
+def said_of_warmth(yard: Project) -> list[str]:
     return [text for told, text in history(yard) if told == "warm"]
 
 
-def test_one_agent_answers_one_task_after_the_other(skillyard: Skillyard, places: Places) -> None:
+def test_one_agent_answers_one_task_after_the_other(skillyard: Skillyard, places: ProjectPaths) -> None:
     cold = envelope(skillyard("dispatch", "who", "--to", "small", "--session", "talk", "--json"))["data"]
     started = skillyard("backend", "start", "small", "--session", "talk")
     first, second = (envelope(skillyard("dispatch", "who", "--session", "talk", "--json"))["data"] for _ in range(2))
@@ -101,7 +101,7 @@ def test_one_agent_answers_one_task_after_the_other(skillyard: Skillyard, places
     assert len(agents(places.own_home)) == 1
 
 
-def test_it_is_listed_told_in_the_log_and_stopped(skillyard: Skillyard, places: Places, yard: Yard) -> None:
+def test_it_is_listed_told_in_the_log_and_stopped(skillyard: Skillyard, places: ProjectPaths, yard: Project) -> None:
     started = envelope(skillyard("backend", "start", "small", "--session", "talk", "--idle", "60", "--json"))["data"]
     (listed,) = [
         backend["conversations"]
@@ -129,7 +129,7 @@ def test_a_session_that_nobody_named_can_be_gone_on_with(skillyard: Skillyard) -
     assert (gone_on["backend"], gone_on["warm"]) == ("small", True)
 
 
-def test_it_ends_when_nothing_was_to_do_for_long_enough(warm: Warm, yard: Yard, places: Places) -> None:
+def test_it_ends_when_nothing_was_to_do_for_long_enough(warm: Warm, yard: Project, places: ProjectPaths) -> None:
     warm(idle_seconds=0.5)
 
     until(lambda: not is_warm(yard))
@@ -137,7 +137,9 @@ def test_it_ends_when_nothing_was_to_do_for_long_enough(warm: Warm, yard: Yard, 
     assert said_of_warmth(yard)[-1] == "the warm agent ends: nothing was to do for 0.5 s"
 
 
-def test_it_ends_with_its_agent_and_with_its_socket(warm: Warm, hand: Hand, yard: Yard, places: Places) -> None:
+def test_it_ends_with_its_agent_and_with_its_socket(
+    warm: Warm, hand: Hand, yard: Project, places: ProjectPaths
+) -> None:
     warm()
     os.kill(int(str(hand("who", session="talk").data["content"])), signal.SIGKILL)
     until(lambda: not is_warm(yard))
@@ -150,7 +152,7 @@ def test_it_ends_with_its_agent_and_with_its_socket(warm: Warm, hand: Hand, yard
 
 
 def test_a_keeper_that_is_killed_leaves_no_agent_and_the_next_task_starts_one(
-    warm: Warm, hand: Hand, yard: Yard, places: Places
+    warm: Warm, hand: Hand, yard: Project, places: ProjectPaths
 ) -> None:
     warmed = warm()
     os.kill(warmed.kept.pid, signal.SIGKILL)
@@ -165,7 +167,7 @@ def test_a_keeper_that_is_killed_leaves_no_agent_and_the_next_task_starts_one(
 
 
 def test_a_keeper_that_is_killed_in_the_middle_of_a_turn_is_a_crash(
-    warm: Warm, hand: Hand, yard: Yard, places: Places
+    warm: Warm, hand: Hand, yard: Project, places: ProjectPaths
 ) -> None:
     warmed = warm()
 
@@ -184,7 +186,7 @@ def test_a_keeper_that_is_killed_in_the_middle_of_a_turn_is_a_crash(
 
 
 def test_whoever_dies_in_the_middle_of_a_turn_cancels_it(
-    begin: StartCommand, skillyard: Skillyard, yard: Yard, places: Places
+    begin: StartCommand, skillyard: Skillyard, yard: Project, places: ProjectPaths
 ) -> None:
     skillyard("backend", "start", "small", "--session", "talk")
     process = begin("dispatch", "hang", "--session", "talk")
@@ -199,7 +201,7 @@ def test_whoever_dies_in_the_middle_of_a_turn_cancels_it(
 
 
 def test_a_turn_that_is_stopped_ends_the_warm_agent_too(
-    begin: StartCommand, skillyard: Skillyard, yard: Yard, places: Places
+    begin: StartCommand, skillyard: Skillyard, yard: Project, places: ProjectPaths
 ) -> None:
     skillyard("backend", "start", "small", "--session", "talk")
     process = begin("dispatch", "hang", "--session", "talk", "--json")
@@ -238,7 +240,7 @@ def test_what_a_warm_agent_asks_for_is_asked_where_the_task_came_from(
 
 @pytest.mark.parametrize("other", ["model", "allowed tools", "command", "environment"])
 def test_a_task_that_it_was_not_started_for_ends_it_and_says_why(
-    skillyard: Skillyard, places: Places, yard: Yard, other: str
+    skillyard: Skillyard, places: ProjectPaths, yard: Project, other: str
 ) -> None:
     skillyard("backend", "start", "small", "--session", "talk")
     more, env = ["--model", "huge"] if other == "model" else [], {}
@@ -269,7 +271,7 @@ def test_another_start_is_the_same_unless_it_is_for_something_else(warm: Warm, h
     assert hand("x", session="talk", model="huge").data["warm"] is True
 
 
-def test_of_two_starts_at_once_one_keeps_it(begin: StartCommand, yard: Yard, places: Places) -> None:
+def test_of_two_starts_at_once_one_keeps_it(begin: StartCommand, yard: Project, places: ProjectPaths) -> None:
     commands = [begin("backend", "start", "small", "--session", "talk", "--json") for _ in range(3)]
     told = [envelope(command)["data"] for command in commands]
 
@@ -278,7 +280,7 @@ def test_of_two_starts_at_once_one_keeps_it(begin: StartCommand, yard: Yard, pla
     assert len(agents(places.own_home)) == 1
 
 
-def test_no_agent_is_started_beside_a_task_that_runs(begin: StartCommand, skillyard: Skillyard, yard: Yard) -> None:
+def test_no_agent_is_started_beside_a_task_that_runs(begin: StartCommand, skillyard: Skillyard, yard: Project) -> None:
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk")
     talk = until_running(yard)
 
@@ -291,7 +293,7 @@ def test_no_agent_is_started_beside_a_task_that_runs(begin: StartCommand, skilly
 
 
 def test_it_takes_a_place_of_its_own_and_gives_it_away_while_it_rests(
-    begin: StartCommand, skillyard: Skillyard, places: Places, yard: Yard
+    begin: StartCommand, skillyard: Skillyard, places: ProjectPaths, yard: Project
 ) -> None:
     configure(places.own_home, "[dispatch]\nat_once = 1\n")
     assert skillyard("backend", "start", "small", "--session", "talk").returncode == 0
@@ -305,7 +307,7 @@ def test_it_takes_a_place_of_its_own_and_gives_it_away_while_it_rests(
     assert not is_warm(yard)
 
 
-def test_an_agent_keeps_no_other_warm_and_has_no_part_in_one(skillyard: Skillyard, yard: Yard) -> None:
+def test_an_agent_keeps_no_other_warm_and_has_no_part_in_one(skillyard: Skillyard, yard: Project) -> None:
     refused = envelope(skillyard("backend", "start", "small", "--session", "talk", "--json", **{DEPTH: "1"}))
     assert (refused["data"]["type"], is_warm(yard)) == ("PermissionDenied", False)
 
@@ -314,7 +316,9 @@ def test_an_agent_keeps_no_other_warm_and_has_no_part_in_one(skillyard: Skillyar
     assert (inside["state"], inside["data"]["warm"]) == ("success", False)
 
 
-def test_a_failed_turn_says_what_it_would_say_without_and_keeps_no_secret(warm: Warm, hand: Hand, yard: Yard) -> None:
+def test_a_failed_turn_says_what_it_would_say_without_and_keeps_no_secret(
+    warm: Warm, hand: Hand, yard: Project
+) -> None:
     warm()
     crashed = hand("crash", session="talk")
     assert (crashed.data["type"], crashed.data["warm"]) == ("BackendFailed", True)
@@ -350,7 +354,7 @@ def test_a_failed_turn_says_what_it_would_say_without_and_keeps_no_secret(warm: 
         b"x" * (1 << 20),
     ],
 )
-def test_whoever_talks_nonsense_to_it_changes_nothing(warm: Warm, hand: Hand, yard: Yard, words: bytes) -> None:
+def test_whoever_talks_nonsense_to_it_changes_nothing(warm: Warm, hand: Hand, yard: Project, words: bytes) -> None:
     path = yard.warmth.socket(warm().conversation.id)
     with socket.socket(socket.AF_UNIX) as stranger:
         with open_name(path) as name:
@@ -367,7 +371,7 @@ def test_whoever_talks_nonsense_to_it_changes_nothing(warm: Warm, hand: Hand, ya
 
 
 def test_whoever_takes_a_turn_and_gives_no_task_gives_it_back(
-    warm: Warm, hand: Hand, yard: Yard, project: Path
+    warm: Warm, hand: Hand, yard: Project, project: Path
 ) -> None:
     warmed = warm()
     fit = start_fit(yard, project)
@@ -384,12 +388,12 @@ def test_whoever_takes_a_turn_and_gives_no_task_gives_it_back(
     assert hand("x", session="talk").data["warm"] is True
 
 
-def start_fit(yard: Yard, project: Path) -> Any:
+def start_fit(yard: Project, project: Path) -> Any:
     return yard.warmth.fit(yard.drivers["small"], Start(project.resolve()), yard.dispatching.commands["small"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_another_user_is_hung_up_on(warm: Warm, yard: Yard) -> None:
+def test_another_user_is_hung_up_on(warm: Warm, yard: Project) -> None:
     path = yard.warmth.socket(warm().conversation.id)
     path.parent.chmod(0o711)
     path.chmod(0o666)
@@ -416,11 +420,11 @@ def _looked_by(user: int, path: Path) -> bytes:
     return subprocess.run(command, cwd=path.parent, capture_output=True, check=True, timeout=60).stdout
 
 
-def test_a_home_with_a_long_name_has_warm_agents_too(tmp_path: Path, project: Path, places: Places) -> None:
+def test_a_home_with_a_long_name_has_warm_agents_too(tmp_path: Path, project: Path, places: ProjectPaths) -> None:
     deep = tmp_path.joinpath(*["a-folder-with-a-long-name-长"] * 8)
     deep.mkdir(parents=True)
     configure(deep)
-    with Yard(places._replace(own_home=deep)) as yard:
+    with Project(places._replace(own_home=deep)) as yard:
         warmed = start_warm(yard, "small", session="talk", cwd=project)
         try:
             result = dispatch_task("x", to="small", session="talk", cwd=project, yard=yard)
@@ -430,7 +434,7 @@ def test_a_home_with_a_long_name_has_warm_agents_too(tmp_path: Path, project: Pa
 
 
 def test_an_agent_that_does_not_start_is_told_and_nothing_is_left(
-    skillyard: Skillyard, places: Places, yard: Yard
+    skillyard: Skillyard, places: ProjectPaths, yard: Project
 ) -> None:
     failing = json.dumps([sys.executable, "-c", "exit(3)"])
     gone_too = '[backends.gone]\ncommand = ["/nowhere/agent"]\n'
@@ -450,7 +454,7 @@ def test_an_agent_that_does_not_start_is_told_and_nothing_is_left(
 
 
 def test_one_that_never_says_hello_can_be_stopped(
-    begin: StartCommand, skillyard: Skillyard, places: Places, yard: Yard
+    begin: StartCommand, skillyard: Skillyard, places: ProjectPaths, yard: Project
 ) -> None:
     mute = json.dumps([sys.executable, "-c", "import sys; [None for line in sys.stdin]"])
     configure(places.own_home, f"[backends.mute]\ncommand = {mute}\n")
@@ -463,7 +467,7 @@ def test_one_that_never_says_hello_can_be_stopped(
 
 
 def test_a_start_that_is_given_up_leaves_nothing(
-    begin: StartCommand, places: Places, yard: Yard, tmp_path: Path
+    begin: StartCommand, places: ProjectPaths, yard: Project, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
     slow = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)\n"
@@ -489,7 +493,7 @@ def test_nothing_of_the_project_is_imported_by_the_keeper(skillyard: Skillyard, 
     assert (warmed.returncode, warmed.stderr) == (0, "")
 
 
-def test_a_conversation_with_a_warm_agent_is_not_forgotten(warm: Warm, yard: Yard) -> None:
+def test_a_conversation_with_a_warm_agent_is_not_forgotten(warm: Warm, yard: Project) -> None:
     warmed = warm()
 
     assert yard.conversations.forget_before(time.time() + 100) == 0
@@ -499,7 +503,7 @@ def test_a_conversation_with_a_warm_agent_is_not_forgotten(warm: Warm, yard: Yar
     assert left == ["slot-0.lock"]
 
 
-def test_many_who_come_at_once_are_served_or_hung_up_on(warm: Warm, hand: Hand, yard: Yard) -> None:
+def test_many_who_come_at_once_are_served_or_hung_up_on(warm: Warm, hand: Hand, yard: Project) -> None:
     number = warm().conversation.id
     path = yard.warmth.socket(number)
     before = threading.active_count()

@@ -13,7 +13,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 
 #: Far above what anything takes on a loaded machine; what passes it hangs.
 CEILING_SECONDS = 120.0
@@ -24,7 +24,7 @@ MOSTLY_NEW = ("auto", pytest.param("legacy", marks=pytest.mark.ci("MCP's older p
 Connect = Callable[..., AbstractAsyncContextManager[Client]]
 
 
-def variables(places: Places) -> dict[str, str]:
+def variables(places: ProjectPaths) -> dict[str, str]:
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(places.user_home),
@@ -34,7 +34,7 @@ def variables(places: Places) -> dict[str, str]:
     }
 
 
-def server_of(places: Places, *args: str) -> StdioServerParameters:
+def server_of(places: ProjectPaths, *args: str) -> StdioServerParameters:
     return StdioServerParameters(
         command=sys.executable,
         args=["-m", "skillyard", "mcp", *args],
@@ -44,7 +44,7 @@ def server_of(places: Places, *args: str) -> StdioServerParameters:
 
 
 @pytest.fixture
-def connect(places: Places) -> Connect:
+def connect(places: ProjectPaths) -> Connect:
     @contextlib.asynccontextmanager
     async def connected(*args: str, era: str = "auto", **options: Any) -> AsyncIterator[Client]:
         client = Client(server_of(places, *args), mode=era, cache=None, read_timeout_seconds=CEILING_SECONDS, **options)

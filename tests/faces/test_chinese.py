@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.catalog import flowfile
 from skillyard.catalog.agentfile import agent_schema
 from skillyard.catalog.findings import Rule
@@ -287,7 +287,9 @@ def test_every_column_has_its_chinese_name(name: str) -> None:
 
 @pytest.mark.parametrize("columns", [50, 80])
 @pytest.mark.parametrize("lang", ["zh", "en"])
-def test_a_table_stays_aligned_on_a_terminal(columns: int, lang: str, write_skill: WriteSkill, places: Places) -> None:
+def test_a_table_stays_aligned_on_a_terminal(
+    columns: int, lang: str, write_skill: WriteSkill, places: ProjectPaths
+) -> None:
     write_skill(
         "周报", "---\nname: 周报\ndescription: 把零散的记录整理成一份周报, 每到周末使用, 内容要短。\n---\n写。\n"
     )
@@ -465,7 +467,7 @@ main()
 @pytest.mark.parametrize("command", ["list", "search 问", "run @问候 世界", "task skills x 执行|@问候|世界"])
 @pytest.mark.parametrize("lang", ["zh", "en"])
 def test_no_catalogue_is_loaded_where_nothing_of_it_is_shown(
-    command: str, lang: str, places: Places, small_project: Path
+    command: str, lang: str, places: ProjectPaths, small_project: Path
 ) -> None:
     words = [word.replace("|", " ") for word in command.split()]
     env = {"PATH": os.environ["PATH"], "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}
@@ -481,7 +483,7 @@ def test_no_catalogue_is_loaded_where_nothing_of_it_is_shown(
     assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "[]"), done.stderr
 
 
-def test_questions_to_a_person_are_chinese(places: Places, small_project: Path) -> None:
+def test_questions_to_a_person_are_chinese(places: ProjectPaths, small_project: Path) -> None:
     del small_project
     with Terminal(places, "grant", "@问候", "network", "--lang", "zh") as terminal:
         terminal.expect("允许 @问候")

@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import from_json, parse
 from skillyard.core.result import Result
 from skillyard.core.schema import envelope_schema
@@ -113,7 +113,7 @@ def test_show_tells_params_and_findings_of_a_skill(skillyard: Skillyard, write_s
 
 
 def test_explain_tells_who_wins_who_sees_it_and_how_to_mend_it(
-    skillyard: Skillyard, write_skill: WriteSkill, places: Places, project: Path
+    skillyard: Skillyard, write_skill: WriteSkill, places: ProjectPaths, project: Path
 ) -> None:
     mine = write_skill("report", skill("report"))
     theirs = write_skill("report", skill("report"), root=places.user_home / ".claude/skills")
@@ -208,7 +208,7 @@ def test_a_folder_that_nobody_may_read_is_left_out_without_a_traceback(
     closed.parent.chmod(0o755)
 
 
-def test_in_the_home_folder_there_is_no_project_and_that_is_said(skillyard: Skillyard, places: Places) -> None:
+def test_in_the_home_folder_there_is_no_project_and_that_is_said(skillyard: Skillyard, places: ProjectPaths) -> None:
     listed = skillyard("list", cwd=places.user_home)
     ran = skillyard("run", "@x", cwd=places.user_home)
 

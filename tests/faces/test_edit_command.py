@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import from_json, parse
 from tests.conftest import Skillyard
 
@@ -17,7 +17,7 @@ FILE_EDITOR = "import sys; from skillyard.faces.bin.file_editor import main; mai
 
 
 @pytest.fixture
-def file_editor(places: Places) -> Skillyard:
+def file_editor(places: ProjectPaths) -> Skillyard:
     """The thin script, as `init` lays it out."""
 
     def run(*words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
@@ -149,5 +149,5 @@ def test_a_batch_tells_what_came_of_each_edit(file_editor: Skillyard, project: P
     assert json.loads((project / "mybox/b.json").read_text()) == {"n": "1"}
 
 
-def test_outside_a_project_there_is_nothing_to_edit(skillyard: Skillyard, places: Places) -> None:
+def test_outside_a_project_there_is_nothing_to_edit(skillyard: Skillyard, places: ProjectPaths) -> None:
     assert skillyard("edit", "append", "x", "y", cwd=places.user_home).returncode == 64

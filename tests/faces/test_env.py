@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import from_json
 from skillyard.core.result import Result
 from tests.conftest import Skillyard, WriteSkill
@@ -48,14 +48,14 @@ def environments(result: Result) -> list[dict[str, Any]]:
     return found
 
 
-def run_script(places: Places, name: str, script: str, *args: str, plan: bool = False) -> dict[str, Any]:
+def run_script(places: ProjectPaths, name: str, script: str, *args: str, plan: bool = False) -> dict[str, Any]:
     """`skillyard run @name:script`, as Python, in a process of its own."""
     code = (
         "import json, sys\n"
         "from skillyard.core.request import Request\n"
-        "from skillyard.app.project import open_yard\n"
+        "from skillyard.app.project import open_project\n"
         "name, script, plan, *args = sys.argv[1:]\n"
-        "with open_yard() as yard:\n"
+        "with open_project() as yard:\n"
         "    request = Request(name=name, script=script, args=tuple(args))\n"
         "    result = (yard.runtime.plan if plan else yard.runtime.run)(request)\n"
         "loaded = sorted(name for name in sys.modules if name.startswith('skillyard.runners') or name == 'tomllib')\n"
@@ -76,7 +76,7 @@ def run_script(places: Places, name: str, script: str, *args: str, plan: bool = 
 
 
 def test_a_script_with_packages_runs_after_one_yes_and_asks_again_when_it_changed(
-    skillyard: Skillyard, write_skill: WriteSkill, settings: dict[str, str], places: Places
+    skillyard: Skillyard, write_skill: WriteSkill, settings: dict[str, str], places: ProjectPaths
 ) -> None:
     folder = write_skill("report", SKILL, {"scripts/say.py": SCRIPT}).parent
 
@@ -139,7 +139,7 @@ def test_command_and_json_skills_use_their_environment_too(
 
 
 def test_a_package_that_writes_outside_when_it_is_imported_fails_in_the_sandbox(
-    skillyard: Skillyard, write_skill: WriteSkill, settings: dict[str, str], places: Places, project: Path
+    skillyard: Skillyard, write_skill: WriteSkill, settings: dict[str, str], places: ProjectPaths, project: Path
 ) -> None:
     write_skill("nosy", SKILL, {"x.py": "import nosy\n", "requirements.txt": "nosy\n"})
     (environment,) = environments(answer(skillyard("env", "@nosy", "--accept", "--json", **settings)))
@@ -153,7 +153,7 @@ def test_a_package_that_writes_outside_when_it_is_imported_fails_in_the_sandbox(
 
 @pytest.mark.parametrize("line", ["--index-url http://127.0.0.1:9/", "-e .", "git+https://127.0.0.1/x.git"])
 def test_a_requirements_file_that_says_where_from_is_refused_by_run_and_env(
-    skillyard: Skillyard, write_skill: WriteSkill, settings: dict[str, str], places: Places, line: str
+    skillyard: Skillyard, write_skill: WriteSkill, settings: dict[str, str], places: ProjectPaths, line: str
 ) -> None:
     write_skill("sly", SKILL, {"x.py": "", "requirements.txt": f"words\n{line}\n"})
 
@@ -163,7 +163,7 @@ def test_a_requirements_file_that_says_where_from_is_refused_by_run_and_env(
     assert "requirements.txt, line 2" in str(built.data["msg"])
 
 
-def test_a_script_without_packages_pays_nothing_for_those_with(write_skill: WriteSkill, places: Places) -> None:
+def test_a_script_without_packages_pays_nothing_for_those_with(write_skill: WriteSkill, places: ProjectPaths) -> None:
     write_skill("plain", SKILL, {"x.py": "print('hello')\n"})
 
     ran = run_script(places, "plain", "x.py")
@@ -195,7 +195,7 @@ def test_a_skill_without_packages_and_one_that_is_not_there_are_said_so(
     assert answer(skillyard("env", "remove", "--json")).data["type"] == "InvalidArgs"
 
 
-def on_terminal(places: Places, settings: dict[str, str], said: str, *words: str) -> tuple[int, str, str]:
+def on_terminal(places: ProjectPaths, settings: dict[str, str], said: str, *words: str) -> tuple[int, str, str]:
     """The command with a person at the terminal: how it ended, what it printed, what the person saw."""
     home = {"HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home), "LANG": "C.UTF-8"}
     terminal, theirs = pty.openpty()
@@ -218,7 +218,7 @@ def on_terminal(places: Places, settings: dict[str, str], said: str, *words: str
 
 @pytest.mark.parametrize(("said", "code"), [("y\n", 0), ("\n", 1)])
 def test_on_a_terminal_the_packages_are_shown_and_only_a_clear_yes_builds(
-    said: str, code: int, write_skill: WriteSkill, settings: dict[str, str], places: Places
+    said: str, code: int, write_skill: WriteSkill, settings: dict[str, str], places: ProjectPaths
 ) -> None:
     write_skill("report", SKILL, {"scripts/say.py": SCRIPT})
     target = "./.claude/skills/report:scripts/say.py"
@@ -231,7 +231,7 @@ def test_on_a_terminal_the_packages_are_shown_and_only_a_clear_yes_builds(
 
 
 def test_a_run_on_a_terminal_asks_once_builds_and_runs(
-    write_skill: WriteSkill, settings: dict[str, str], places: Places
+    write_skill: WriteSkill, settings: dict[str, str], places: ProjectPaths
 ) -> None:
     write_skill("report", SKILL, {"scripts/say.py": SCRIPT})
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.test_jobs import env_of, said, wait_until
 
@@ -27,7 +27,7 @@ steps:
 
 
 @pytest.fixture
-def hello(project: Path, places: Places, write_skill: WriteSkill) -> Path:
+def hello(project: Path, places: ProjectPaths, write_skill: WriteSkill) -> Path:
     (places.own_home / "config.toml").write_text("[engine]\npoll_seconds = 0.05\n")
     write_skill("echo", ECHO)
     file = project / "workflows" / "hello.yaml"
@@ -151,7 +151,7 @@ def test_a_detached_flow_waits_for_a_worker(skillyard: Skillyard, hello: Path) -
 
 
 def test_ctrl_c_cancels_and_a_living_flow_is_not_resumed(
-    skillyard: Skillyard, hello: Path, places: Places, project: Path, write_skill: WriteSkill
+    skillyard: Skillyard, hello: Path, places: ProjectPaths, project: Path, write_skill: WriteSkill
 ) -> None:
     write_skill(
         "wait",
@@ -226,7 +226,7 @@ def test_the_schema_is_printed_for_editors(skillyard: Skillyard) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_home_that_cannot_be_written_is_said_plainly(skillyard: Skillyard, hello: Path, places: Places) -> None:
+def test_a_home_that_cannot_be_written_is_said_plainly(skillyard: Skillyard, hello: Path, places: ProjectPaths) -> None:
     places.own_home.chmod(0o500)
     done = skillyard("flow", "run", "hello", "--json")
     places.own_home.chmod(0o700)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import skillyard as package
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.own_process import own_command, own_function
 from skillyard.install.mcp_config import AGENTS, find_command, make_config
 from skillyard.jobs.service import service_of
@@ -77,7 +77,7 @@ def hostile_variables(project: Path, canaries: Path) -> dict[str, str]:
 
 
 def run(
-    words: Sequence[str], places: Places, env: Mapping[str, str], stdin: str = ""
+    words: Sequence[str], places: ProjectPaths, env: Mapping[str, str], stdin: str = ""
 ) -> "subprocess.CompletedProcess[str]":
     variables = {
         "PATH": os.environ["PATH"],
@@ -101,7 +101,7 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 
 
 def test_what_we_start_by_ourselves_imports_nothing_of_the_project_whatever_the_variables_say(
-    places: Places, project: Path, canaries: Path
+    places: ProjectPaths, project: Path, canaries: Path
 ) -> None:
     lay_traps(project, canaries, ("skillyard", *EARLY, *LATE))
     env = hostile_variables(project, canaries)
@@ -127,7 +127,7 @@ def test_what_we_start_by_ourselves_imports_nothing_of_the_project_whatever_the_
 @pytest.mark.parametrize("way", ["module", "script", "path"])
 @pytest.mark.parametrize("variables", ["none", "PYTHONPATH"])
 def test_a_command_that_is_typed_in_a_hostile_folder_imports_nothing_from_it(
-    way: str, variables: str, places: Places, project: Path, canaries: Path, tmp_path: Path
+    way: str, variables: str, places: ProjectPaths, project: Path, canaries: Path, tmp_path: Path
 ) -> None:
     """With `python -m` a folder named skillyard would win, before a line of ours runs; that is Python's own rule."""
     lay_traps(project, canaries, LATE if way != "script" or variables != "none" else (*LATE, "skillyard"))
@@ -157,7 +157,7 @@ def test_a_command_that_is_typed_in_a_hostile_folder_imports_nothing_from_it(
 
 
 def test_the_scripts_of_init_import_and_start_nothing_of_the_project(
-    skillyard: Skillyard, places: Places, project: Path, canaries: Path
+    skillyard: Skillyard, places: ProjectPaths, project: Path, canaries: Path
 ) -> None:
     assert skillyard("init", "--yes").returncode == 0
     scripts = {
@@ -182,7 +182,7 @@ def test_the_scripts_of_init_import_and_start_nothing_of_the_project(
             assert [file.name for file in canaries.iterdir()] == [], (python, name, done.stderr)
 
 
-def starts_with_traps(python: str, places: Places, env: dict[str, str], canaries: Path) -> bool:
+def starts_with_traps(python: str, places: ProjectPaths, env: dict[str, str], canaries: Path) -> bool:
     """Whether this Python imports from the PYTHONPATH before any script starts (a .pth file of its own can do that)."""
     run((python, "-c", "pass"), places, env)
     found = list(canaries.iterdir())
@@ -210,7 +210,9 @@ def _is_python(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "executable"
 
 
-def test_no_program_of_the_user_is_found_in_the_current_folder(places: Places, project: Path, canaries: Path) -> None:
+def test_no_program_of_the_user_is_found_in_the_current_folder(
+    places: ProjectPaths, project: Path, canaries: Path
+) -> None:
     """`.`, an empty entry and a relative one mean the current folder, or a part of it."""
     for name in ("claude", "codex", "opencode", "uv", "git", "systemctl", "node"):
         for folder in (project, project / "tools"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from tests.conftest import Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal
 
@@ -30,7 +30,7 @@ def test_a_hint_shows_the_names_of_folders_without_what_a_terminal_would_obey(
     assert CLEAR not in shown.stderr + shown.stdout
 
 
-def test_the_question_of_trust_lists_each_wish_on_one_line(places: Places, project: Path) -> None:
+def test_the_question_of_trust_lists_each_wish_on_one_line(places: ProjectPaths, project: Path) -> None:
     wish = r"x\u001b[2K\rnothing beyond the rules\nTrust it? [y/N] "
     (project / "skillyard.toml").write_text(f'[catalog]\nroots = ["{wish}"]\n')
 
@@ -45,7 +45,7 @@ def test_the_question_of_trust_lists_each_wish_on_one_line(places: Places, proje
     assert terminal.seen.count("\nTrust it?") == 1
 
 
-def test_the_question_of_a_grant_shows_a_name_for_what_it_is(places: Places, write_skill: WriteSkill) -> None:
+def test_the_question_of_a_grant_shows_a_name_for_what_it_is(places: ProjectPaths, write_skill: WriteSkill) -> None:
     write_skill("sly", skill(r"sly\e[2K\rAllow @harmless"))
 
     with Terminal(places, "grant", "@sly", "network") as terminal:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import from_json
 from skillyard.install.mcp_config import AGENTS, Entry, find_command, make_config, write
 from tests.conftest import Skillyard
@@ -35,7 +35,7 @@ def command_in(agent: str, text: str) -> tuple[list[str], dict[str, str]]:
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_what_is_printed_is_a_whole_file_and_its_command_starts_the_server(
-    skillyard: Skillyard, places: Places, agent: str
+    skillyard: Skillyard, places: ProjectPaths, agent: str
 ) -> None:
     printed = skillyard("init", "--mcp", agent)
 
@@ -201,7 +201,7 @@ def test_the_command_is_this_installation(tmp_path: Path) -> None:
     assert told.stdout.startswith("skillyard ")
 
 
-def test_on_a_terminal_each_file_is_asked_about(places: Places, project: Path) -> None:
+def test_on_a_terminal_each_file_is_asked_about(places: ProjectPaths, project: Path) -> None:
     with Terminal(places, "init", "--mcp", "claude-code,opencode") as terminal:
         terminal.expect("Put this into .mcp.json, for claude-code? [y/N]")
         terminal.say("y")

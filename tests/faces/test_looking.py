@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.faces.cli.job_progress import bar
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.test_jobs import env_of, said
@@ -28,7 +28,7 @@ echo done
 
 
 @pytest.fixture
-def says(places: Places, write_skill: WriteSkill) -> Places:
+def says(places: ProjectPaths, write_skill: WriteSkill) -> ProjectPaths:
     (places.own_home / "config.toml").write_text("[engine]\npoll_seconds = 0.05\n")
     text = "---\nname: says\ndescription: Says how far it has come.\ncommand: sh says.sh\n---\n"
     write_skill("says", text, {"says.sh": SAYS})
@@ -36,7 +36,7 @@ def says(places: Places, write_skill: WriteSkill) -> Places:
 
 
 @contextmanager
-def on_terminal(places: Places, *words: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+def on_terminal(places: ProjectPaths, *words: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
     terminal, theirs = pty.openpty()
     command = [sys.executable, "-m", "skillyard", *words]
     child = subprocess.Popen(
@@ -63,7 +63,9 @@ def read_until(terminal: int, wanted: str) -> str:
     return seen.decode()
 
 
-def test_on_a_terminal_a_line_moves_and_is_gone_at_the_end(says: Places, skillyard: Skillyard, project: Path) -> None:
+def test_on_a_terminal_a_line_moves_and_is_gone_at_the_end(
+    says: ProjectPaths, skillyard: Skillyard, project: Path
+) -> None:
     assert skillyard("jobs", "add", "@yearly", "@says", "--name", "年报").returncode == 0
     with on_terminal(says, "jobs", "run", "年报") as (child, terminal):
         seen = read_until(terminal, "60% of 页面")
@@ -77,7 +79,7 @@ def test_on_a_terminal_a_line_moves_and_is_gone_at_the_end(says: Places, skillya
     assert child.returncode == 0
 
 
-def test_who_waits_for_a_worker_sees_what_the_run_says(says: Places, project: Path) -> None:
+def test_who_waits_for_a_worker_sees_what_the_run_says(says: ProjectPaths, project: Path) -> None:
     with on_terminal(says, "jobs", "enqueue", "@says", "--wait") as (child, terminal):
         read_until(terminal, "says: queued")
         worker = subprocess.Popen(
@@ -96,7 +98,7 @@ def test_who_waits_for_a_worker_sees_what_the_run_says(says: Places, project: Pa
 
 
 def test_in_a_pipe_there_are_events_and_for_a_program_nothing(
-    says: Places, skillyard: Skillyard, project: Path
+    says: ProjectPaths, skillyard: Skillyard, project: Path
 ) -> None:
     assert skillyard("jobs", "add", "@yearly", "@says", "--name", "y").returncode == 0
     (project / "mybox").mkdir()
@@ -116,7 +118,7 @@ def test_in_a_pipe_there_are_events_and_for_a_program_nothing(
     assert (said(quiet)["state"], quiet.stderr) == ("success", "")
 
 
-def test_in_a_pipe_who_waits_sees_each_line_once(says: Places, project: Path) -> None:
+def test_in_a_pipe_who_waits_sees_each_line_once(says: ProjectPaths, project: Path) -> None:
     command = [sys.executable, "-m", "skillyard", "jobs", "enqueue", "@says", "--wait"]
     with subprocess.Popen(
         command, cwd=project, env=env_of(says), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -135,7 +137,7 @@ def test_in_a_pipe_who_waits_sees_each_line_once(says: Places, project: Path) ->
     assert [line for line in rest if line != "says: running"] == ["| preparing", "| 60% of 页面  [2J", "| almost there"]
 
 
-def work_off(places: Places) -> None:
+def work_off(places: ProjectPaths) -> None:
     command = [sys.executable, "-m", "skillyard", "worker", "--drain"]
     subprocess.run(command, cwd=places.project, env=env_of(places), capture_output=True, check=True)
 

@@ -18,7 +18,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import parse
 from skillyard.core.schema import envelope_schema
 from tests.conftest import Skillyard, WriteSkill
@@ -343,7 +343,7 @@ async def test_cancelling_a_call_ends_the_whole_tree_of_its_run(
 
 
 @contextlib.asynccontextmanager
-async def holding_server(places: Places, alive: Alive) -> AsyncIterator[anyio.abc.Process]:
+async def holding_server(places: ProjectPaths, alive: Alive) -> AsyncIterator[anyio.abc.Process]:
     """A server whose client has a run on its hands."""
     server = server_of(places)
     async with await anyio.open_process(
@@ -364,7 +364,7 @@ async def holding_server(places: Places, alive: Alive) -> AsyncIterator[anyio.ab
 
 @pytest.mark.parametrize("how", ["the end of stdin", "SIGINT", "SIGTERM", "SIGKILL"])
 async def test_however_the_server_ends_its_runs_end_with_it(
-    places: Places, write_skill: WriteSkill, alive: Alive, skillyard: Skillyard, how: str
+    places: ProjectPaths, write_skill: WriteSkill, alive: Alive, skillyard: Skillyard, how: str
 ) -> None:
     write_skill("hold", "---\nname: hold\ndescription: x\ncommand: sh hold.sh\n---\n", {"hold.sh": Alive.HOLD})
     async with holding_server(places, alive) as process:
@@ -384,7 +384,7 @@ async def test_however_the_server_ends_its_runs_end_with_it(
     assert run["result"]["summary"].startswith(told)
 
 
-async def test_a_client_that_reads_no_more_is_no_crash(places: Places) -> None:
+async def test_a_client_that_reads_no_more_is_no_crash(places: ProjectPaths) -> None:
     server = server_of(places)
     async with await anyio.open_process(
         [server.command, *server.args], cwd=places.project, env=variables(places)
@@ -605,7 +605,7 @@ async def test_a_project_can_be_named_and_what_goes_wrong_is_said_on_stderr(
 
 
 async def test_a_task_goes_to_another_agent_only_where_the_person_allowed_it(
-    connect: Connect, places: Places, project: Path
+    connect: Connect, places: ProjectPaths, project: Path
 ) -> None:
     command = json.dumps([sys.executable, str(Path(__file__).parent.parent / "backends" / "acp_agent.py")])
     (places.own_home / "config.toml").write_text(f"[backends.small]\ncommand = {command}\n", "utf-8")
@@ -639,7 +639,7 @@ async def test_active_skills_are_tools_from_the_moment_they_are(connect: Connect
 
 @pytest.mark.usefixtures("skills")
 async def test_jobs_are_run_where_the_person_allowed_it_and_nothing_is_granted(
-    connect: Connect, skillyard: Skillyard, places: Places, project: Path
+    connect: Connect, skillyard: Skillyard, places: ProjectPaths, project: Path
 ) -> None:
     (places.own_home / "config.toml").write_text("[engine]\npoll_seconds = 0.1\n", "utf-8")
     role = project / "agents" / "analyst"
@@ -680,7 +680,7 @@ async def test_jobs_are_run_where_the_person_allowed_it_and_nothing_is_granted(
 
 
 @contextlib.contextmanager
-def worker_of(places: Places) -> Iterator[None]:
+def worker_of(places: ProjectPaths) -> Iterator[None]:
     words = [sys.executable, "-m", "skillyard", "worker"]
     process = subprocess.Popen(words, cwd=places.project, env=variables(places), stderr=subprocess.DEVNULL)
     try:

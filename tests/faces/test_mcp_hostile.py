@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.faces.mcp.surface import RESERVED
 from tests.conftest import WriteSkill
 from tests.faces.mcp_client import CEILING_SECONDS, Connect, data_of, state_of, variables
@@ -176,7 +176,7 @@ async def test_a_program_that_prints_to_stdout_reaches_the_result_and_not_the_pr
 class RawClient:
     """`skillyard mcp` and its bare pipes, for bytes that no client library sends."""
 
-    def __init__(self, places: Places, can_ask: bool = False) -> None:
+    def __init__(self, places: ProjectPaths, can_ask: bool = False) -> None:
         self._server = subprocess.Popen(
             [sys.executable, "-m", "skillyard", "mcp"],
             cwd=places.project,
@@ -236,7 +236,7 @@ class RawClient:
 
 
 @pytest.fixture
-def raw(places: Places, write_skill: WriteSkill) -> Iterator[RawClient]:
+def raw(places: ProjectPaths, write_skill: WriteSkill) -> Iterator[RawClient]:
     write_skill("adder", skill("adder", params="params: {p: {required: true}}\n"))
     client = RawClient(places)
     try:
@@ -360,7 +360,9 @@ def test_what_needs_no_answer_gets_none(raw: RawClient) -> None:
         assert raw.is_usable()
 
 
-def test_a_result_that_cannot_be_written_gets_an_error_and_the_server_goes_on(raw: RawClient, places: Places) -> None:
+def test_a_result_that_cannot_be_written_gets_an_error_and_the_server_goes_on(
+    raw: RawClient, places: ProjectPaths
+) -> None:
     assert places.project is not None
     folder = places.project / ".claude" / "skills" / "adder"
     (folder / os.fsdecode(b"odd-\xff.txt")).write_text("x")
@@ -378,7 +380,9 @@ def test_a_result_that_cannot_be_written_gets_an_error_and_the_server_goes_on(ra
         assert raw.is_usable()
 
 
-def test_an_answer_of_the_client_that_cannot_be_read_ends_the_question(places: Places, write_skill: WriteSkill) -> None:
+def test_an_answer_of_the_client_that_cannot_be_read_ends_the_question(
+    places: ProjectPaths, write_skill: WriteSkill
+) -> None:
     write_skill("adder", skill("adder", params="params: {p: {required: true}}\n"))
     client = RawClient(places, can_ask=True)
     client.send(a_call(b"skill_run", b'{"name":"adder"}'))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.app.task import Kernel
 from skillyard.core.request import Request
 from tests.conftest import WriteSkill
@@ -34,7 +34,7 @@ COMMANDS = (
 )
 
 
-def command(places: Places, *words: str | bytes, cwd: Path | None = None, **env: bytes | str) -> tuple[int, str]:
+def command(places: ProjectPaths, *words: str | bytes, cwd: Path | None = None, **env: bytes | str) -> tuple[int, str]:
     known: dict[str, bytes | str] = {
         "PATH": os.environ["PATH"],
         "HOME": str(places.user_home),
@@ -58,7 +58,7 @@ def command(places: Places, *words: str | bytes, cwd: Path | None = None, **env:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_no_argument_ends_in_a_traceback(places: Places, write_skill: WriteSkill, words: tuple[str, ...]) -> None:
+def test_no_argument_ends_in_a_traceback(places: ProjectPaths, write_skill: WriteSkill, words: tuple[str, ...]) -> None:
     write_skill("cat", CAT)
 
     for word in WORDS:
@@ -67,7 +67,7 @@ def test_no_argument_ends_in_a_traceback(places: Places, write_skill: WriteSkill
         assert said, word
 
 
-def test_an_argument_that_is_no_utf8_is_named(places: Places) -> None:
+def test_an_argument_that_is_no_utf8_is_named(places: ProjectPaths) -> None:
     assert command(places, "run", "@cat", b"a\xffb") == (
         2,
         "skillyard: an argument is not UTF-8: 'a\\udcffb'\nTry 'skillyard --help'.\n",
@@ -85,7 +85,7 @@ def test_an_argument_that_is_no_utf8_is_named(places: Places) -> None:
     ],
 )
 def test_a_skill_folder_that_is_no_utf8_stops_nobody_else(
-    places: Places, project: Path, write_skill: WriteSkill, words: tuple[str, ...]
+    places: ProjectPaths, project: Path, write_skill: WriteSkill, words: tuple[str, ...]
 ) -> None:
     write_skill("cat", CAT)
     (project / "a.txt").write_text("content")
@@ -98,7 +98,9 @@ def test_a_skill_folder_that_is_no_utf8_stops_nobody_else(
 
 
 @pytest.mark.parametrize("words", [("list",), ("run", "@cat", "x"), ("new", "--kind", "prompt", "x"), ("init",)])
-def test_a_project_whose_path_is_no_utf8_is_an_error_with_the_next_step(places: Places, words: tuple[str, ...]) -> None:
+def test_a_project_whose_path_is_no_utf8_is_an_error_with_the_next_step(
+    places: ProjectPaths, words: tuple[str, ...]
+) -> None:
     odd = places.user_home.parent / "p\udcff"
     (odd / ".git").mkdir(parents=True)
 
@@ -109,14 +111,14 @@ def test_a_project_whose_path_is_no_utf8_is_an_error_with_the_next_step(places: 
 
 
 @pytest.mark.parametrize("home", ["unset", "relative", ".", b"/\xff"])
-def test_a_home_that_is_missing_or_odd_is_no_traceback(places: Places, home: bytes | str) -> None:
+def test_a_home_that_is_missing_or_odd_is_no_traceback(places: ProjectPaths, home: bytes | str) -> None:
     code, said = command(places, "list", HOME=home)
 
     assert code == (0 if home == "unset" else 1), said
     assert home == "unset" or "HOME must be an absolute path" in said
 
 
-def test_a_working_directory_that_was_deleted_is_told(places: Places, tmp_path: Path) -> None:
+def test_a_working_directory_that_was_deleted_is_told(places: ProjectPaths, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     code = (
@@ -136,7 +138,7 @@ def test_a_working_directory_that_was_deleted_is_told(places: Places, tmp_path: 
 
 
 @pytest.mark.parametrize("text", ["\ud800", "执行 @cat \udcff", "@\ud800", "执行 @cat file=\ud800"])
-def test_half_a_character_in_a_task_is_an_error(yard: Yard, write_skill: WriteSkill, text: str) -> None:
+def test_half_a_character_in_a_task_is_an_error(yard: Project, write_skill: WriteSkill, text: str) -> None:
     write_skill("cat", CAT)
     kernel = Kernel(yard)
 
@@ -147,7 +149,7 @@ def test_half_a_character_in_a_task_is_an_error(yard: Yard, write_skill: WriteSk
     assert yard.runtime.run(Request(name=text)).data["type"] == "InvalidArgs"
 
 
-def test_nul_and_long_values_from_json_are_errors(yard: Yard, write_skill: WriteSkill) -> None:
+def test_nul_and_long_values_from_json_are_errors(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("cat", CAT)
 
     for value in ("a\0b", "x" * 5000, "/" * 5000, "~nouser/x", json.loads('"\\u0000"')):

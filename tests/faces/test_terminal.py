@@ -12,7 +12,7 @@ from typing import Self
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import parse
 from tests.conftest import WriteSkill
 
@@ -20,7 +20,7 @@ from tests.conftest import WriteSkill
 class Terminal:
     """A command on a terminal of its own; its stdout is a pipe, as for somebody who keeps the result."""
 
-    def __init__(self, places: Places, *command: str, stdout_too: bool = False, columns: int = 100) -> None:
+    def __init__(self, places: ProjectPaths, *command: str, stdout_too: bool = False, columns: int = 100) -> None:
         self._ours, theirs = pty.openpty()
         env = {
             "PATH": os.environ["PATH"],
@@ -95,7 +95,7 @@ params:
 """
 
 
-def test_missing_params_are_asked_for_and_the_run_goes_on(places: Places, write_skill: WriteSkill) -> None:
+def test_missing_params_are_asked_for_and_the_run_goes_on(places: ProjectPaths, write_skill: WriteSkill) -> None:
     write_skill("greet", GREET)
 
     with Terminal(places, "run", "@greet") as terminal:
@@ -109,7 +109,7 @@ def test_missing_params_are_asked_for_and_the_run_goes_on(places: Places, write_
     assert parse(out).data["content"] == "你好 Ada Lovelace"
 
 
-def test_whoever_does_not_answer_gets_the_question_as_a_result(places: Places, write_skill: WriteSkill) -> None:
+def test_whoever_does_not_answer_gets_the_question_as_a_result(places: ProjectPaths, write_skill: WriteSkill) -> None:
     write_skill("greet", GREET)
 
     with Terminal(places, "run", "@greet") as terminal:
@@ -122,7 +122,7 @@ def test_whoever_does_not_answer_gets_the_question_as_a_result(places: Places, w
 
 
 def test_a_grant_is_asked_for_once_and_only_a_clear_yes_is_one(
-    places: Places, project: Path, write_skill: WriteSkill
+    places: ProjectPaths, project: Path, write_skill: WriteSkill
 ) -> None:
     text = "---\nname: maker\ndescription: x\ncommand: cp {skill}/SKILL.md {output}\n---\n"
     write_skill("maker", text)
@@ -148,7 +148,7 @@ def test_a_grant_is_asked_for_once_and_only_a_clear_yes_is_one(
         assert "[y/N]" not in terminal.seen
 
 
-def test_a_list_on_a_terminal_is_a_table_that_fits(places: Places, write_skill: WriteSkill) -> None:
+def test_a_list_on_a_terminal_is_a_table_that_fits(places: ProjectPaths, write_skill: WriteSkill) -> None:
     write_skill("long", f"---\nname: long\ndescription: {'很长的描述 ' * 60}\n---\n")
 
     with Terminal(places, "list", stdout_too=True) as terminal:
@@ -158,7 +158,7 @@ def test_a_list_on_a_terminal_is_a_table_that_fits(places: Places, write_skill: 
     assert "long" in terminal.seen
 
 
-def test_trust_shows_the_list_before_it_asks(places: Places, project: Path) -> None:
+def test_trust_shows_the_list_before_it_asks(places: ProjectPaths, project: Path) -> None:
     (project / "bin").mkdir()
     (project / "bin/x.py").write_text("print(1)\n")
 

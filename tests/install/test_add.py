@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs, SkillError, SourceFailed
 from skillyard.install.address import locked_source, parse_source
 from skillyard.install.folders import FolderSource
@@ -95,7 +95,9 @@ def test_a_skill_that_we_did_not_install_is_never_replaced(skillyard: Skillyard,
     assert skills_in(project) == ["my-pdf", "pdf"]
 
 
-def test_global_skills_go_to_our_home(skillyard: Skillyard, places: Places, project: Path, tmp_path: Path) -> None:
+def test_global_skills_go_to_our_home(
+    skillyard: Skillyard, places: ProjectPaths, project: Path, tmp_path: Path
+) -> None:
     write(tmp_path / "pdf", {"SKILL.md": good("pdf")})
     skillyard("add", str(tmp_path / "pdf"), "--global")
 
@@ -116,7 +118,9 @@ def test_an_archive_is_installed(ending: str, skillyard: Skillyard, project: Pat
     assert marks_of(project / ".claude/skills/pdf") == marks_of(tmp_path / "in" / "pdf")
 
 
-def test_a_hostile_archive_leaves_no_trace(skillyard: Skillyard, places: Places, project: Path, tmp_path: Path) -> None:
+def test_a_hostile_archive_leaves_no_trace(
+    skillyard: Skillyard, places: ProjectPaths, project: Path, tmp_path: Path
+) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("pdf/SKILL.md", good("pdf"))
         archive.writestr("../../../evil", "x")
@@ -129,7 +133,7 @@ def test_a_hostile_archive_leaves_no_trace(skillyard: Skillyard, places: Places,
 
 
 def test_a_git_repository_is_installed_over_smart_http(
-    skillyard: Skillyard, project: Path, places: Places, repo: Path
+    skillyard: Skillyard, project: Path, places: ProjectPaths, repo: Path
 ) -> None:
     with git_server(repo.parent.parent) as url:
         assert skillyard("add", f"{url}/owner/repo/tree/main/skills/one").returncode == 0
@@ -295,7 +299,9 @@ def _digest(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def test_two_adds_at_once_are_both_there(skillyard: Skillyard, project: Path, places: Places, tmp_path: Path) -> None:
+def test_two_adds_at_once_are_both_there(
+    skillyard: Skillyard, project: Path, places: ProjectPaths, tmp_path: Path
+) -> None:
     running = []
     for name in ("a", "b", "c", "d"):
         write(tmp_path / name, {"SKILL.md": good(name)})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs
 from skillyard.install.address import parse_source
 from skillyard.install.candidates import as_candidate, find_offers
@@ -48,7 +48,7 @@ def words(project: Path, repo: Path) -> Path:
 
 
 def test_a_skill_of_a_repository_runs_and_nothing_of_it_is_installed(
-    skillyard: Skillyard, project: Path, places: Places, words: Path
+    skillyard: Skillyard, project: Path, places: ProjectPaths, words: Path
 ) -> None:
     with git_server(words.parent.parent) as url:
         (places.own_home / "config.toml").write_text(f'[install]\nforge = "{url}"\n')
@@ -88,7 +88,7 @@ def test_the_same_commit_is_not_fetched_again_and_a_newer_one_is(
 
 
 def test_what_is_held_back_runs_only_after_a_key(
-    skillyard: Skillyard, project: Path, places: Places, words: Path
+    skillyard: Skillyard, project: Path, places: ProjectPaths, words: Path
 ) -> None:
     commit(words, {"skills/words/SKILL.md": COMMAND + DOUBTFUL})
     target = f"file://{words}@words"
@@ -122,7 +122,7 @@ def test_what_the_hint_says_works(skillyard: Skillyard, project: Path, words: Pa
     assert told(skillyard("run", target, "notes.txt", "--json"))["data"]["content"] == "3"  # the same bytes were kept
 
 
-def test_inside_an_agent_only_what_is_installed_runs(skillyard: Skillyard, places: Places, words: Path) -> None:
+def test_inside_an_agent_only_what_is_installed_runs(skillyard: Skillyard, places: ProjectPaths, words: Path) -> None:
     done = told(skillyard("run", f"file://{words}@words", "notes.txt", "--json", SKILLYARD_DEPTH="1"), code=1)
 
     assert done["data"]["type"] == "PermissionDenied"
@@ -143,7 +143,7 @@ def test_archives_run_and_an_existing_path_wins(skillyard: Skillyard, project: P
     assert nothing_installed(project)
 
 
-def test_several_at_once_share_one_copy(project: Path, places: Places, words: Path) -> None:
+def test_several_at_once_share_one_copy(project: Path, places: ProjectPaths, words: Path) -> None:
     env = {"PATH": os.environ["PATH"], "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}
     command = [sys.executable, "-m", "skillyard", "run", "--json", f"file://{words}@words", "notes.txt"]
     running = [
@@ -175,7 +175,7 @@ def test_an_installed_skill_keeps_its_name(skillyard: Skillyard, project: Path, 
 
 
 def test_a_skill_in_our_home_runs_and_sees_nothing_else_there(
-    skillyard: Skillyard, project: Path, places: Places, tmp_path: Path
+    skillyard: Skillyard, project: Path, places: ProjectPaths, tmp_path: Path
 ) -> None:
     look = "import os, sys\nprint(sorted(os.listdir(sys.argv[1])))\n"
     write(tmp_path / "x", {"SKILL.md": COMMAND.replace("count", "look"), "scripts/look.py": look})
@@ -221,7 +221,7 @@ def test_what_names_an_installed_skill_is_no_source(text: str, tmp_path: Path) -
     assert not may_name_source(text, tmp_path)
 
 
-def test_a_copy_that_somebody_changed_is_not_used_and_an_old_one_goes(places: Places, tmp_path: Path) -> None:
+def test_a_copy_that_somebody_changed_is_not_used_and_an_old_one_goes(places: ProjectPaths, tmp_path: Path) -> None:
     assert places.project
     write(tmp_path / "x", {"SKILL.md": good("x")})
     source = parse_source(str(tmp_path / "x"), cwd=tmp_path, root=places.project).source
@@ -244,7 +244,7 @@ def test_a_copy_that_somebody_changed_is_not_used_and_an_old_one_goes(places: Pl
     assert not (places.own_home / FOLDER / ("b" * 32)).exists()
 
 
-def test_an_ordinary_run_imports_nothing_of_install(project: Path, places: Places) -> None:
+def test_an_ordinary_run_imports_nothing_of_install(project: Path, places: ProjectPaths) -> None:
     program = (
         "import sys\nfrom skillyard.faces.cli import main\n"
         "try:\n    main.main()\nfinally:\n"

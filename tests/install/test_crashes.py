@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.install.lock import read_lock
 from skillyard.install.target import is_unfinished, project_place
 from skillyard.install.tree import hash_of, marks_of
@@ -37,7 +37,7 @@ finally:
 
 @pytest.mark.slow
 def test_a_kill_at_thirty_random_points_never_leaves_a_broken_state(
-    skillyard: Skillyard, project: Path, places: Places, tmp_path: Path
+    skillyard: Skillyard, project: Path, places: ProjectPaths, tmp_path: Path
 ) -> None:
     source, seed = tmp_path / "pdf", random.randrange(1 << 30)
     env = {"PATH": os.environ["PATH"], "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.install.address import locked_source, parse_source
 from skillyard.install.git import GitSource
@@ -130,7 +130,13 @@ def spring(trap: Trap, ground: Ground, url: str, proxy: str, at: Path | None = N
     "words", [("run", "owner/repo@one", "--json"), ("add", "owner/repo", "--skill", "one", "--json")]
 )
 def test_the_configuration_of_the_current_folder_means_nothing(
-    name: str, words: Sequence[str], skillyard: Skillyard, places: Places, ground: Ground, repo: Path, tmp_path: Path
+    name: str,
+    words: Sequence[str],
+    skillyard: Skillyard,
+    places: ProjectPaths,
+    ground: Ground,
+    repo: Path,
+    tmp_path: Path,
 ) -> None:
     trap, serve = TRAPS[name], private_git_server if TRAPS[name].private else git_server
     (tmp_path / "empty").mkdir()
@@ -147,7 +153,7 @@ def test_the_configuration_of_the_current_folder_means_nothing(
 
 
 def test_a_folder_that_looks_like_a_bare_repository_means_nothing(
-    skillyard: Skillyard, places: Places, ground: Ground, repo: Path
+    skillyard: Skillyard, places: ProjectPaths, ground: Ground, repo: Path
 ) -> None:
     folder = ground.project / "docs"
     git(ground.project, "init", "-q", "--bare", "docs")
@@ -275,7 +281,7 @@ def test_a_repository_of_this_machine_that_is_none_is_an_error(
 
 
 def test_the_credential_helper_and_the_rewrites_of_the_user_work(
-    skillyard: Skillyard, places: Places, repo: Path, project: Path
+    skillyard: Skillyard, places: ProjectPaths, repo: Path, project: Path
 ) -> None:
     helper = "!f() { echo username=me; echo password=secret; }; f"
     with private_git_server(repo.parent.parent) as url:
@@ -318,7 +324,7 @@ os.execv({REAL_GIT!r}, ["git", *sys.argv[1:]])
 
 
 def test_every_git_process_starts_in_a_folder_of_ours_with_a_repository_of_ours(
-    skillyard: Skillyard, places: Places, ground: Ground, repo: Path, logging_git: tuple[Path, Path]
+    skillyard: Skillyard, places: ProjectPaths, ground: Ground, repo: Path, logging_git: tuple[Path, Path]
 ) -> None:
     tools, log = logging_git
     for name in ("bin/git", "git", "node_modules/.bin/git"):
@@ -435,7 +441,7 @@ def test_a_lock_names_refs_and_commits_and_nothing_else(ref: str, commit: str, t
         locked_source("https://host.invalid/x", ref, commit, tmp_path)
 
 
-def test_an_ordinary_user_is_as_safe(ground: Ground, places: Places, repo: Path, tmp_path: Path) -> None:
+def test_an_ordinary_user_is_as_safe(ground: Ground, places: ProjectPaths, repo: Path, tmp_path: Path) -> None:
     if os.getuid() != 0 or not PYTHON:
         pytest.skip("only root can be another user")
     with git_server(repo.parent.parent) as url:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import SourceFailed
 from skillyard.install.git import GitSource
 from skillyard.install.limits import Limits
@@ -78,7 +78,7 @@ def test_a_redirect_from_https_to_http_is_refused_before_it_is_followed(
 
 @pytest.mark.parametrize("form", ["ssh://git@host.invalid{path}", "git@host.invalid:{path}"])
 def test_a_repository_comes_by_ssh(
-    form: str, skillyard: Skillyard, project: Path, places: Places, tmp_path: Path, repo: Path
+    form: str, skillyard: Skillyard, project: Path, places: ProjectPaths, tmp_path: Path, repo: Path
 ) -> None:
     """The transport is git's own; only the wire to the other host is a pipe on this machine."""
     ssh = tmp_path / "ssh"
@@ -104,7 +104,7 @@ def test_a_server_that_never_answers_is_left(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def as_nobody(places: Places, project: Path) -> Skillyard:
+def as_nobody(places: ProjectPaths, project: Path) -> Skillyard:
     """The real command as a user who is not root; the folders of the test are theirs."""
     if os.getuid() == 0:
         for folder, _, files in os.walk(project.parent):

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.core.envelope import from_json
 from skillyard.install.link import Outcome, link, unlink
 from skillyard.install.linking import chosen_skills, ledger_of, wishes_of
@@ -251,7 +251,7 @@ def test_a_link_for_two_agents_stays_until_both_leave(skillyard: Skillyard, proj
 
 
 def test_the_users_skills_are_linked_in_the_users_folders(
-    skillyard: Skillyard, project: Path, places: Places, tmp_path: Path
+    skillyard: Skillyard, project: Path, places: ProjectPaths, tmp_path: Path
 ) -> None:
     source = write(tmp_path / "mine", {"SKILL.md": good("mine")})
     skillyard("add", str(source), "--global")
@@ -270,7 +270,7 @@ def test_the_users_skills_are_linked_in_the_users_folders(
 
 
 def test_a_moved_configuration_folder_is_where_the_user_links_go(
-    skillyard: Skillyard, places: Places, tmp_path: Path
+    skillyard: Skillyard, places: ProjectPaths, tmp_path: Path
 ) -> None:
     write(places.own_home / "skills/mine", {"SKILL.md": good("mine")})
     moved = {"CLAUDE_CONFIG_DIR": str(tmp_path / "claude"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
@@ -283,7 +283,9 @@ def test_a_moved_configuration_folder_is_where_the_user_links_go(
     assert not (tmp_path / "claude").exists()
 
 
-def test_a_skill_of_the_other_scope_is_told_with_the_option(skillyard: Skillyard, skill: Path, places: Places) -> None:
+def test_a_skill_of_the_other_scope_is_told_with_the_option(
+    skillyard: Skillyard, skill: Path, places: ProjectPaths
+) -> None:
     write(places.own_home / "skills/mine", {"SKILL.md": good("mine")})
 
     assert "add --user" in skillyard("link", "mine", "--to", "codex").stdout
@@ -435,7 +437,9 @@ def test_a_linked_skill_still_runs_from_its_own_folder(skillyard: Skillyard, pro
     assert str(done.data["content"]).strip() == "said hello"
 
 
-def test_another_of_the_same_name_is_told(skillyard: Skillyard, project: Path, skill: Path, places: Places) -> None:
+def test_another_of_the_same_name_is_told(
+    skillyard: Skillyard, project: Path, skill: Path, places: ProjectPaths
+) -> None:
     rival = write(places.user_home / ".claude/skills/pdf", {"SKILL.md": good("pdf")})
 
     (told,) = said(skillyard, "link", "pdf", "--to", "claude-code")
@@ -461,7 +465,7 @@ def test_unknown_agents_and_missing_options_are_usage(skillyard: Skillyard, skil
     assert skillyard("unlink", "pdf").returncode == 1
 
 
-def command(places: Places, *words: str) -> "subprocess.Popen[bytes]":
+def command(places: ProjectPaths, *words: str) -> "subprocess.Popen[bytes]":
     env = {
         "PATH": os.environ["PATH"],
         "HOME": str(places.user_home),
@@ -478,7 +482,7 @@ def command(places: Places, *words: str) -> "subprocess.Popen[bytes]":
     )
 
 
-def test_two_at_once_lose_nothing(skillyard: Skillyard, places: Places, project: Path) -> None:
+def test_two_at_once_lose_nothing(skillyard: Skillyard, places: ProjectPaths, project: Path) -> None:
     names = [f"s{number}" for number in range(8)]
     for name in names:
         write(project / "skills" / name, {"SKILL.md": good(name)})
@@ -518,7 +522,7 @@ main()
 @pytest.mark.parametrize("how", [(), ("--copy",)])
 @pytest.mark.parametrize("words", [("link", "pdf", "--to", ALL), ("unlink", "--all")])
 def test_a_kill_at_any_point_loses_track_of_nothing(
-    yard: Yard, project: Path, skill: Path, words: tuple[str, ...], how: tuple[str, ...]
+    yard: Project, project: Path, skill: Path, words: tuple[str, ...], how: tuple[str, ...]
 ) -> None:
     """Killed at each of its changes in turn: `unlink` undoes it to the byte, also after `link` ended it."""
     before = picture(project)
@@ -539,7 +543,7 @@ def test_a_kill_at_any_point_loses_track_of_nothing(
 
 
 @pytest.mark.slow
-def test_a_kill_during_a_refresh_leaves_the_old_copy_or_the_new(yard: Yard, project: Path, skill: Path) -> None:
+def test_a_kill_during_a_refresh_leaves_the_old_copy_or_the_new(yard: Project, project: Path, skill: Path) -> None:
     before = picture(project)
     for point in range(0, MOST_CHANGES, 1 if TORTURE else 3):
         linked(yard, copy=True)
@@ -555,17 +559,17 @@ def test_a_kill_during_a_refresh_leaves_the_old_copy_or_the_new(yard: Yard, proj
     assert point > 8
 
 
-def linked(yard: Yard, *, copy: bool) -> set[Outcome]:
+def linked(yard: Project, *, copy: bool) -> set[Outcome]:
     ledger = ledger_of(yard, is_user=False, env={})
     wishes = wishes_of(yard, ledger, chosen_skills(yard, ledger, ["pdf"]), ALL.split(","), env={})
     return {step.outcome for step in link(ledger, wishes, copy=copy)}
 
 
-def unlinked(yard: Yard) -> set[Outcome]:
+def unlinked(yard: Project) -> set[Outcome]:
     return {step.outcome for step in unlink(ledger_of(yard, is_user=False, env={}))}
 
 
-def doomed(places: Places, point: int, *words: str) -> int:
+def doomed(places: ProjectPaths, point: int, *words: str) -> int:
     env = {
         "PATH": os.environ["PATH"],
         "HOME": str(places.user_home),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.backends.programs import PROGRAMS
 from skillyard.backends.visible_skills import skills_seen
 from skillyard.core.envelope import from_json
@@ -78,7 +78,7 @@ def test_each_agent_says_itself_what_was_linked_for_it(
 
 
 def test_the_users_skills_are_seen_from_any_folder(
-    skillyard: Skillyard, places: Places, installed: dict[str, str]
+    skillyard: Skillyard, places: ProjectPaths, installed: dict[str, str]
 ) -> None:
     write(places.own_home / "skills/mine", {"SKILL.md": good("mine")})
     for agent in programs.NAMES:
@@ -90,7 +90,7 @@ def test_the_users_skills_are_seen_from_any_folder(
 
 
 def test_a_skill_of_the_same_name_is_told(
-    skillyard: Skillyard, project: Path, places: Places, installed: dict[str, str]
+    skillyard: Skillyard, project: Path, places: ProjectPaths, installed: dict[str, str]
 ) -> None:
     write(project / "skills/pdf", {"SKILL.md": good("pdf")})
     rival = write(places.user_home / ".claude/skills/pdf", {"SKILL.md": good("pdf")})

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import PermissionDenied
 from skillyard.install.address import parse_source
 from skillyard.install.candidates import as_candidate, find_offers
@@ -134,7 +134,7 @@ def test_a_review_outlives_its_source(skillyard: Skillyard, project: Path, many:
 
 
 def test_a_staged_folder_that_somebody_changed_is_shown_again(
-    skillyard: Skillyard, places: Places, project: Path, many: Path
+    skillyard: Skillyard, places: ProjectPaths, project: Path, many: Path
 ) -> None:
     review = held(skillyard, many)
     many.rename(many.with_name("gone"))
@@ -176,7 +176,7 @@ def test_what_a_lock_says_of_a_review_counts_on_no_other_machine(
 
 @pytest.mark.slow
 def test_a_resume_goes_on_after_a_kill_in_another_process(
-    skillyard: Skillyard, project: Path, places: Places, many: Path
+    skillyard: Skillyard, project: Path, places: ProjectPaths, many: Path
 ) -> None:
     program = (
         "import os, signal, sys, itertools\n"
@@ -207,7 +207,7 @@ def test_a_resume_goes_on_after_a_kill_in_another_process(
     assert killed >= 8
 
 
-def typed(keys: str, project: Path, places: Places, *words: str) -> tuple[int, str]:
+def typed(keys: str, project: Path, places: ProjectPaths, *words: str) -> tuple[int, str]:
     """The real command on a terminal of its own, with these keys waiting."""
     env = {
         "PATH": os.environ["PATH"],
@@ -241,7 +241,7 @@ def typed(keys: str, project: Path, places: Places, *words: str) -> tuple[int, s
         return process.wait(60), shown.decode("utf-8", "replace")
 
 
-def test_on_a_terminal_three_lines_and_one_key_decide(project: Path, places: Places, many: Path) -> None:
+def test_on_a_terminal_three_lines_and_one_key_decide(project: Path, places: ProjectPaths, many: Path) -> None:
     code, shown = typed("kq", project, places, "add", str(many), "--all")
 
     assert code == 5
@@ -253,7 +253,7 @@ def test_on_a_terminal_three_lines_and_one_key_decide(project: Path, places: Pla
     assert skills_in(project) == ["fine", "x"]
 
 
-def test_on_a_terminal_several_skills_are_chosen_by_number(project: Path, places: Places, many: Path) -> None:
+def test_on_a_terminal_several_skills_are_chosen_by_number(project: Path, places: ProjectPaths, many: Path) -> None:
     code, shown = typed("1", project, places, "add", str(many))
 
     assert code == 0, shown
@@ -267,7 +267,7 @@ def test_who_decides_sets_the_limit() -> None:
 
 
 @pytest.mark.parametrize("severity", [Severity.HIGH, Severity.CRITICAL, Severity.UNKNOWN])
-def test_off_a_terminal_nothing_above_medium_is_kept(severity: Severity, places: Places, tmp_path: Path) -> None:
+def test_off_a_terminal_nothing_above_medium_is_kept(severity: Severity, places: ProjectPaths, tmp_path: Path) -> None:
     assert places.project
     verdict = found(severity)
     write(tmp_path / "x", {"SKILL.md": good("x")})
@@ -285,7 +285,7 @@ def test_off_a_terminal_nothing_above_medium_is_kept(severity: Severity, places:
     assert resumed.installed == ("x",)
 
 
-def test_a_worse_verdict_than_was_shown_is_shown_again(places: Places, tmp_path: Path) -> None:
+def test_a_worse_verdict_than_was_shown_is_shown_again(places: ProjectPaths, tmp_path: Path) -> None:
     assert places.project
     write(tmp_path / "x", {"SKILL.md": good("x")})
     source = parse_source(str(tmp_path / "x"), cwd=tmp_path, root=places.project).source

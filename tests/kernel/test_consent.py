@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.app.task import Kernel
 from skillyard.trust.consent import (
     are_settings_trusted,
@@ -36,7 +36,7 @@ def asks_for(project: Path, database: str) -> str:
     ],
 )
 def test_a_database_is_shown_as_the_one_it_is_and_trust_in_one_is_for_no_other(
-    other: str, yard: Yard, project: Path
+    other: str, yard: Project, project: Path
 ) -> None:
     asks_for(project, "postgresql://db.example/jobs")
     trust(yard.grants, project)
@@ -60,7 +60,7 @@ def test_a_password_is_not_shown(database: str, project: Path) -> None:
 
 
 @pytest.mark.parametrize("script", ["bin/deep/er.py", "bin/without-ending", "bin/skill_manager.pyw", "bin/er.py"])
-def test_a_script_that_nobody_was_shown_is_not_trusted_with_the_rest(script: str, yard: Yard, project: Path) -> None:
+def test_a_script_that_nobody_was_shown_is_not_trusted_with_the_rest(script: str, yard: Project, project: Path) -> None:
     lay_out(project)
     (project / "skillyard.toml").write_text('[catalog]\nroots = ["more"]\n')
     trust(yard.grants, project)
@@ -75,7 +75,7 @@ def test_a_script_that_nobody_was_shown_is_not_trusted_with_the_rest(script: str
     assert result.data["type"] == "NotGranted"
 
 
-def trusted_bin(yard: Yard, project: Path) -> Kernel:
+def trusted_bin(yard: Project, project: Path) -> Kernel:
     (project / "bin").mkdir()
     (project / "bin" / "run.py").write_text("import helper\nprint(helper.WORD, open('read.txt').read())\n")
     (project / "bin" / "helper.py").write_text("WORD = 'good'\n")
@@ -100,7 +100,7 @@ def trusted_bin(yard: Yard, project: Path) -> Kernel:
     ],
 )
 def test_trust_in_bin_is_for_the_bytes_of_every_file(
-    file: str, text: str | None, change: str, yard: Yard, project: Path
+    file: str, text: str | None, change: str, yard: Project, project: Path
 ) -> None:
     kernel = trusted_bin(yard, project)
     path = project / "bin" / file
@@ -119,7 +119,7 @@ def test_trust_in_bin_is_for_the_bytes_of_every_file(
     assert not is_trusted(yard.grants, project)
 
 
-def test_what_is_trusted_is_what_was_shown(yard: Yard, project: Path) -> None:
+def test_what_is_trusted_is_what_was_shown(yard: Project, project: Path) -> None:
     kernel = trusted_bin(yard, project)
     (project / "bin" / "helper.py").write_text("WORD = 'shown'\n")
     shown = show_wants(yard.grants, project)
@@ -132,7 +132,7 @@ def test_what_is_trusted_is_what_was_shown(yard: Yard, project: Path) -> None:
     assert kernel.task("worker", "x", "run python bin/run.py").data["content"] == "shown read"
 
 
-def test_an_edited_script_does_not_switch_the_projects_settings_off(yard: Yard, project: Path) -> None:
+def test_an_edited_script_does_not_switch_the_projects_settings_off(yard: Project, project: Path) -> None:
     (project / "skillyard.toml").write_text('[catalog]\nroots = ["more"]\n')
     trusted_bin(yard, project)
     (project / "bin" / "run.py").write_text("print('other')\n")
@@ -141,7 +141,7 @@ def test_an_edited_script_does_not_switch_the_projects_settings_off(yard: Yard, 
     assert are_settings_trusted(yard.grants, project)
 
 
-def test_the_list_says_what_changed_since_the_last_time(skillyard: Skillyard, yard: Yard, project: Path) -> None:
+def test_the_list_says_what_changed_since_the_last_time(skillyard: Skillyard, yard: Project, project: Path) -> None:
     trusted_bin(yard, project)
     (project / "bin" / "helper.py").write_text("WORD = 'other'\n")
     (project / "bin" / "added.py").write_text("")

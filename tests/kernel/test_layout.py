@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from skillyard import __version__
-from skillyard.app.paths import Places, find_places
+from skillyard.app.paths import ProjectPaths, find_paths
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, PermissionDenied
@@ -50,7 +50,7 @@ def test_a_fresh_folder_gets_everything_that_the_seeds_describe(skillyard: Skill
     assert all((root / file).is_file() for file in FILES)
     assert all(os.access(root / script, os.X_OK) for script in SCRIPTS)
     assert [path.name for path in root.rglob(".*.*") if path.name != ".gitignore"] == []
-    assert find_places(root / "mybox", {"HOME": str(tmp_path / "home")}).project == root
+    assert find_paths(root / "mybox", {"HOME": str(tmp_path / "home")}).project == root
 
 
 def test_a_second_run_keeps_everything_and_changes_nothing(skillyard: Skillyard, project: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_link_that_leads_out_of_the_project_is_not_followed(project: Path, tmp
 
 
 def test_the_home_folder_and_the_inside_of_a_role_are_nobodys_project(
-    skillyard: Skillyard, places: Places, project: Path
+    skillyard: Skillyard, places: ProjectPaths, project: Path
 ) -> None:
     role = project / "agents" / "analyst"
     role.mkdir(parents=True)
@@ -177,7 +177,7 @@ def test_the_home_folder_and_the_inside_of_a_role_are_nobodys_project(
     assert list(places.user_home.iterdir()) == []
 
 
-def test_many_at_once_make_each_file_once(places: Places, tmp_path: Path) -> None:
+def test_many_at_once_make_each_file_once(places: ProjectPaths, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "skillyard", "init", "--json", "together"]
     env = {"PATH": os.environ["PATH"], "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}
     started = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs
 from skillyard.jobs.service import service_of
 from tests.conftest import Skillyard
@@ -16,13 +16,13 @@ from tests.conftest import Skillyard
 WORDS = ("--concurrency", "2")
 
 
-def odd(tmp_path: Path) -> Places:
+def odd(tmp_path: Path) -> ProjectPaths:
     root = tmp_path / 'my 项目 100% "$HOME" & <co>'
     root.mkdir()
-    return Places(project=root, user_home=tmp_path / "home", own_home=tmp_path / "own home")
+    return ProjectPaths(project=root, user_home=tmp_path / "home", own_home=tmp_path / "own home")
 
 
-def test_the_unit_names_the_project_and_starts_the_worker_again(places: Places) -> None:
+def test_the_unit_names_the_project_and_starts_the_worker_again(places: ProjectPaths) -> None:
     service = service_of(places, WORDS, env={}, system="linux")
 
     assert service.file == places.user_home / ".config" / "systemd" / "user" / service.name
@@ -53,14 +53,14 @@ def test_launchd_reads_the_agent_whatever_the_folders_are_called(tmp_path: Path)
     assert read["KeepAlive"] is True
 
 
-def test_a_folder_that_could_write_lines_of_its_own_is_refused(places: Places) -> None:
+def test_a_folder_that_could_write_lines_of_its_own_is_refused(places: ProjectPaths) -> None:
     assert places.project is not None
     with pytest.raises(InvalidArgs):
         service_of(places._replace(project=places.project / "a\nExecStart=evil"), WORDS)
 
 
 def test_nothing_is_written_without_a_yes_and_nothing_is_removed_that_is_not_there(
-    places: Places, skillyard: Skillyard
+    places: ProjectPaths, skillyard: Skillyard
 ) -> None:
     shown = skillyard("service", "install", "--dry-run")
     refused = skillyard("service", "install")
@@ -71,7 +71,9 @@ def test_nothing_is_written_without_a_yes_and_nothing_is_removed_that_is_not_the
     assert not (places.user_home / ".config").exists()
 
 
-def test_where_nothing_can_start_it_no_file_is_left_and_cron_is_advised(places: Places, skillyard: Skillyard) -> None:
+def test_where_nothing_can_start_it_no_file_is_left_and_cron_is_advised(
+    places: ProjectPaths, skillyard: Skillyard
+) -> None:
     nobody_there = {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/dev/null", "XDG_RUNTIME_DIR": "/dev/null"}
     done = skillyard("service", "install", "--accept", "--json", **nobody_there)
 
@@ -80,7 +82,9 @@ def test_where_nothing_can_start_it_no_file_is_left_and_cron_is_advised(places: 
     assert not list(places.user_home.rglob("*.service"))
 
 
-def test_a_file_is_removed_also_where_nobody_can_be_asked_to_stop_it(places: Places, skillyard: Skillyard) -> None:
+def test_a_file_is_removed_also_where_nobody_can_be_asked_to_stop_it(
+    places: ProjectPaths, skillyard: Skillyard
+) -> None:
     service = service_of(places, WORDS, env={})
     service.file.parent.mkdir(parents=True)
     service.file.write_text(service.text)

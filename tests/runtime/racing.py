@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.app.task import Kernel
 from skillyard.core.request import Request
 from skillyard.sandbox import seccomp
@@ -66,12 +66,12 @@ def main() -> None:
     project = place / "project"
     for folder in (project / ".git", place / "home", place / "own"):
         folder.mkdir(parents=True)
-    with Yard(Places(project=project, user_home=place / "home", own_home=place / "own")) as yard:
+    with Project(ProjectPaths(project=project, user_home=place / "home", own_home=place / "own")) as yard:
         yard.accept_weak_sandbox()  # root without namespaces
         print(json.dumps((race_bin if given["swap"] == "bin" else race)(yard, given)))
 
 
-def race(yard: Yard, given: dict[str, Any]) -> dict[str, Any]:
+def race(yard: Project, given: dict[str, Any]) -> dict[str, Any]:
     states = yard.root.parent / "states"
     states.mkdir()
     skill = yard.root / ".claude" / "skills" / "racy"
@@ -120,7 +120,7 @@ def lay_out(skill: Path, states: Path, swap: str) -> tuple[Path, ...]:
             return skill, states / "evil"
 
 
-def race_bin(yard: Yard, given: dict[str, Any]) -> dict[str, Any]:
+def race_bin(yard: Project, given: dict[str, Any]) -> dict[str, Any]:
     """The same for a script of bin/: trust stands for the grant, and reading the project shows that it counts."""
     states = yard.root.parent / "states"
     write(yard.root / "approved.txt", "yes")

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
 from skillyard.core.schema import envelope_schema
@@ -117,7 +117,7 @@ print(len(pathlib.Path(options.input).read_text()))
 """
 
 
-def check(path: Path, yard: Yard, limit_seconds: float = 10) -> dict[str, Probe]:
+def check(path: Path, yard: Project, limit_seconds: float = 10) -> dict[str, Probe]:
     skill = read_skill(path).skill
     assert skill is not None
     with yard, open_bench(yard.sandbox, yard.places.own_home, limit_seconds) as bench:
@@ -129,14 +129,14 @@ def verdicts(probes: Mapping[str, Probe], verdict: Verdict) -> set[str]:
 
 
 @pytest.mark.parametrize("folder", sorted(path.name for path in EXAMPLES.iterdir()))
-def test_every_example_passes(folder: str, yard: Yard) -> None:
+def test_every_example_passes(folder: str, yard: Project) -> None:
     probes = check(EXAMPLES / folder / "SKILL.md", yard)
 
     assert verdicts(probes, Verdict.FAILED) == set()
     assert len(probes) >= 3
 
 
-def test_a_good_json_skill_passes_every_probe_without_advice(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_good_json_skill_passes_every_probe_without_advice(yard: Project, write_skill: WriteSkill) -> None:
     probes = check(write_skill("demo", JSON_MD, {"skill.py": GOOD}), yard)
 
     # A busy machine can make the program faster or slower than half of what it just took: then nothing was shown.
@@ -146,7 +146,7 @@ def test_a_good_json_skill_passes_every_probe_without_advice(yard: Yard, write_s
     assert len(probes) == 19
 
 
-def test_the_sample_of_s3_passes_with_advice(yard: Yard, write_skill: WriteSkill) -> None:
+def test_the_sample_of_s3_passes_with_advice(yard: Project, write_skill: WriteSkill) -> None:
     text = JSON_MD.replace("params:\n  target: {required: true, type: string}\n", "")
     probes = check(write_skill("demo", text, {"skill.py": S3_SAMPLE}), yard)
 
@@ -168,7 +168,9 @@ def test_the_sample_of_s3_passes_with_advice(yard: Yard, write_skill: WriteSkill
         ("os._exit(0)", {"stdout", "analyze: valid request"}),
     ],
 )
-def test_what_an_action_does_wrong_is_found(spoil: str, found: set[str], yard: Yard, write_skill: WriteSkill) -> None:
+def test_what_an_action_does_wrong_is_found(
+    spoil: str, found: set[str], yard: Project, write_skill: WriteSkill
+) -> None:
     path = write_skill("demo", JSON_MD, {"skill.py": GOOD.replace("#SPOIL", spoil)})
 
     assert verdicts(check(path, yard), Verdict.FAILED) == found
@@ -187,7 +189,7 @@ def test_what_an_action_does_wrong_is_found(spoil: str, found: set[str], yard: Y
     ],
 )
 def test_what_a_program_does_wrong_is_found(
-    line: str, instead: str, found: set[str], yard: Yard, write_skill: WriteSkill
+    line: str, instead: str, found: set[str], yard: Project, write_skill: WriteSkill
 ) -> None:
     assert line in GOOD
     probes = check(write_skill("demo", JSON_MD, {"skill.py": GOOD.replace(line, instead)}), yard)
@@ -197,7 +199,7 @@ def test_what_a_program_does_wrong_is_found(
     assert all(probes[name].advice for name in failed)
 
 
-def test_a_skill_that_hangs_is_stopped_at_the_limit(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_skill_that_hangs_is_stopped_at_the_limit(yard: Project, write_skill: WriteSkill) -> None:
     path = write_skill("demo", JSON_MD, {"skill.py": GOOD.replace("#SPOIL", "time.sleep(60)")})
     started = time.monotonic()
 
@@ -207,7 +209,9 @@ def test_a_skill_that_hangs_is_stopped_at_the_limit(yard: Yard, write_skill: Wri
     assert time.monotonic() - started < 40
 
 
-def test_what_a_stopped_run_leaves_behind_must_not_change_the_next_answer(yard: Yard, write_skill: WriteSkill) -> None:
+def test_what_a_stopped_run_leaves_behind_must_not_change_the_next_answer(
+    yard: Project, write_skill: WriteSkill
+) -> None:
     spoil = """
     if os.path.exists("mybox/temp/lock"):
         return {"success": False, "action": action, "error": {"code": "TIMEOUT", "message": "locked"}}
@@ -219,20 +223,20 @@ def test_what_a_stopped_run_leaves_behind_must_not_change_the_next_answer(yard: 
     assert verdicts(probes, Verdict.FAILED) == {"stopped half-way"}
 
 
-def test_an_entry_that_is_missing_is_said_once(yard: Yard, write_skill: WriteSkill) -> None:
+def test_an_entry_that_is_missing_is_said_once(yard: Project, write_skill: WriteSkill) -> None:
     probes = check(write_skill("demo", JSON_MD), yard)
 
     assert verdicts(probes, Verdict.FAILED) == {"entry"}
 
 
-def test_actions_that_nobody_declared_are_asked_of_the_skill(yard: Yard, write_skill: WriteSkill) -> None:
+def test_actions_that_nobody_declared_are_asked_of_the_skill(yard: Project, write_skill: WriteSkill) -> None:
     text = JSON_MD.replace("actions: [analyze]\n", "")
     probes = check(write_skill("demo", text, {"skill.py": GOOD}), yard)
 
     assert probes["analyze: valid request"].verdict is Verdict.PASSED
 
 
-def test_a_good_command_skill_passes(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_good_command_skill_passes(yard: Project, write_skill: WriteSkill) -> None:
     probes = check(write_skill("demo", COMMAND_MD, {"main.py": COMMAND}), yard)
 
     assert verdicts(probes, Verdict.PASSED) == probes.keys()
@@ -248,14 +252,14 @@ def test_a_good_command_skill_passes(yard: Yard, write_skill: WriteSkill) -> Non
     ],
 )
 def test_a_command_that_does_not_keep_to_its_place_is_found(
-    spoil: str, found: str, yard: Yard, write_skill: WriteSkill
+    spoil: str, found: str, yard: Project, write_skill: WriteSkill
 ) -> None:
     path = write_skill("demo", COMMAND_MD, {"main.py": COMMAND.replace("#SPOIL", spoil)})
 
     assert verdicts(check(path, yard, limit_seconds=2), Verdict.FAILED) == {found}
 
 
-def test_a_traceback_is_no_usage_text(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_traceback_is_no_usage_text(yard: Project, write_skill: WriteSkill) -> None:
     program = "import sys\nassert len(sys.argv) == 4\n"
 
     assert verdicts(check(write_skill("demo", COMMAND_MD, {"main.py": program}), yard), Verdict.FAILED) == {
@@ -263,14 +267,14 @@ def test_a_traceback_is_no_usage_text(yard: Yard, write_skill: WriteSkill) -> No
     }
 
 
-def test_a_program_that_is_missing_and_a_command_for_a_shell_are_found(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_program_that_is_missing_and_a_command_for_a_shell_are_found(yard: Project, write_skill: WriteSkill) -> None:
     assert verdicts(check(write_skill("demo", COMMAND_MD), yard), Verdict.FAILED) == {"program"}
     text = COMMAND_MD.replace("--out {output}", "| sort")
     probes = check(write_skill("demo", text, {"main.py": COMMAND}), yard)
     assert verdicts(probes, Verdict.FAILED) == {"SKILL.md", "command"}
 
 
-def test_broken_links_and_too_long_texts_are_found(yard: Yard, write_skill: WriteSkill) -> None:
+def test_broken_links_and_too_long_texts_are_found(yard: Project, write_skill: WriteSkill) -> None:
     head = "---\nname: demo\ndescription: A skill for tests. Use in tests.\n---\n"
     text = f"{head}[a](references/a.md) and [b](b.md), run scripts/x.py\n"
 

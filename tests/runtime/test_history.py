@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.core.envelope import from_json
 from skillyard.core.request import Request
 from skillyard.core.secrets import MASK
@@ -27,16 +27,16 @@ from tests.conftest import Skillyard, WriteSkill
 SAY = "---\nname: say\ndescription: x\ncommand: sh say.sh {text}\n---\n"
 
 
-def variables(places: Places) -> dict[str, str]:
+def variables(places: ProjectPaths) -> dict[str, str]:
     return {**os.environ, "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home), "SKILLYARD_LANG": "en"}
 
 
-def test_a_run_is_kept_with_what_was_asked_started_and_answered(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_run_is_kept_with_what_was_asked_started_and_answered(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("say", SAY, {"say.sh": 'echo "$1"; echo working >&2\n'})
 
     result = yard.runtime.run(Request(name="say", args=("你好",)))
 
-    run = yard.runs.find(str(result.meta["run"]))
+    run = yard.history.find(str(result.meta["run"]))
     assert run is not None
     assert run.request["params"] == {"text": "你好"}
     argv = run.launch["argv"]
@@ -48,7 +48,9 @@ def test_a_run_is_kept_with_what_was_asked_started_and_answered(yard: Yard, writ
     assert run.seconds is not None
 
 
-def test_of_too_much_output_the_start_and_the_end_are_kept_without_secrets(yard: Yard, write_skill: WriteSkill) -> None:
+def test_of_too_much_output_the_start_and_the_end_are_kept_without_secrets(
+    yard: Project, write_skill: WriteSkill
+) -> None:
     program = "import sys; sys.stdout.write('first sk-' + 'a' * 30 + '\\n' + 'y' * 12_000_000 + '\\nlast')"
     write_skill("big", "---\nname: big\ndescription: x\ncommand: python3 big.py\n---\n", {"big.py": program})
 
@@ -63,26 +65,26 @@ def test_of_too_much_output_the_start_and_the_end_are_kept_without_secrets(yard:
     assert len(log) < 10_000
 
 
-def test_a_failed_run_is_kept_too(yard: Yard, write_skill: WriteSkill) -> None:
+def test_a_failed_run_is_kept_too(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("say", SAY, {"say.sh": "echo broken >&2; exit 3\n"})
 
     result = yard.runtime.run(Request(name="say", args=("x",)))
 
-    run = yard.runs.find(str(result.meta["run"]))
+    run = yard.history.find(str(result.meta["run"]))
     assert run is not None
     assert (run.state, run.launch["exit"]) == ("error", 3)
 
 
-def test_what_never_started_is_no_run(yard: Yard, write_skill: WriteSkill) -> None:
+def test_what_never_started_is_no_run(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("say", SAY, {"say.sh": "echo x\n"})
 
     assert yard.runtime.run(Request(name="say")).state is State.PENDING
-    assert yard.runs.list() == ()
-    assert yard.runs.uses() == {}
+    assert yard.history.list() == ()
+    assert yard.history.uses() == {}
 
 
 def test_a_runtime_that_is_killed_leaves_no_program_and_its_run_gets_an_end(
-    skillyard: Skillyard, places: Places, project: Path, write_skill: WriteSkill
+    skillyard: Skillyard, places: ProjectPaths, project: Path, write_skill: WriteSkill
 ) -> None:
     write_skill("say", SAY, {"say.sh": "echo started >&2\nsleep 300\n"})
     runtime = subprocess.Popen(
@@ -132,7 +134,7 @@ def environment(pid: str) -> bytes:
 
 
 def test_tail_follows_a_run_until_it_ends(
-    skillyard: Skillyard, places: Places, project: Path, write_skill: WriteSkill
+    skillyard: Skillyard, places: ProjectPaths, project: Path, write_skill: WriteSkill
 ) -> None:
     write_skill("say", SAY, {"say.sh": "echo first >&2\nwhile [ ! -e mybox/go ]; do sleep 0.05; done\necho last >&2\n"})
     command = [sys.executable, "-m", "skillyard"]
@@ -150,7 +152,7 @@ def test_tail_follows_a_run_until_it_ends(
 
 
 def test_uses_are_counted_once_for_each_run_under_concurrency(
-    yard: Yard, places: Places, project: Path, write_skill: WriteSkill
+    yard: Project, places: ProjectPaths, project: Path, write_skill: WriteSkill
 ) -> None:
     write_skill("say", SAY, {"say.sh": "echo x\n"})
     racers = [
@@ -165,23 +167,23 @@ def test_uses_are_counted_once_for_each_run_under_concurrency(
     ]
 
     assert [racer.wait(120) for racer in racers] == [0] * 8
-    assert yard.runs.uses() == {"say": 8}
-    assert len(yard.runs.list(100)) == 8
+    assert yard.history.uses() == {"say": 8}
+    assert len(yard.history.list(100)) == 8
 
 
-def test_only_so_many_runs_are_kept_and_their_logs_go_with_them(yard: Yard, write_skill: WriteSkill) -> None:
+def test_only_so_many_runs_are_kept_and_their_logs_go_with_them(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("say", SAY, {"say.sh": "echo x >&2\n"})
-    runtime = yard.runtime._replace(recorder=Recorder(yard.runs, yard.logs, keep=2))
+    runtime = yard.runtime._replace(recorder=Recorder(yard.history, yard.logs, keep=2))
 
     ids = [str(runtime.run(Request(name="say", args=(str(number),))).meta["run"]) for number in range(4)]
 
-    assert [run.id for run in yard.runs.list()] == [ids[3], ids[2]]
+    assert [run.id for run in yard.history.list()] == [ids[3], ids[2]]
     assert [yard.logs.path(run_id).exists() for run_id in ids] == [False, False, True, True]
-    assert yard.runs.uses() == {"say": 4}
+    assert yard.history.uses() == {"say": 4}
 
 
 def test_a_secret_that_was_passed_is_masked_wherever_it_is_kept(
-    yard: Yard, write_skill: WriteSkill, monkeypatch: pytest.MonkeyPatch
+    yard: Project, write_skill: WriteSkill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_skill("say", SAY, {"say.sh": 'echo "got $API_TOKEN" >&2; echo "$API_TOKEN"\n'})
     yard.catalog.sync()
@@ -191,7 +193,7 @@ def test_a_secret_that_was_passed_is_masked_wherever_it_is_kept(
     result = yard.runtime.run(Request(name="say", args=("x",)))
 
     run_id = str(result.meta["run"])
-    run = yard.runs.find(run_id)
+    run = yard.history.find(run_id)
     assert run is not None
     assert "very-secret-value" not in str(run)
     assert yard.logs.read(run_id) == f"got {MASK}\n"
@@ -199,7 +201,7 @@ def test_a_secret_that_was_passed_is_masked_wherever_it_is_kept(
 
 
 def test_an_environment_variable_that_nobody_granted_does_not_reach_the_program(
-    yard: Yard, write_skill: WriteSkill, monkeypatch: pytest.MonkeyPatch
+    yard: Project, write_skill: WriteSkill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_skill("say", SAY, {"say.sh": 'echo "[$API_TOKEN]"\n'})
     monkeypatch.setenv("API_TOKEN", "very-secret-value")
@@ -238,7 +240,7 @@ def test_a_database_of_an_older_version_is_brought_up_to_date(tmp_path: Path) ->
 
 
 def test_a_database_that_is_none_is_said_plainly_and_kept(
-    skillyard: Skillyard, places: Places, write_skill: WriteSkill
+    skillyard: Skillyard, places: ProjectPaths, write_skill: WriteSkill
 ) -> None:
     write_skill("say", SAY, {"say.sh": "echo x\n"})
     places.database.write_bytes(b"this is not a database" * 100)

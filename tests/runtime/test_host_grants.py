@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.envelope import parse
 from skillyard.core.request import Request
 from skillyard.sandbox.landlock import ABI_SCOPES
@@ -42,7 +42,7 @@ def site() -> Iterator[str]:
 
 
 def test_a_granted_host_is_reached_and_another_is_named_with_its_command(
-    yard: Yard, write_skill: WriteSkill, site: str
+    yard: Project, write_skill: WriteSkill, site: str
 ) -> None:
     write_skill("fetch", FETCH, {"fetch.py": CODE})
     skill = yard.runtime.resolve(Request(name="fetch"))
@@ -63,7 +63,7 @@ def test_a_granted_host_is_reached_and_another_is_named_with_its_command(
 
 
 def test_a_run_that_succeeds_without_a_host_still_tells_that_it_was_refused(
-    yard: Yard, write_skill: WriteSkill
+    yard: Project, write_skill: WriteSkill
 ) -> None:
     code = CODE.replace("print", "try: print").rstrip() + "\nexcept OSError: print('offline')\n"
     write_skill("fetch", FETCH, {"fetch.py": code})
@@ -74,7 +74,7 @@ def test_a_run_that_succeeds_without_a_host_still_tells_that_it_was_refused(
     assert (result.data["content"], result.meta["refused"]) == ("offline", ["network:other.example"])
 
 
-def test_without_namespaces_a_host_grant_is_refused_and_says_why(yard: Yard, write_skill: WriteSkill) -> None:
+def test_without_namespaces_a_host_grant_is_refused_and_says_why(yard: Project, write_skill: WriteSkill) -> None:
     with open_sandbox() as probing:
         layers = getattr(probing, "layers", Layers())
     if layers.landlock < ABI_SCOPES:

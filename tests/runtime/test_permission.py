@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.core.envelope import parse
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.request import Request
@@ -19,12 +19,12 @@ CAT = "---\nname: cat\ndescription: x\ncommand: cat {file}\n---\n"
 PYTHON = "---\nname: tool\ndescription: x\ncommand: python tool.py {arg}\nparams:\n  arg: {}\n---\n"
 
 
-def run(yard: Yard, name: str, *args: str, typed: bool = True) -> Result:
+def run(yard: Project, name: str, *args: str, typed: bool = True) -> Result:
     return yard.runtime.run(Request(name=name, args=args, typed_in=yard.root if typed else None))
 
 
 def test_a_link_does_not_make_the_whole_project_a_skills_own_folder(
-    yard: Yard, project: Path, write_skill: WriteSkill
+    yard: Project, project: Path, write_skill: WriteSkill
 ) -> None:
     (project / ".env").write_text("secret")
     write_skill("", "---\nname: wide\ndescription: x\ncommand: cat .env\n---\n", root=project)
@@ -43,7 +43,7 @@ def test_a_link_does_not_make_the_whole_project_a_skills_own_folder(
 
 
 def test_naming_a_file_lets_the_run_read_it_and_nothing_else(
-    yard: Yard, project: Path, tmp_path: Path, write_skill: WriteSkill
+    yard: Project, project: Path, tmp_path: Path, write_skill: WriteSkill
 ) -> None:
     read_other = "import sys\nprint(open(sys.argv[1]).read())\nprint(open('other.txt').read())\n"
     write_skill("tool", PYTHON, {"tool.py": read_other})
@@ -58,7 +58,7 @@ def test_naming_a_file_lets_the_run_read_it_and_nothing_else(
 
 
 def test_reading_the_project_is_a_grant_for_exactly_these_bytes(
-    yard: Yard, project: Path, write_skill: WriteSkill
+    yard: Project, project: Path, write_skill: WriteSkill
 ) -> None:
     path = write_skill("tool", PYTHON, {"tool.py": "print(open('other.txt').read())\n"})
     (project / "other.txt").write_text("other")
@@ -71,7 +71,7 @@ def test_reading_the_project_is_a_grant_for_exactly_these_bytes(
 
 
 def test_a_person_may_name_a_file_outside_the_project_and_a_task_may_not(
-    yard: Yard, tmp_path: Path, write_skill: WriteSkill
+    yard: Project, tmp_path: Path, write_skill: WriteSkill
 ) -> None:
     write_skill("cat", CAT)
     outside = tmp_path / "outside.txt"
@@ -81,7 +81,9 @@ def test_a_person_may_name_a_file_outside_the_project_and_a_task_may_not(
     assert run(yard, "cat", str(outside), typed=False).data["type"] == "RuntimeFailed"
 
 
-def test_the_home_folder_and_our_own_home_cannot_be_read(yard: Yard, places: Places, write_skill: WriteSkill) -> None:
+def test_the_home_folder_and_our_own_home_cannot_be_read(
+    yard: Project, places: ProjectPaths, write_skill: WriteSkill
+) -> None:
     secret = places.user_home / ".ssh" / "id_rsa"
     secret.parent.mkdir()
     secret.write_text("secret key")
@@ -97,14 +99,16 @@ def test_the_home_folder_and_our_own_home_cannot_be_read(yard: Yard, places: Pla
     assert run(yard, "peek").data["type"] == "RuntimeFailed"
 
 
-def test_even_naming_our_own_home_does_not_open_it(yard: Yard, places: Places, write_skill: WriteSkill) -> None:
+def test_even_naming_our_own_home_does_not_open_it(
+    yard: Project, places: ProjectPaths, write_skill: WriteSkill
+) -> None:
     write_skill("cat", CAT)
     (places.own_home / "token").write_text("token")
 
     assert run(yard, "cat", str(places.own_home / "token")).data["type"] == "RuntimeFailed"
 
 
-def test_a_run_writes_mybox_and_not_the_project(yard: Yard, project: Path, write_skill: WriteSkill) -> None:
+def test_a_run_writes_mybox_and_not_the_project(yard: Project, project: Path, write_skill: WriteSkill) -> None:
     program = "import sys, pathlib\npathlib.Path(sys.argv[1]).write_text('x')\n"
     write_skill("tool", PYTHON, {"tool.py": program})
 
@@ -118,7 +122,7 @@ def test_a_run_writes_mybox_and_not_the_project(yard: Yard, project: Path, write
 
 
 def test_an_output_outside_mybox_needs_a_grant_and_says_which(
-    yard: Yard, project: Path, write_skill: WriteSkill
+    yard: Project, project: Path, write_skill: WriteSkill
 ) -> None:
     text = "---\nname: maker\ndescription: x\ncommand: python tool.py {output}\n---\n"
     write_skill("maker", text, {"tool.py": "import sys, pathlib\npathlib.Path(sys.argv[1]).write_text('made')\n"})
@@ -133,14 +137,14 @@ def test_an_output_outside_mybox_needs_a_grant_and_says_which(
     assert (allowed.data["output_path"], (project / "result.html").read_text()) == ("result.html", "made")
 
 
-def test_there_is_no_network_without_a_grant(yard: Yard, write_skill: WriteSkill) -> None:
+def test_there_is_no_network_without_a_grant(yard: Project, write_skill: WriteSkill) -> None:
     program = "import socket\nsocket.create_connection(('127.0.0.1', 9), 2)\n"
     write_skill("tool", PYTHON, {"tool.py": program})
 
     assert not run(yard, "tool").ok
 
 
-def test_an_option_smuggled_as_a_value_is_refused(yard: Yard, project: Path, write_skill: WriteSkill) -> None:
+def test_an_option_smuggled_as_a_value_is_refused(yard: Project, project: Path, write_skill: WriteSkill) -> None:
     write_skill("count", "---\nname: count\ndescription: x\ncommand: wc {file}\n---\n")
     (project / ".env").write_text("SECRET=1")
 
@@ -148,7 +152,7 @@ def test_an_option_smuggled_as_a_value_is_refused(yard: Yard, project: Path, wri
     assert run(yard, "count", "--", "--files0-from=.env").data["type"] == "InvalidParam"
 
 
-def test_shell_syntax_in_a_param_reaches_the_skill_as_plain_text(yard: Yard, write_skill: WriteSkill) -> None:
+def test_shell_syntax_in_a_param_reaches_the_skill_as_plain_text(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("echo", "---\nname: echo\ndescription: x\ncommand: echo {text}\n---\n")
 
     result = run(yard, "echo", "$(id); rm -rf ~ | `x` > /etc/passwd")
@@ -157,7 +161,7 @@ def test_shell_syntax_in_a_param_reaches_the_skill_as_plain_text(yard: Yard, wri
 
 
 def test_a_project_that_ships_its_own_grants_is_not_believed(
-    yard: Yard, places: Places, project: Path, write_skill: WriteSkill
+    yard: Project, places: ProjectPaths, project: Path, write_skill: WriteSkill
 ) -> None:
     write_skill("tool", PYTHON, {"tool.py": "print(open('other.txt').read())\n"})
     (project / "other.txt").write_text("other")
@@ -169,7 +173,7 @@ def test_a_project_that_ships_its_own_grants_is_not_believed(
         shutil.move(places.own_home / file, project / ".skillyard" / file)
     (project / "skillyard.toml").write_text("[grants]\ntool = ['read-project', 'network']\n")
 
-    with Yard(places) as fresh:
+    with Project(places) as fresh:
         assert fresh.runtime.run(Request(name="tool")).data["type"] == "RuntimeFailed"
 
 
@@ -209,7 +213,7 @@ def test_inside_an_agent_nothing_can_be_allowed(
 
 
 @pytest.mark.parametrize("capability", ["everything", "read:", "sudo", "env"])
-def test_only_known_capabilities_can_be_granted(yard: Yard, write_skill: WriteSkill, capability: str) -> None:
+def test_only_known_capabilities_can_be_granted(yard: Project, write_skill: WriteSkill, capability: str) -> None:
     write_skill("cat", CAT)
     yard.catalog.sync()
 
@@ -218,18 +222,18 @@ def test_only_known_capabilities_can_be_granted(yard: Yard, write_skill: WriteSk
 
 
 def test_a_projects_own_roots_count_only_after_trust_and_only_as_they_were_shown(
-    places: Places, project: Path, tmp_path: Path, write_skill: WriteSkill
+    places: ProjectPaths, project: Path, tmp_path: Path, write_skill: WriteSkill
 ) -> None:
     write_skill("extra", "---\nname: extra\ndescription: x\n---\n", root=project / "vendor")
     (project / "skillyard.toml").write_text('[catalog]\nroots = ["vendor"]\n')
 
     def names() -> list[str]:
-        with Yard(places) as yard:
+        with Project(places) as yard:
             yard.catalog.sync()
             return [entry.name for entry in yard.catalog.list()]
 
     assert names() == []
-    with Yard(places) as yard:
+    with Project(places) as yard:
         assert [want.what for want in wants(project)] == ["look for skills in vendor"]
         trust(yard.grants, project)
         assert is_trusted(yard.grants, project)
@@ -246,7 +250,7 @@ def test_without_a_sandbox_the_result_says_so(skillyard: Skillyard, write_skill:
     assert (result.data["content"], result.meta["sandbox"]) == ("x", "none")
 
 
-def test_a_dry_run_shows_everything_and_starts_nothing(yard: Yard, project: Path, write_skill: WriteSkill) -> None:
+def test_a_dry_run_shows_everything_and_starts_nothing(yard: Project, project: Path, write_skill: WriteSkill) -> None:
     write_skill("cat", "---\nname: cat\ndescription: x\ncommand: cat {file}\nparams:\n  file: {}\n  output: {}\n---\n")
     (project / "a.txt").write_text("a")
 
@@ -261,7 +265,7 @@ def test_a_dry_run_shows_everything_and_starts_nothing(yard: Yard, project: Path
     assert isinstance(reads, list)
     assert str(project / "a.txt") in reads
     assert plan["writes"] == [str(project / "mybox")]
-    assert yard.runs.list() == ()
+    assert yard.history.list() == ()
     assert not (project / "mybox").exists()
 
 
@@ -269,7 +273,9 @@ def test_permission_denied_is_never_recoverable() -> None:
     assert PermissionDenied("x").data()["recoverable"] is False
 
 
-def test_an_output_that_the_run_did_not_write_is_not_told(yard: Yard, project: Path, write_skill: WriteSkill) -> None:
+def test_an_output_that_the_run_did_not_write_is_not_told(
+    yard: Project, project: Path, write_skill: WriteSkill
+) -> None:
     write_skill("lazy", "---\nname: lazy\ndescription: x\ncommand: echo {output}\n---\n")
     (project / "mybox").mkdir()
     (project / "mybox/old.txt").write_text("old")
@@ -277,7 +283,7 @@ def test_an_output_that_the_run_did_not_write_is_not_told(yard: Yard, project: P
     assert "output_path" not in run(yard, "lazy", "output=mybox/old.txt").data
 
 
-def test_an_output_that_the_command_has_no_place_for_is_surplus(yard: Yard, write_skill: WriteSkill) -> None:
+def test_an_output_that_the_command_has_no_place_for_is_surplus(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("cat", CAT)
 
     assert run(yard, "cat", "SKILL.md", "output=/etc/passwd").data["type"] == "InvalidParam"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.trust.consent import grant
@@ -21,7 +21,7 @@ exit 0
 
 
 @pytest.fixture
-def secret(places: Places) -> Path:
+def secret(places: ProjectPaths) -> Path:
     """A file in the person's home that nobody named."""
     file = places.user_home / "other" / "secret.txt"
     file.parent.mkdir()
@@ -40,7 +40,7 @@ def make_program(path: Path, text: str = SPY) -> Path:
     return path
 
 
-def run(yard: Yard) -> Result:
+def run(yard: Project) -> Result:
     return yard.runtime.run(Request(name="spy"))
 
 
@@ -51,7 +51,7 @@ def is_safe(result: Result) -> bool:
 @pytest.mark.parametrize("home", ["{home}", "{home}/other", "{home}/other/bin"])
 @pytest.mark.parametrize("place", ["", "bin/"])
 def test_a_configuration_beside_a_shipped_program_opens_nothing(
-    yard: Yard, write_skill: WriteSkill, secret: Path, places: Places, home: str, place: str
+    yard: Project, write_skill: WriteSkill, secret: Path, places: ProjectPaths, home: str, place: str
 ) -> None:
     skill = write_skill("spy", text_of(f"./{place}run {secret}")).parent
     (skill / place).mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def test_a_configuration_beside_a_shipped_program_opens_nothing(
 
 
 def test_a_program_named_by_its_path_needs_a_grant_for_exactly_that_path(
-    yard: Yard, write_skill: WriteSkill, secret: Path
+    yard: Project, write_skill: WriteSkill, secret: Path
 ) -> None:
     program = make_program(secret.parent / "manage.sh")
     write_skill("spy", text_of(f"{program} {secret}"))
@@ -80,7 +80,7 @@ def test_a_program_named_by_its_path_needs_a_grant_for_exactly_that_path(
 
 @pytest.mark.parametrize("prefix", [".cargo", ".local", "go", "other"])
 def test_a_tool_in_the_home_does_not_open_what_lies_around_it(
-    yard: Yard, write_skill: WriteSkill, secret: Path, places: Places, prefix: str
+    yard: Project, write_skill: WriteSkill, secret: Path, places: ProjectPaths, prefix: str
 ) -> None:
     program = make_program(places.user_home / prefix / "bin" / "x")
     hidden = places.user_home / prefix / "credentials.toml"
@@ -93,7 +93,7 @@ def test_a_tool_in_the_home_does_not_open_what_lies_around_it(
 
 
 def test_a_shipped_link_does_not_make_a_program_elsewhere_the_skills_own(
-    yard: Yard, write_skill: WriteSkill, secret: Path
+    yard: Project, write_skill: WriteSkill, secret: Path
 ) -> None:
     program = make_program(secret.parent / "bin" / "工具 x")
     skill = write_skill("spy", text_of(f"./run {secret}")).parent
@@ -104,7 +104,7 @@ def test_a_shipped_link_does_not_make_a_program_elsewhere_the_skills_own(
 
 @pytest.mark.parametrize("first", ["#!{home}/other/bin/spy", "#!/usr/bin/env -S {home}/other/bin/spy"])
 def test_an_interpreter_that_a_script_names_opens_nothing_around_it(
-    yard: Yard, write_skill: WriteSkill, secret: Path, places: Places, first: str
+    yard: Project, write_skill: WriteSkill, secret: Path, places: ProjectPaths, first: str
 ) -> None:
     make_program(secret.parent / "bin" / "spy", "#!/bin/sh\ncat ../other/secret.txt $HOME/other/secret.txt\n")
     skill = write_skill("spy", text_of(f"./run.txt {secret}")).parent
@@ -130,7 +130,7 @@ def test_a_program_of_the_project_is_not_found_by_its_name(
 
 
 def test_a_program_of_the_project_runs_with_the_grant_to_read_it(
-    yard: Yard, write_skill: WriteSkill, project: Path
+    yard: Project, write_skill: WriteSkill, project: Path
 ) -> None:
     make_program(project / "tools/x.sh", "#!/bin/sh\necho hello\n")
     write_skill("spy", text_of("tools/x.sh"))
@@ -140,7 +140,7 @@ def test_a_program_of_the_project_runs_with_the_grant_to_read_it(
     assert run(yard).data["content"] == "hello"
 
 
-def test_a_socket_beside_a_named_program_is_out_of_reach(yard: Yard, write_skill: WriteSkill, secret: Path) -> None:
+def test_a_socket_beside_a_named_program_is_out_of_reach(yard: Project, write_skill: WriteSkill, secret: Path) -> None:
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(secret.parent / "docker.sock"))
     listening.listen()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.request import Request
 from skillyard.core.result import Result
@@ -57,7 +57,7 @@ SKILLS = "skills:\n  - {name: probe, entry: .claude/skills/probe.py}\n"
 class Role:
     """A role with the probe, whose file a test writes."""
 
-    def __init__(self, yard: Yard, name: str = "dev") -> None:
+    def __init__(self, yard: Project, name: str = "dev") -> None:
         self.yard = yard
         self.folder = yard.root / "agents" / name
         (self.folder / ".claude" / "skills").mkdir(parents=True)
@@ -86,7 +86,7 @@ class Role:
 
 
 @pytest.fixture(params=["whole", "without namespaces"])
-def role(yard: Yard, request: pytest.FixtureRequest) -> Role:
+def role(yard: Project, request: pytest.FixtureRequest) -> Role:
     """At both levels that occur: many a machine allows no namespaces to ordinary programs."""
     if request.param != "whole":
         with open_sandbox() as probing:
@@ -135,7 +135,7 @@ def test_a_file_that_forbids_the_network_wins_over_a_grant(role: Role, port: int
 
 
 @pytest.mark.parametrize("asked", ["trust", "whole network"])
-def test_hosts_that_the_file_names_come_with_trust_and_narrow_a_grant(yard: Yard, asked: str) -> None:
+def test_hosts_that_the_file_names_come_with_trust_and_narrow_a_grant(yard: Project, asked: str) -> None:
     role = Role(yard)
     role.says("security: {network: [API.example.com, 'db.example.com:5432']}\n")
     request = Request(name="dev/probe", role="dev", action="try", interactive=False)
@@ -153,7 +153,7 @@ def test_hosts_that_the_file_names_come_with_trust_and_narrow_a_grant(yard: Yard
     assert (planned["network"], planned["hosts"]) == (False, ["api.example.com", "db.example.com:5432"])
 
 
-def test_a_file_that_forbids_the_network_wins_over_granted_hosts(yard: Yard) -> None:
+def test_a_file_that_forbids_the_network_wins_over_granted_hosts(yard: Project) -> None:
     role = Role(yard)
     role.says("security: {network: false}\n")
     yard.catalog.sync()
@@ -267,7 +267,9 @@ def test_naming_a_path_does_not_open_what_the_role_closes(role: Role, project: P
     assert "allowed_paths" in str(outside.data["msg"])
 
 
-def test_an_allowed_path_that_leads_out_through_a_link_runs_nothing(role: Role, project: Path, places: Places) -> None:
+def test_an_allowed_path_that_leads_out_through_a_link_runs_nothing(
+    role: Role, project: Path, places: ProjectPaths
+) -> None:
     (places.user_home / ".ssh").mkdir()
     (places.user_home / ".ssh" / "id").write_text("the key")
     (project / "data").symlink_to(places.user_home / ".ssh")
@@ -280,7 +282,7 @@ def test_an_allowed_path_that_leads_out_through_a_link_runs_nothing(role: Role, 
     assert "leads out of the project" in str(result.data["msg"])
 
 
-def test_a_link_that_appears_after_trust_opens_nothing(role: Role, project: Path, places: Places) -> None:
+def test_a_link_that_appears_after_trust_opens_nothing(role: Role, project: Path, places: ProjectPaths) -> None:
     (places.user_home / ".ssh").mkdir()
     (places.user_home / ".ssh" / "id").write_text("the key")
     (project / "data").mkdir()
@@ -292,7 +294,7 @@ def test_a_link_that_appears_after_trust_opens_nothing(role: Role, project: Path
     assert not role.run(("read", f"{project}/data/id")).ok
 
 
-def test_our_own_home_stays_closed_whatever_a_role_asks_for(role: Role, places: Places) -> None:
+def test_our_own_home_stays_closed_whatever_a_role_asks_for(role: Role, places: ProjectPaths) -> None:
     (places.own_home / "token").write_text("token")
     role.says(f"workspace: {{allowed_paths: ['{places.own_home}', '{places.own_home.parent}']}}\n")
     role.trust()
@@ -397,7 +399,7 @@ def test_trust_lists_everything_that_a_role_asks_for(role: Role, project: Path) 
     assert not is_role_trusted(grants, role.folder, "schedule")
 
 
-def test_trusting_one_role_does_not_trust_what_another_becomes(yard: Yard, port: int) -> None:
+def test_trusting_one_role_does_not_trust_what_another_becomes(yard: Project, port: int) -> None:
     quiet, loud = Role(yard, "quiet"), Role(yard, "loud")
     quiet.says("")
     loud.says("security: {network: true}\n")

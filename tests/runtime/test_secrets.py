@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard import execute_skill
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.secrets import MASK
@@ -73,11 +73,11 @@ def role(project: Path) -> Path:
     return folder
 
 
-def run(yard: Yard, action: str, **params: str) -> Result:
+def run(yard: Project, action: str, **params: str) -> Result:
     return yard.runtime.run(Request(name="dev/leak", role="dev", action=action, params=params, interactive=False))
 
 
-def everything_kept(places: Places) -> str:
+def everything_kept(places: ProjectPaths) -> str:
     """All that we wrote down anywhere, whatever the file is."""
     with sqlite3.connect(places.database) as database:
         rows = [str(row) for row in database.execute("SELECT * FROM runs")]
@@ -91,7 +91,7 @@ def spellings(value: str) -> list[str]:
 
 
 def test_without_trust_a_role_with_secrets_does_not_run_and_says_what_to_do(
-    yard: Yard, role: Path, monkeypatch: pytest.MonkeyPatch
+    yard: Project, role: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", VALUE)
 
@@ -100,11 +100,11 @@ def test_without_trust_a_role_with_secrets_does_not_run_and_says_what_to_do(
     assert result.data["type"] == "NotGranted"
     assert result.data["grant"] == "skillyard trust"
     assert "secret:TOKEN" in str(result.data["msg"])
-    assert yard.runs.list() == ()
+    assert yard.history.list() == ()
 
 
 def test_a_process_gets_the_declared_secret_under_its_name_and_no_other_variable(
-    yard: Yard, role: Path, monkeypatch: pytest.MonkeyPatch
+    yard: Project, role: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", VALUE)
     monkeypatch.setenv("OTHER_TOKEN", "not declared at all")
@@ -118,7 +118,7 @@ def test_a_process_gets_the_declared_secret_under_its_name_and_no_other_variable
 
 
 def test_another_role_and_other_skills_see_nothing_of_it(
-    yard: Yard, role: Path, monkeypatch: pytest.MonkeyPatch
+    yard: Project, role: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", VALUE)
     other = yard.root / "agents" / "other"
@@ -135,7 +135,7 @@ def test_another_role_and_other_skills_see_nothing_of_it(
 
 
 def test_a_secret_is_in_no_result_no_log_and_no_history_however_it_is_spelt(
-    yard: Yard, role: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+    yard: Project, role: Path, places: ProjectPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", VALUE)
     trust(yard.grants, yard.root)
@@ -155,12 +155,12 @@ def test_a_secret_is_in_no_result_no_log_and_no_history_however_it_is_spelt(
     assert MASK in everything_kept(places)
 
 
-def test_s3s_own_response_is_masked_too(yard: Yard, role: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3s_own_response_is_masked_too(yard: Project, role: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", VALUE)
     trust(yard.grants, yard.root)
 
-    printed = execute_skill(agent_role="dev", skill_name="leak", action="print", yard=yard)
-    refused = execute_skill(agent_role="dev", skill_name="leak", action="error", yard=yard)
+    printed = execute_skill(agent_role="dev", skill_name="leak", action="print", project=yard)
+    refused = execute_skill(agent_role="dev", skill_name="leak", action="error", project=yard)
 
     assert printed["message"] == f"used {MASK}"
     assert refused["error"] == {
@@ -173,7 +173,7 @@ def test_s3s_own_response_is_masked_too(yard: Yard, role: Path, monkeypatch: pyt
 
 
 def test_a_secret_that_the_quoted_error_would_cut_in_two_is_masked_before_the_cut(
-    yard: Yard, role: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+    yard: Project, role: Path, places: ProjectPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value = "".join(chr(0x4E00 + number) for number in range(120))
     monkeypatch.setenv("MY_TOKEN", value)
@@ -186,7 +186,7 @@ def test_a_secret_that_the_quoted_error_would_cut_in_two_is_masked_before_the_cu
 
 
 def test_a_secret_that_is_a_number_stays_one_in_no_result(
-    yard: Yard, role: Path, monkeypatch: pytest.MonkeyPatch
+    yard: Project, role: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "4815162342")
     trust(yard.grants, yard.root)
@@ -197,7 +197,7 @@ def test_a_secret_that_is_a_number_stays_one_in_no_result(
 
 
 def test_each_line_of_a_long_secret_is_masked(
-    yard: Yard, role: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+    yard: Project, role: Path, places: ProjectPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "first part of it\nsecond part of it\n")
     trust(yard.grants, yard.root)
@@ -208,7 +208,7 @@ def test_each_line_of_a_long_secret_is_masked(
     assert "part of it" not in everything_kept(places)
 
 
-def test_a_secret_is_in_no_argument_of_any_process(yard: Yard, role: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_in_no_argument_of_any_process(yard: Project, role: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", VALUE)
     trust(yard.grants, yard.root)
 
@@ -230,7 +230,7 @@ def test_a_secret_is_in_no_argument_of_any_process(yard: Yard, role: Path, monke
     ],
 )
 def test_a_missing_secret_is_named_with_the_place_where_it_was_looked_for(
-    yard: Yard, role: Path, source: str, says: str
+    yard: Project, role: Path, source: str, says: str
 ) -> None:
     (role / "agent.yaml").write_text(AGENT.replace("{name: TOKEN, source: env, key: MY_TOKEN}", source))
     trust(yard.grants, yard.root)
@@ -245,7 +245,7 @@ def test_a_missing_secret_is_named_with_the_place_where_it_was_looked_for(
 
 
 def test_a_file_of_our_home_or_of_the_person_gives_the_value_without_its_last_line_end(
-    yard: Yard, role: Path, places: Places
+    yard: Project, role: Path, places: ProjectPaths
 ) -> None:
     (places.own_home / "secrets").mkdir()
     (places.own_home / "secrets" / "token").write_text("48151623\n")
@@ -257,7 +257,7 @@ def test_a_file_of_our_home_or_of_the_person_gives_the_value_without_its_last_li
 
 @pytest.mark.parametrize("value", ["12345", "x"])
 def test_a_value_too_short_to_be_masked_is_not_passed(
-    yard: Yard, role: Path, monkeypatch: pytest.MonkeyPatch, value: str
+    yard: Project, role: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", value)
     trust(yard.grants, yard.root)
@@ -267,7 +267,7 @@ def test_a_value_too_short_to_be_masked_is_not_passed(
     assert f"less than {SHORTEST} characters" in str(result.data["msg"])
 
 
-def test_a_dry_run_names_the_secret_and_does_not_read_it(yard: Yard, role: Path) -> None:
+def test_a_dry_run_names_the_secret_and_does_not_read_it(yard: Project, role: Path) -> None:
     plan = yard.runtime.plan(Request(name="dev/leak", role="dev", action="print")).data
 
     assert plan["missing_grants"] == ["secret:TOKEN"]
@@ -286,7 +286,7 @@ def test_on_the_command_line_nothing_of_it_is_printed(skillyard: Skillyard, role
 
 
 def test_without_a_sandbox_the_secret_is_passed_and_masked_all_the_same(
-    yard: Yard, role: Path, monkeypatch: pytest.MonkeyPatch
+    yard: Project, role: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "4815162342")
     trust(yard.grants, yard.root)
@@ -326,7 +326,7 @@ def test_what_holds_no_secret_stays_byte_for_byte(content: bytes) -> None:
 
 
 def test_a_secret_on_the_longest_of_lines_is_not_cut_in_two(
-    yard: Yard, role: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+    yard: Project, role: Path, places: ProjectPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log takes lines in pieces; a secret that straddles two of them is still one."""
     monkeypatch.setenv("MY_TOKEN", "straddling-secret")
@@ -340,7 +340,7 @@ def test_a_secret_on_the_longest_of_lines_is_not_cut_in_two(
     trust(yard.grants, yard.root)
 
     assert run(yard, "print").ok
-    log = yard.logs.read(yard.runs.list()[0].id).replace("\n", "")
+    log = yard.logs.read(yard.history.list()[0].id).replace("\n", "")
     assert "straddling" not in log
     assert "-secret" not in log
     assert MASK in log

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.core.errors import SkillError, StateDamaged, StoreFailed
 from skillyard.store.backups import back_up, is_due, list_backups
 from skillyard.store.database import open_database
@@ -32,7 +32,7 @@ def age(home: Path) -> None:
 
 
 def test_a_command_makes_one_after_its_result_and_then_not_for_an_hour(
-    skillyard: Skillyard, places: Places, write_skill: WriteSkill
+    skillyard: Skillyard, places: ProjectPaths, write_skill: WriteSkill
 ) -> None:
     write_skill("echo", ECHO)
     assert skillyard("run", "@echo", "one").returncode == 0
@@ -58,7 +58,7 @@ def test_a_command_makes_one_after_its_result_and_then_not_for_an_hour(
 
 
 def test_what_was_backed_up_is_there_after_the_damage(
-    skillyard: Skillyard, places: Places, write_skill: WriteSkill
+    skillyard: Skillyard, places: ProjectPaths, write_skill: WriteSkill
 ) -> None:
     write_skill("echo", ECHO)
     assert skillyard("run", "@echo", "one").returncode == 0
@@ -76,10 +76,10 @@ def test_what_was_backed_up_is_there_after_the_damage(
     assert "已恢复" in done.stderr
 
 
-def test_a_process_that_lives_long_makes_them_too(places: Places) -> None:
+def test_a_process_that_lives_long_makes_them_too(places: ProjectPaths) -> None:
     fill(places.own_home)
     age(places.own_home)
-    with Yard(places) as yard:
+    with Project(places) as yard:
         yard.back_up_if_due()
         assert len(list_backups(places.database)) == 1
         assert not is_due(places.database, time.time())

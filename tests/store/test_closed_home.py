@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.store.database import open_database
 from skillyard.store.runs import RUNNING, Run, Runs
 from tests.conftest import Skillyard, WriteSkill
@@ -21,7 +21,7 @@ FLOW = 'steps: [{id: one, skill: "@echo", params: {text: hi}}]\n'
 
 
 @pytest.fixture
-def as_a_guest(places: Places, project: Path) -> Iterator[Skillyard]:
+def as_a_guest(places: ProjectPaths, project: Path) -> Iterator[Skillyard]:
     """The real command as somebody who may read everything here and write nothing."""
     if os.getuid() != 0 or not PYTHON:
         pytest.skip("only root can be somebody else")
@@ -101,12 +101,12 @@ def test_nothing_is_kept_in_a_database_that_stands_in_for_one(tmp_path: Path) ->
         runs.record_use("echo", 0.0)
 
 
-def test_a_run_that_lost_its_runtime_has_ended_also_where_that_cannot_be_kept(yard: Yard) -> None:
+def test_a_run_that_lost_its_runtime_has_ended_also_where_that_cannot_be_kept(yard: Project) -> None:
     lost = Run("r1", "skills", "echo", "command", RUNNING, 1.0)
-    yard.runs.start(lost)
+    yard.history.start(lost)
     yard._database.execute("PRAGMA query_only = ON")
 
-    assert [run.state for run in yard.list_runs(10)] == ["error"]
+    assert [run.state for run in yard.runs(10)] == ["error"]
     found = yard.find_run("r1")
     assert found is not None
     assert found.state == "error"
@@ -114,7 +114,7 @@ def test_a_run_that_lost_its_runtime_has_ended_also_where_that_cannot_be_kept(ya
 
 @pytest.mark.parametrize("words", ["list", "runs", "grants", "run @echo hi", "grant @echo network --accept", "doctor"])
 def test_damage_in_a_home_that_cannot_be_written_is_named(
-    as_a_guest: Skillyard, places: Places, write_skill: WriteSkill, words: str
+    as_a_guest: Skillyard, places: ProjectPaths, write_skill: WriteSkill, words: str
 ) -> None:
     write_skill("echo", ECHO)
     for name in ("state.db", "grants.json"):

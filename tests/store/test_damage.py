@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import SkillError, StateDamaged, StateLocked, StateNewer
 from skillyard.store.activations import Activation, Activations
 from skillyard.store.backups import back_up
@@ -247,7 +247,7 @@ def test_a_damaged_file_that_another_process_uses_is_left_to_it(tmp_path: Path) 
 
 
 def test_of_several_that_meet_the_damage_one_repairs_it(
-    skillyard: Skillyard, places: Places, write_skill: WriteSkill
+    skillyard: Skillyard, places: ProjectPaths, write_skill: WriteSkill
 ) -> None:
     write_skill("echo", ECHO)
     assert skillyard("run", "@echo", "before").returncode == 0
@@ -266,7 +266,7 @@ def test_of_several_that_meet_the_damage_one_repairs_it(
 
 
 def test_a_database_that_is_locked_for_long_is_said_with_who_holds_it(
-    skillyard: Skillyard, places: Places, write_skill: WriteSkill
+    skillyard: Skillyard, places: ProjectPaths, write_skill: WriteSkill
 ) -> None:
     write_skill("echo", ECHO)
     fill(places.own_home)
@@ -295,7 +295,7 @@ def newer(path: Path) -> None:
 
 
 def test_a_database_of_a_newer_version_is_refused_and_not_touched(
-    skillyard: Skillyard, places: Places, write_skill: WriteSkill
+    skillyard: Skillyard, places: ProjectPaths, write_skill: WriteSkill
 ) -> None:
     write_skill("echo", ECHO)
     newer(fill(places.own_home))
@@ -341,7 +341,7 @@ def folder(path: Path) -> None:
 @pytest.mark.parametrize("backed_up", [True, False])
 def test_no_command_ends_in_a_traceback_and_the_grants_survive(
     skillyard: Skillyard,
-    places: Places,
+    places: ProjectPaths,
     write_skill: WriteSkill,
     damage: Callable[[Path], None],
     backed_up: bool,
@@ -374,7 +374,7 @@ def test_no_command_ends_in_a_traceback_and_the_grants_survive(
     assert "damaged-" in again["doctor"].stdout
 
 
-def test_a_damaged_database_of_jobs_is_named_and_not_replaced(skillyard: Skillyard, places: Places) -> None:
+def test_a_damaged_database_of_jobs_is_named_and_not_replaced(skillyard: Skillyard, places: ProjectPaths) -> None:
     engine = places.own_home / "engine" / "engine.db"
     engine.parent.mkdir()
     engine.write_bytes(GARBAGE)
@@ -389,7 +389,7 @@ def test_a_damaged_database_of_jobs_is_named_and_not_replaced(skillyard: Skillya
     assert engine.read_bytes() == GARBAGE
 
 
-def test_a_damaged_index_is_made_again(skillyard: Skillyard, places: Places, write_skill: WriteSkill) -> None:
+def test_a_damaged_index_is_made_again(skillyard: Skillyard, places: ProjectPaths, write_skill: WriteSkill) -> None:
     write_skill("echo", ECHO)
     assert skillyard("list").returncode == 0
     for name in places.index_file.parent.glob("index.db-*"):

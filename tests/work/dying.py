@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.core.values import Json
 from skillyard.scripts.install_workflow import InstallSteps
 from skillyard.scripts.workflow_graph import Begun, open_workflow
@@ -26,7 +26,7 @@ def die() -> NoReturn:
 class Dying(InstallSteps):
     """The real steps, up to the one that is the last."""
 
-    def __init__(self, yard: Yard, moment: str, step: str) -> None:
+    def __init__(self, yard: Project, moment: str, step: str) -> None:
         super().__init__(yard, lambda _: None, on_terminal=False)
         self._moment, self._step = moment, step
 
@@ -50,7 +50,7 @@ class Dying(InstallSteps):
 def main() -> None:
     project, home, thread, moment, step, given = sys.argv[1:]
     root = Path(project)
-    yard = Yard(Places(project=root, user_home=root, own_home=Path(home)))
+    yard = Project(ProjectPaths(project=root, user_home=root, own_home=Path(home)))
     with open_workflow(Dying(yard, moment, step), Path(home) / "workflows.db", root) as workflow:
         if given.startswith("{"):
             workflow.resume(thread, json.loads(given))

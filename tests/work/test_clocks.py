@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard, new_run_id
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project, new_run_id
 from skillyard.jobs.dbos_engine import DurableEngine, Place
 from skillyard.jobs.jobs import Job, Jobs
 from skillyard.jobs.schedule import Misfire, Schedule
@@ -39,7 +39,7 @@ def moment_of(run_id: str) -> float:
 
 
 def test_workers_whose_clocks_are_an_hour_apart_fire_each_tick_once_by_the_databases_clock(
-    places: Places, project: Path, skillyard: Skillyard, write_skill: WriteSkill, tmp_path: Path
+    places: ProjectPaths, project: Path, skillyard: Skillyard, write_skill: WriteSkill, tmp_path: Path
 ) -> None:
     database = postgres()
     (places.own_home / "config.toml").write_text(f'[engine]\npoll_seconds = 0.05\ndatabase = "{database}"\n')
@@ -93,14 +93,14 @@ class Clock:
 class AtWork:
     """A worker with a clock of ours, in a thread, and what came of its jobs."""
 
-    def __init__(self, yard: Yard, folder: Path, database: str, schedule: Schedule) -> None:
+    def __init__(self, yard: Project, folder: Path, database: str, schedule: Schedule) -> None:
         self.clock = Clock(float(time.time() // DAY * DAY))  # midnight: what is a minute later is the same day
         self.engine = DurableEngine(Place(folder, "skillyard-clock", database, poll_seconds=0.05), self.clock)
         self.told: list[str] = []
         self._ended = threading.Event()
         self._shift = Shift(
             engine=self.engine,
-            jobs=Jobs(self.engine, yard.runs, new_run_id),
+            jobs=Jobs(self.engine, yard.history, new_run_id),
             attempts=make_attempts(yard),
             schedules=lambda _: (schedule,),
             job_of=lambda schedule: Job(schedule.skill, schedule=schedule.name),
@@ -133,7 +133,7 @@ class AtWork:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def at_work(request: pytest.FixtureRequest, yard: Yard, write_skill: WriteSkill, tmp_path: Path) -> Iterator[AtWork]:
+def at_work(request: pytest.FixtureRequest, yard: Project, write_skill: WriteSkill, tmp_path: Path) -> Iterator[AtWork]:
     write_skill("note", NOTE, FILES)
     schedule = Schedule("m", "* * * * *", "UTC", skill="note", misfire=Misfire.RUN_ONCE)
     database = postgres() if request.param == "postgres" else ""

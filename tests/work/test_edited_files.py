@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied, RuntimeFailed, SkillError, TextNotFound
 from skillyard.editor.allowed_roots import Spot, open_folder, user_root
 from skillyard.editor.dirfd import Folder
@@ -34,7 +34,7 @@ def mybox(project: Path) -> Path:
 
 
 @pytest.fixture
-def edit(yard: Yard, project: Path, monkeypatch: pytest.MonkeyPatch) -> EditFile:
+def edit(yard: Project, project: Path, monkeypatch: pytest.MonkeyPatch) -> EditFile:
     monkeypatch.chdir(project)
 
     def run(file: Path | str, operation: Operation, *, dry_run: bool = False) -> Report:
@@ -115,7 +115,7 @@ def test_a_file_that_becomes_a_link_after_the_check_is_neither_read_nor_written(
 
 
 def test_a_folder_that_is_swapped_for_a_link_all_the_time_never_leads_out(
-    yard: Yard, mybox: Path, tmp_path: Path
+    yard: Project, mybox: Path, tmp_path: Path
 ) -> None:
     outside, folder, parked = tmp_path / "outside", mybox / "folder", mybox / "parked"
     for each in (outside, folder):
@@ -144,7 +144,7 @@ def test_a_folder_that_is_swapped_for_a_link_all_the_time_never_leads_out(
 
 
 def test_the_users_roots_count_and_our_own_home_never_does(
-    places: Places, project: Path, edit: EditFile, tmp_path: Path
+    places: ProjectPaths, project: Path, edit: EditFile, tmp_path: Path
 ) -> None:
     (places.own_home / "config.toml").write_text(f'[editor]\nroots = ["{tmp_path}"]\n')
     (project / ".claude").mkdir()
@@ -155,7 +155,7 @@ def test_the_users_roots_count_and_our_own_home_never_does(
 
 
 def test_the_projects_roots_count_after_trust_and_never_open_what_is_closed(
-    places: Places, project: Path, monkeypatch: pytest.MonkeyPatch
+    places: ProjectPaths, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
     (project / "skillyard.toml").write_text('[editor]\nroots = [".", "../beside"]\n')
@@ -164,11 +164,11 @@ def test_the_projects_roots_count_after_trust_and_never_open_what_is_closed(
 
     assert [want.what for want in wants(project)] == ["edit files in .", "edit files in ../beside"]
     for one in wanted:
-        with Yard(places) as yard, pytest.raises(NotGranted):
+        with Project(places) as yard, pytest.raises(NotGranted):
             yard.editor.edit([one])
-    with Yard(places) as yard:
+    with Project(places) as yard:
         trust(yard.grants, project)
-    with Yard(places) as yard:
+    with Project(places) as yard:
         yard.editor.edit(wanted)
         for closed in (".git/config", "bin/x.py", ".claude/skills/x/SKILL.md", "agents/a/x", "docs/.git/config"):
             with pytest.raises(PermissionDenied):
@@ -216,7 +216,9 @@ def test_an_edit_that_changes_nothing_writes_nothing(edit: EditFile, mybox: Path
     assert file.stat() == before
 
 
-def test_a_dry_run_shows_the_difference_and_leaves_no_trace(edit: EditFile, project: Path, places: Places) -> None:
+def test_a_dry_run_shows_the_difference_and_leaves_no_trace(
+    edit: EditFile, project: Path, places: ProjectPaths
+) -> None:
     report = edit("mybox/new/x.md", Append(content="中文"), dry_run=True)
 
     assert report.diff == "--- /dev/null\n+++ b/mybox/new/x.md\n@@ -0,0 +1 @@\n+中文\n\\ No newline at end of file\n"
@@ -302,7 +304,7 @@ def test_a_read_only_disk_is_told(small_disk: Path, tmp_path: Path) -> None:
 # Several at once
 
 
-def start(places: Places, *command: str) -> "subprocess.Popen[bytes]":
+def start(places: ProjectPaths, *command: str) -> "subprocess.Popen[bytes]":
     env = {
         "PATH": os.environ["PATH"],
         "HOME": str(places.user_home),
@@ -321,17 +323,17 @@ def start(places: Places, *command: str) -> "subprocess.Popen[bytes]":
 
 MANY = """
 import sys
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.editor.operations import Append
 from skillyard.editor.editor import Edit
 sys.stdin.readline()
-with open_yard() as yard:
+with open_project() as yard:
     for number in range(20):
         yard.editor.edit([Edit("append", "mybox/log", Append(content=f"{sys.argv[1]} {number}"))])
 """
 
 
-def test_eight_processes_that_append_to_one_file_lose_no_line(places: Places, project: Path) -> None:
+def test_eight_processes_that_append_to_one_file_lose_no_line(places: ProjectPaths, project: Path) -> None:
     writers = [start(places, "-c", MANY, str(number)) for number in range(8)]
     for writer in writers:
         assert writer.stdin is not None
@@ -365,7 +367,7 @@ def state(project: Path) -> list[str]:
     return [(project / "mybox" / name).read_text() if (project / "mybox" / name).exists() else "old" for name in names]
 
 
-def test_a_batch_changes_all_its_files_and_sees_its_own_edits(yard: Yard, mybox: Path, places: Places) -> None:
+def test_a_batch_changes_all_its_files_and_sees_its_own_edits(yard: Project, mybox: Path, places: ProjectPaths) -> None:
     (mybox / "a").write_text("1")
     name = str(mybox / "a")
     edits = [
@@ -381,7 +383,7 @@ def test_a_batch_changes_all_its_files_and_sees_its_own_edits(yard: Yard, mybox:
     assert list((places.own_home / "edits").iterdir()) == []
 
 
-def test_a_batch_with_one_edit_that_fails_changes_nothing_and_names_it(yard: Yard, mybox: Path) -> None:
+def test_a_batch_with_one_edit_that_fails_changes_nothing_and_names_it(yard: Project, mybox: Path) -> None:
     (mybox / "a").write_text("1")
     name = str(mybox / "a")
 
@@ -416,7 +418,7 @@ def unswappable(file: Path) -> Iterator[None]:
         subprocess.run(["umount", file], check=True)
 
 
-def test_a_swap_that_fails_puts_back_what_was_swapped(yard: Yard, mybox: Path, places: Places) -> None:
+def test_a_swap_that_fails_puts_back_what_was_swapped(yard: Project, mybox: Path, places: ProjectPaths) -> None:
     for name in "abc":
         (mybox / name).write_text("old")
     edits = [Edit("replace", str(mybox / name), Replace(old="old", new="new")) for name in "abc"]
@@ -429,7 +431,7 @@ def test_a_swap_that_fails_puts_back_what_was_swapped(yard: Yard, mybox: Path, p
     assert list((places.own_home / "edits").iterdir()) == []
 
 
-def doomed(places: Places, nth: int, *words: str) -> int:
+def doomed(places: ProjectPaths, nth: int, *words: str) -> int:
     child = start(places, "-m", "tests.work.doomed", str(nth), *words)
     child.communicate(timeout=60)
     return child.returncode
@@ -437,7 +439,7 @@ def doomed(places: Places, nth: int, *words: str) -> int:
 
 @pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_all_old_or_the_next_edit_makes_all_new(
-    places: Places, project: Path, mybox: Path
+    places: ProjectPaths, project: Path, mybox: Path
 ) -> None:
     plan = project / "plan.json"
     plan.write_text(batch("a", "b"))
@@ -449,7 +451,7 @@ def test_a_kill_at_any_moment_leaves_all_old_or_the_next_edit_makes_all_new(
             (mybox / name).write_text("old")
         (mybox / "made" / "c").unlink(missing_ok=True)
         ended = doomed(places, nth, "batch", str(plan))
-        with Yard(places) as yard:
+        with Project(places) as yard:
             yard.editor.edit([Edit("append", str(mybox / "log"), Append(content="x"))])
         (outcome,) = set(state(project))
         outcomes.add(outcome)
@@ -458,14 +460,14 @@ def test_a_kill_at_any_moment_leaves_all_old_or_the_next_edit_makes_all_new(
     assert ended == 0
     assert nth > 10
     assert outcomes == {"old", "new"}
-    with Yard(places) as yard:
+    with Project(places) as yard:
         yard.editor.edit([Edit("append", str(mybox / name), Append(content="x")) for name in ("log", "made/log")])
     assert leftovers(mybox) == []
 
 
 @pytest.mark.slow
 def test_a_kill_while_a_failed_batch_is_put_back_is_settled_by_the_next_edit(
-    places: Places, project: Path, mybox: Path
+    places: ProjectPaths, project: Path, mybox: Path
 ) -> None:
     plan = project / "plan.json"
     plan.write_text(batch("a", "b"))
@@ -477,7 +479,7 @@ def test_a_kill_while_a_failed_batch_is_put_back_is_settled_by_the_next_edit(
         (mybox / "made" / "c").unlink(missing_ok=True)
         with unswappable(mybox / "b"):
             ended = doomed(places, nth, "batch", str(plan))
-        with Yard(places) as yard:
+        with Project(places) as yard:
             yard.editor.edit([Edit("append", str(mybox / "log"), Append(content="x"))])
         assert len(set(state(project))) == 1
 
@@ -486,7 +488,7 @@ def test_a_kill_while_a_failed_batch_is_put_back_is_settled_by_the_next_edit(
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_moment_never_leaves_half_a_file(places: Places, project: Path, mybox: Path) -> None:
+def test_a_kill_at_any_moment_never_leaves_half_a_file(places: ProjectPaths, project: Path, mybox: Path) -> None:
     file = mybox / "a"
     nth, ended = 0, -9
     while ended == -9:
@@ -499,7 +501,9 @@ def test_a_kill_at_any_moment_never_leaves_half_a_file(places: Places, project: 
     assert nth > 3
 
 
-def test_what_somebody_changed_after_a_crash_stays_and_is_named(places: Places, project: Path, mybox: Path) -> None:
+def test_what_somebody_changed_after_a_crash_stays_and_is_named(
+    places: ProjectPaths, project: Path, mybox: Path
+) -> None:
     plan = project / "plan.json"
     plan.write_text(batch("a", "b"))
     nth = 0
@@ -510,7 +514,7 @@ def test_what_somebody_changed_after_a_crash_stays_and_is_named(places: Places, 
         assert doomed(places, nth, "batch", str(plan)) == -9
     (mybox / "b").write_text("mine")
 
-    with Yard(places) as yard:
+    with Project(places) as yard:
         report = yard.editor.edit([Edit("append", str(mybox / "log"), Append(content="x"))])
 
     assert report.recovered.settled == (str(mybox / "a"), str(mybox / "made/c"))

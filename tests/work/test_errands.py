@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard, new_run_id
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project, new_run_id
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.phrases import Lang
@@ -35,9 +35,9 @@ ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n
 class Place:
     """A project with a small agent, an engine in memory and somebody who serves it."""
 
-    def __init__(self, yard: Yard) -> None:
+    def __init__(self, yard: Project) -> None:
         self.yard, self.engine = yard, MemoryEngine()
-        self.jobs = Jobs(self.engine, yard.runs, new_run_id)
+        self.jobs = Jobs(self.engine, yard.history, new_run_id)
         self.attempts = make_attempts(yard)
         self.engine.serve(self.attempts, {"default": 1}, lambda: None)
 
@@ -51,7 +51,7 @@ class Place:
 
 
 @pytest.fixture
-def place(yard: Yard, places: Places, write_skill: WriteSkill) -> Iterator[Place]:
+def place(yard: Project, places: ProjectPaths, write_skill: WriteSkill) -> Iterator[Place]:
     configure(places.own_home)
     write_skill("echo", ECHO)
     made = Place(yard)
@@ -205,7 +205,7 @@ def test_the_time_limit_and_a_crash_of_the_agent_are_told_and_tried_again(place:
     assert agents_of(place.yard.places.own_home) == []
 
 
-def test_where_no_agent_is_installed_the_history_says_so(place: Place, places: Places) -> None:
+def test_where_no_agent_is_installed_the_history_says_so(place: Place, places: ProjectPaths) -> None:
     (places.own_home / "config.toml").write_text('[backends.gone]\ncommand = ["/nowhere/agent"]\n', "utf-8")
 
     known = place.done(place.task("hello", to="gone"))
@@ -227,7 +227,7 @@ def test_inside_an_agent_no_task_for_an_agent_is_queued(place: Place) -> None:
 
 
 @pytest.fixture
-def quick(places: Places, write_skill: WriteSkill) -> Places:
+def quick(places: ProjectPaths, write_skill: WriteSkill) -> ProjectPaths:
     configure(places.own_home, "[engine]\npoll_seconds = 0.1\n")
     write_skill("echo", ECHO)
     return places
@@ -237,7 +237,7 @@ Popen = subprocess.Popen[str]
 
 
 @pytest.fixture
-def worker(quick: Places) -> Iterator[Any]:
+def worker(quick: ProjectPaths) -> Iterator[Any]:
     started: list[Popen] = []
 
     def start() -> Popen:
@@ -268,7 +268,7 @@ def said(done: "subprocess.CompletedProcess[str]") -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_task_from_enqueue_to_history_by_commands_alone(quick: Places, skillyard: Skillyard) -> None:
+def test_a_task_from_enqueue_to_history_by_commands_alone(quick: ProjectPaths, skillyard: Skillyard) -> None:
     del quick
     queued = said(skillyard("jobs", "enqueue", "--task", "hello it's me", "--to", "small", "--json"))
     added = said(skillyard("jobs", "add", "0 9 * * 1-5", "--task", "sum it up", "--to", "small", "--json"))
@@ -307,23 +307,23 @@ def test_what_cannot_be_meant_is_refused_before_it_is_queued(
     assert why in done.stdout + done.stderr
 
 
-def test_inside_an_agent_the_command_refuses_too(quick: Places, skillyard: Skillyard) -> None:
+def test_inside_an_agent_the_command_refuses_too(quick: ProjectPaths, skillyard: Skillyard) -> None:
     del quick
     done = skillyard("jobs", "enqueue", "--task", "again", "--json", SKILLYARD_DEPTH="1")
 
     assert said(done)["data"]["type"] == "PermissionDenied"
 
 
-def until_running(places: Places, job_id: str) -> None:
+def until_running(places: ProjectPaths, job_id: str) -> None:
     def running() -> bool:
-        with Yard(places) as yard:
+        with Project(places) as yard:
             found = yard.conversations.list(name=job_id)
             return bool(found) and found[0].state is ConversationState.RUNNING and bool(agents_of(places.own_home))
 
     until(running)
 
 
-def test_cancel_stops_the_agent_and_what_it_started(quick: Places, skillyard: Skillyard, worker: Any) -> None:
+def test_cancel_stops_the_agent_and_what_it_started(quick: ProjectPaths, skillyard: Skillyard, worker: Any) -> None:
     worker()
     job_id = said(skillyard("jobs", "enqueue", "--task", "hang", "--to", "small", "--json"))["data"]["jobs"][0]["id"]
     until_running(quick, job_id)
@@ -333,7 +333,7 @@ def test_cancel_stops_the_agent_and_what_it_started(quick: Places, skillyard: Sk
     until(lambda: not agents_of(quick.own_home))
 
     def told() -> Any:
-        with Yard(quick) as yard:
+        with Project(quick) as yard:
             run = yard.find_run(job_id)
         return run and run.state == "error" and run.result["data"]
 
@@ -341,7 +341,7 @@ def test_cancel_stops_the_agent_and_what_it_started(quick: Places, skillyard: Sk
 
 
 def test_a_worker_that_is_killed_leaves_no_agent_and_the_next_one_does_the_task_again(
-    quick: Places, skillyard: Skillyard, worker: Any
+    quick: ProjectPaths, skillyard: Skillyard, worker: Any
 ) -> None:
     first = worker()
     job_id = said(skillyard("jobs", "enqueue", "--task", "hang", "--to", "small", "--json"))["data"]["jobs"][0]["id"]
@@ -352,7 +352,7 @@ def test_a_worker_that_is_killed_leaves_no_agent_and_the_next_one_does_the_task_
     worker()
 
     until_running(quick, job_id)
-    with Yard(quick) as yard:
+    with Project(quick) as yard:
         run = yard.find_run(job_id)
     assert run is not None
     assert (run.state, run.job) == ("running", "hang")
@@ -381,7 +381,7 @@ def test_the_worker_says_what_it_serves_and_what_waits_for_trust_whenever_that_c
     assert told[3:] == ["nothing is scheduled"]
 
 
-def test_lists_speak_chinese_too(quick: Places, skillyard: Skillyard) -> None:
+def test_lists_speak_chinese_too(quick: ProjectPaths, skillyard: Skillyard) -> None:
     write_role(Path(str(quick.project)), "{name: one, cron: '0 9 * * *', task: Look}")
     empty = skillyard("jobs", "list", "--lang", "zh").stdout
     schedules = skillyard("jobs", "schedules", "--lang", "zh").stdout

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from tests.conftest import Skillyard, WriteSkill
 
 ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"
@@ -53,7 +53,7 @@ def test_what_was_queued_before_is_done_when_there_is_room_again(
     assert [(job["id"], job["state"]) for job in found] == [(queued[0]["id"], "success")]
 
 
-def test_a_worker_outlives_it_and_goes_on(small_disk: Path, places: Places, write_skill: WriteSkill) -> None:
+def test_a_worker_outlives_it_and_goes_on(small_disk: Path, places: ProjectPaths, write_skill: WriteSkill) -> None:
     write_skill("echo", ECHO)
     home = {**os.environ, "HOME": str(places.user_home), "SKILLYARD_HOME": str(small_disk), "SKILLYARD_LANG": "en"}
     command = [sys.executable, "-m", "skillyard"]

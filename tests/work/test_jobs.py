@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard, new_run_id
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project, new_run_id
 from skillyard.core.errors import InvalidArgs, ParamMissing, SkillNotFound
 from skillyard.core.values import Json
 from skillyard.jobs.jobs import Job, Jobs, Known, may_pass, next_attempt, pause_seconds
@@ -32,10 +32,10 @@ SLOW = "---\nname: slow\ndescription: Takes its time.\ncommand: sleep {n}\n---\n
 class Place:
     """A project with an engine in memory and somebody who serves it."""
 
-    def __init__(self, yard: Yard) -> None:
+    def __init__(self, yard: Project) -> None:
         self.yard = yard
         self.engine = MemoryEngine()
-        self.jobs = Jobs(self.engine, yard.runs, new_run_id)
+        self.jobs = Jobs(self.engine, yard.history, new_run_id)
         self.attempts = make_attempts(yard)
         self.told: list[str] = []
 
@@ -49,7 +49,7 @@ class Place:
 
 
 @pytest.fixture
-def place(yard: Yard, write_skill: WriteSkill) -> Iterator[Place]:
+def place(yard: Project, write_skill: WriteSkill) -> Iterator[Place]:
     for name, text in (("echo", ECHO), ("fail", FAIL), ("slow", SLOW)):
         write_skill(name, text)
     made = Place(yard)
@@ -69,7 +69,7 @@ def test_a_job_is_a_run_under_the_same_id_with_the_host_that_did_it(place: Place
     meta: Any = known.result["meta"]
     assert meta["run"] == known.id
     assert meta["host"]
-    run = place.yard.runs.find(known.id)
+    run = place.yard.history.find(known.id)
     assert run is not None
     assert (run.state, run.job, run.skill) == ("success", "echo", "echo")
 
@@ -95,7 +95,7 @@ def test_nobody_can_answer_so_a_missing_param_is_an_error_in_a_job(place: Place)
 
     assert known is not None
     assert (known.state, data_of(known)["type"]) == ("error", "ParamMissing")
-    row = place.yard.runs.find(known.id)
+    row = place.yard.history.find(known.id)
     assert row is not None
     assert row.state == "error", "history knows it, though no program was started"
 
@@ -120,7 +120,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_then_lies_there_to_be_retrie
     assert known is not None
     assert (known.state, known.job.attempt) == ("error", 2)
     assert known.run == f"{known.id}-2"
-    assert [run.id for run in place.yard.runs.list_jobs(10)] == [known.run, known.id]
+    assert [run.id for run in place.yard.history.list_jobs(10)] == [known.run, known.id]
     (listed,) = place.jobs.list(10)
     assert (listed.id, listed.state, listed.job.attempt) == (known.id, "error", 2)
 
@@ -161,7 +161,7 @@ def test_a_queued_job_that_is_cancelled_never_runs_and_history_says_so(place: Pl
     place.done(Job("echo", args=("y",)))
 
     assert (cancelled.state, data_of(cancelled)["type"]) == ("error", "Cancelled")
-    row = place.yard.runs.find(job_id)
+    row = place.yard.history.find(job_id)
     assert row is not None
     assert "cancelled" in str(row.result["summary"])
     with pytest.raises(InvalidArgs, match="is over"):
@@ -178,7 +178,7 @@ def test_a_job_that_is_cancelled_while_it_runs_is_stopped_with_everything_it_sta
     wait_until(lambda: not place.attempts.underway.list())
 
     def row() -> tuple[str, object]:
-        found = place.yard.runs.find(job_id)
+        found = place.yard.history.find(job_id)
         return (found.state, found.result.get("summary")) if found else ("", "")
 
     wait_until(lambda: row() == ("error", "Cancelled: the job was cancelled: slow"))
@@ -187,7 +187,7 @@ def test_a_job_that_is_cancelled_while_it_runs_is_stopped_with_everything_it_sta
 
 
 def running(place: Place, job_id: str) -> bool:
-    row = place.yard.runs.find(job_id)
+    row = place.yard.history.find(job_id)
     return row is not None and row.state == "running"
 
 
@@ -325,7 +325,7 @@ def test_a_roles_file_is_read_again_when_it_changes_and_a_mistake_keeps_what_it_
 
 
 @pytest.fixture
-def quick(places: Places, write_skill: WriteSkill) -> Places:
+def quick(places: ProjectPaths, write_skill: WriteSkill) -> ProjectPaths:
     """Workers that look often."""
     (places.own_home / "config.toml").write_text("[engine]\npoll_seconds = 0.05\n")
     for name, text in (("echo", ECHO), ("fail", FAIL), ("slow", SLOW)):
@@ -338,7 +338,7 @@ def said(done: "subprocess.CompletedProcess[str]") -> Any:
     return json.loads(done.stdout)
 
 
-def test_from_enqueue_to_history_by_commands_alone(quick: Places, skillyard: Skillyard) -> None:
+def test_from_enqueue_to_history_by_commands_alone(quick: ProjectPaths, skillyard: Skillyard) -> None:
     queued = said(skillyard("jobs", "enqueue", "@echo", "hi", "--json", "--name", "问候"))["data"]["jobs"][0]
     assert (queued["name"], queued["state"], queued["args"]) == ("问候", "queued", ["hi"])
     refused = skillyard("jobs", "enqueue", "@echo", "--json")
@@ -358,7 +358,7 @@ def test_from_enqueue_to_history_by_commands_alone(quick: Places, skillyard: Ski
     assert skillyard("jobs", "retry", job["id"]).returncode == 1
 
 
-def test_the_list_takes_its_options_with_and_without_its_word(quick: Places, skillyard: Skillyard) -> None:
+def test_the_list_takes_its_options_with_and_without_its_word(quick: ProjectPaths, skillyard: Skillyard) -> None:
     for name in ("one", "two"):
         skillyard("jobs", "enqueue", "@fail", "--name", name)
     skillyard("worker", "--drain")
@@ -369,7 +369,7 @@ def test_the_list_takes_its_options_with_and_without_its_word(quick: Places, ski
     assert "at least 0" in skillyard("jobs", "enqueue", "@fail", "--retries", "-1").stderr
 
 
-def test_add_shows_the_next_three_runs_and_run_does_it_now(quick: Places, skillyard: Skillyard) -> None:
+def test_add_shows_the_next_three_runs_and_run_does_it_now(quick: ProjectPaths, skillyard: Skillyard) -> None:
     added = skillyard(
         "jobs", "add", "0 9 * * 1-5", "@echo", "morning", "--name", "m", "--timezone", "Europe/Berlin", "--json"
     )
@@ -389,7 +389,7 @@ def test_add_shows_the_next_three_runs_and_run_does_it_now(quick: Places, skilly
 
 
 def test_a_database_of_the_projects_own_choice_waits_for_trust(
-    quick: Places, skillyard: Skillyard, project: Path
+    quick: ProjectPaths, skillyard: Skillyard, project: Path
 ) -> None:
     (project / "skillyard.toml").write_text('[engine]\ndatabase = "postgresql://me:hunter2@127.0.0.1:1/x"\n')
     refused = skillyard("jobs", "--json")
@@ -406,11 +406,11 @@ def test_a_database_of_the_projects_own_choice_waits_for_trust(
 
 
 def test_a_limit_of_a_queue_stands_in_the_settings_and_the_users_word_is_the_last(
-    places: Places, project: Path, skillyard: Skillyard
+    places: ProjectPaths, project: Path, skillyard: Skillyard
 ) -> None:
     (project / "skillyard.toml").write_text("[engine.queues.reports]\nlimit = 4\n[engine.queues.slow]\nlimit = 1\n")
     (places.own_home / "config.toml").write_text("[engine.queues.reports]\nlimit = 2\n")
-    with Yard(places) as yard:
+    with Project(places) as yard:
         assert engine_settings(yard).limits == {"reports": 2, "slow": 1}
 
     for wrong in ("0", "-1", "1.5", "true", '"2"'):
@@ -419,7 +419,7 @@ def test_a_limit_of_a_queue_stands_in_the_settings_and_the_users_word_is_the_las
         assert "[engine.queues.reports] limit must be a whole number from 1 on" in refused
 
 
-def test_inside_an_agent_nobody_names_whom_to_tell(quick: Places, skillyard: Skillyard) -> None:
+def test_inside_an_agent_nobody_names_whom_to_tell(quick: ProjectPaths, skillyard: Skillyard) -> None:
     words = ("jobs", "enqueue", "@fail", "--on-failure", "https://example.org/x", "--json")
     refused = skillyard(*words, SKILLYARD_DEPTH="1")
 
@@ -427,11 +427,11 @@ def test_inside_an_agent_nobody_names_whom_to_tell(quick: Places, skillyard: Ski
     assert said(skillyard("jobs", "--json"))["data"]["jobs"] == []
 
 
-def env_of(places: Places) -> dict[str, str]:
+def env_of(places: ProjectPaths) -> dict[str, str]:
     return {**os.environ, "SKILLYARD_HOME": str(places.own_home), "HOME": str(places.user_home), "SKILLYARD_LANG": "en"}
 
 
-def test_where_the_extra_is_missing_the_command_says_how_to_get_it(quick: Places, tmp_path: Path) -> None:
+def test_where_the_extra_is_missing_the_command_says_how_to_get_it(quick: ProjectPaths, tmp_path: Path) -> None:
     """As on a machine without it: a module of that name that cannot be imported stands first on the path."""
     blocked = tmp_path / "blocked"
     blocked.mkdir()
@@ -452,7 +452,7 @@ main()
 
 
 @pytest.mark.parametrize("words", ["list", "search echo", "run @echo x", "task skills d @echo"])
-def test_commands_of_every_day_import_nothing_of_the_engine(quick: Places, words: str) -> None:
+def test_commands_of_every_day_import_nothing_of_the_engine(quick: ProjectPaths, words: str) -> None:
     command = [sys.executable, "-c", LOOK, *words.split()]
     done = subprocess.run(command, env=env_of(quick), cwd=quick.project, capture_output=True, text=True)
 

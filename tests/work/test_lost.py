@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.jobs.jobs import Known
 from skillyard.jobs.liveness import DatabaseLiveness, _number
 from skillyard.jobs.setup import make_jobs, open_engine
@@ -34,7 +34,7 @@ echo done by $n
 
 
 @pytest.fixture
-def database(places: Places, write_skill: WriteSkill) -> str:
+def database(places: ProjectPaths, write_skill: WriteSkill) -> str:
     made = postgres()
     (places.own_home / "config.toml").write_text(f'[engine]\npoll_seconds = 0.05\ndatabase = "{made}"\n')
     text = "---\nname: beats\ndescription: Beats until it may go.\ncommand: sh beats.sh\n---\n"
@@ -43,7 +43,7 @@ def database(places: Places, write_skill: WriteSkill) -> str:
 
 
 @contextmanager
-def started(places: Places, *words: str) -> Iterator["subprocess.Popen[str]"]:
+def started(places: ProjectPaths, *words: str) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "skillyard", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     child = subprocess.Popen(command, cwd=places.project, env=env_of(places), text=True, **pipes)  # type: ignore[call-overload]
@@ -67,9 +67,9 @@ def take_session_away(database: str, executor: str) -> None:
     assert ended == [(True,)]
 
 
-def executor_of(places: Places) -> str:
+def executor_of(places: ProjectPaths) -> str:
     """Whoever has the one job in hand."""
-    with Yard(places) as yard:
+    with Project(places) as yard:
         engine = open_engine(yard)
         (found,) = engine._client.list_workflows(status="PENDING")  # type: ignore[attr-defined]
         engine.close()
@@ -87,8 +87,8 @@ def demand_only_the_second_beats(box: Path) -> None:
     assert size(box / "beats.1") == first, "the first was still running when the second had begun"
 
 
-def ended(places: Places, job_id: str) -> Known:
-    with Yard(places) as yard:
+def ended(places: ProjectPaths, job_id: str) -> Known:
+    with Project(places) as yard:
         engine = open_engine(yard)
         known = make_jobs(yard, engine).wait(job_id, SECONDS)
         engine.close()
@@ -97,7 +97,7 @@ def ended(places: Places, job_id: str) -> Known:
 
 
 def test_a_run_whose_worker_lost_its_session_is_stopped_and_done_again_by_one(
-    places: Places, project: Path, database: str, skillyard: Skillyard
+    places: ProjectPaths, project: Path, database: str, skillyard: Skillyard
 ) -> None:
     box = project / "mybox"
     with started(places, "worker") as one, started(places, "worker") as two:
@@ -121,7 +121,7 @@ def test_a_run_whose_worker_lost_its_session_is_stopped_and_done_again_by_one(
 
 
 def test_jobs_run_ends_its_run_when_the_session_is_lost_and_leaves_it_to_a_worker(
-    places: Places, project: Path, database: str, skillyard: Skillyard
+    places: ProjectPaths, project: Path, database: str, skillyard: Skillyard
 ) -> None:
     box = project / "mybox"
     assert skillyard("jobs", "add", "@yearly", "@beats", "--name", "b").returncode == 0

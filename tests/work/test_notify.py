@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.values import Json
 from skillyard.jobs.jobs import Job
 from skillyard.jobs.notify import Notifier
@@ -70,7 +70,7 @@ def accept(asked: BaseHTTPRequestHandler) -> None:
 
 
 @pytest.fixture
-def notify(yard: Yard) -> Notifier:
+def notify(yard: Project) -> Notifier:
     return Notifier(lambda: yard.sandbox, yard.root, yard.places.own_home)
 
 
@@ -214,7 +214,7 @@ socket.create_connection(("127.0.0.1", int(sys.argv[1])), 5)
 
 
 def test_a_command_is_in_the_sandbox_without_network_and_without_our_home(
-    notify: Notifier, yard: Yard, project: Path
+    notify: Notifier, yard: Project, project: Path
 ) -> None:
     (project / "reach.py").write_text(REACH)
     secret = yard.places.own_home / "config.toml"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from skillyard.app.paths import Places
-from skillyard.app.project import Yard
+from skillyard.app.paths import ProjectPaths
+from skillyard.app.project import Project
 from skillyard.jobs.dbos_engine import DurableEngine, Place
 from skillyard.jobs.engine import Stage, Ticket
 from skillyard.jobs.jobs import Job
@@ -169,7 +169,7 @@ def over(engine: DurableEngine) -> bool:
 
 
 def test_what_a_killed_worker_had_in_hand_is_done_by_the_next(
-    places: Places, skillyard: Skillyard, write_skill: WriteSkill
+    places: ProjectPaths, skillyard: Skillyard, write_skill: WriteSkill
 ) -> None:
     """The real command, killed with a real skill under way; the run keeps its id and gets its one end."""
     (places.own_home / "config.toml").write_text("[engine]\npoll_seconds = 0.05\n")
@@ -199,7 +199,7 @@ def test_what_a_killed_worker_had_in_hand_is_done_by_the_next(
 
 
 def test_a_worker_that_is_told_to_end_leaves_what_takes_too_long_to_the_next(
-    places: Places, skillyard: Skillyard, write_skill: WriteSkill
+    places: ProjectPaths, skillyard: Skillyard, write_skill: WriteSkill
 ) -> None:
     (places.own_home / "config.toml").write_text("[engine]\npoll_seconds = 0.05\n")
     write_skill("slow", "---\nname: slow\ndescription: Takes its time.\ncommand: sleep 600\n---\n")
@@ -222,13 +222,13 @@ def jobs_of(skillyard: Skillyard) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_database_that_restarts_under_load_loses_nothing(places: Places, write_skill: WriteSkill) -> None:
+def test_a_database_that_restarts_under_load_loses_nothing(places: ProjectPaths, write_skill: WriteSkill) -> None:
     """Two real workers, and a PostgreSQL of this test's own that goes down at once and comes back."""
     folder = places.own_home.parent / "pg"
     with own_server(folder) as (database, restart):
         (places.own_home / "config.toml").write_text(f'[engine]\npoll_seconds = 0.05\ndatabase = "{database}"\n')
         write_skill("echo", "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n")
-        with Yard(places) as yard:
+        with Project(places) as yard:
             engine = open_engine(yard)
             jobs = make_jobs(yard, engine)
             ids = [jobs.enqueue(make_job(yard, Job("echo", args=(str(number),)))) for number in range(30)]

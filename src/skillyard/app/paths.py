@@ -11,7 +11,7 @@ from skillyard.catalog.roots import find_project
 from skillyard.core.errors import InvalidArgs
 
 
-class Places(NamedTuple):
+class ProjectPaths(NamedTuple):
     """Passed in everywhere; only this module looks at the environment for it."""
 
     #: None in the home folder and above, which are nobody's project.
@@ -32,12 +32,12 @@ class Places(NamedTuple):
         return self.own_home / "cache" / "index.db"
 
 
-def find_places(cwd: Path | None = None, env: Mapping[str, str] = os.environ) -> Places:
+def find_paths(cwd: Path | None = None, env: Mapping[str, str] = os.environ) -> ProjectPaths:
     user_home = _user_home(env)
     start = (cwd or _working_folder()).absolute()
     if not is_utf8(start):
         raise InvalidArgs(f"the path {str(start)!r} is not UTF-8: rename that folder, or work in another")
-    return Places(
+    return ProjectPaths(
         project=find_project(start, user_home),
         user_home=user_home,
         own_home=_own_home(env, user_home),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result, error_result, make_meta
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 def active_skills(user: str = DEFAULT_USER, conversation: str | None = None) -> tuple[ActiveSkill, ...]:
     """S4's getActiveSkillContents, for the project that the working directory belongs to."""
-    with open_yard() as yard:
+    with open_project() as yard:
         return find_active(yard, user, conversation).skills
 
 
-def find_active(yard: Yard, user: str = DEFAULT_USER, conversation: str | None = None) -> Active:
+def find_active(yard: Project, user: str = DEFAULT_USER, conversation: str | None = None) -> Active:
     """A home where nothing was ever kept stays untouched."""
     as_conversation(conversation)
     return yard.contents.active(user, conversation) if yard.places.database.exists() else Active()
 
 
-def prepare(yard: Yard, task: str, conversation: str | None, user: str = DEFAULT_USER) -> tuple[Enhanced, Active]:
+def prepare(yard: Project, task: str, conversation: str | None, user: str = DEFAULT_USER) -> tuple[Enhanced, Active]:
     """The exact text for an agent. Pass-through of bytes that are no text is refused here, once for all faces."""
     check_task(task)
     active = find_active(yard, user, conversation)
@@ -49,14 +49,14 @@ def check_task(task: str) -> None:
         raise InvalidArgs("the task is no text: it holds NUL or bytes that are not UTF-8")
 
 
-def forget_skills(yard: Yard, folders: Sequence[Path]) -> None:
+def forget_skills(yard: Project, folders: Sequence[Path]) -> None:
     """Skills that were removed are active nowhere, for nobody."""
     if yard.places.database.exists():
         yard.activations.forget([str(folder) for folder in folders])
 
 
 def make_order(
-    yard: Yard,
+    yard: Project,
     task: str,
     *,
     to: str | None = None,
@@ -105,7 +105,7 @@ def dispatch_task(
     tell: "Tell | None" = None,
     ask: "Ask | None" = None,
     stop: "Stop | None" = None,
-    yard: Yard | None = None,
+    yard: Project | None = None,
 ) -> Result:
     """Hand a task with the active skills to an agent and wait for its answer; what `skillyard dispatch` does.
 
@@ -113,7 +113,7 @@ def dispatch_task(
     """
     chosen = lang or Lang.choose(None, os.environ)
     started, moment = time.monotonic(), datetime.now(UTC)
-    with nullcontext(yard) if yard else open_yard() as opened:
+    with nullcontext(yard) if yard else open_project() as opened:
         try:
             order = make_order(
                 opened, task, to=to, session=session, model=model, cwd=cwd, limit_seconds=limit_seconds, lang=chosen
@@ -123,7 +123,7 @@ def dispatch_task(
         return hand_over(opened, order, tell, ask, stop)
 
 
-def hand_over(yard: Yard, order: "Order", tell: "Tell | None", ask: "Ask | None", stop: "Stop | None") -> Result:
+def hand_over(yard: Project, order: "Order", tell: "Tell | None", ask: "Ask | None", stop: "Stop | None") -> Result:
     from skillyard.backends.driver import refuse
     from skillyard.dispatch.order import tell_nobody
 
@@ -131,7 +131,7 @@ def hand_over(yard: Yard, order: "Order", tell: "Tell | None", ask: "Ask | None"
 
 
 def run_by_agent(
-    yard: Yard,
+    yard: Project,
     request: "Request",
     *,
     to: str,

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from skillyard.app.project import Yard, new_run_id, open_yard
+from skillyard.app.project import Project, new_run_id, open_project
 from skillyard.backends.driver import Start
 from skillyard.backends.json_access import items, mapping, text
 from skillyard.backends.wire import error_as_json, error_from
@@ -44,7 +44,7 @@ class Warmed(NamedTuple):
 
 
 def start_warm(
-    yard: Yard,
+    yard: Project,
     backend: str,
     *,
     session: str | None = None,
@@ -81,7 +81,7 @@ def start_warm(
     raise BackendFailed(backend, f"it did not start within {_START_SECONDS:g} s")
 
 
-def _spawn(yard: Yard, conversation: Conversation, fit: Fit, idle_seconds: float, env: Mapping[str, str]) -> bool:
+def _spawn(yard: Project, conversation: Conversation, fit: Fit, idle_seconds: float, env: Mapping[str, str]) -> bool:
     """False where another keeper is at it. Nothing of the folder that we stand in is imported."""
     order: Json = {
         "conversation": conversation.id,
@@ -125,7 +125,7 @@ def main(told: int, order: dict[str, Json]) -> None:
     if os.fork():
         os._exit(0)
     os.set_inheritable(told, False)
-    with open_yard() as yard, os.fdopen(told, "w", encoding="ascii") as answer:
+    with open_project() as yard, os.fdopen(told, "w", encoding="ascii") as answer:
         try:
             _keep(yard, order, answer)
         except SkillError as error:
@@ -146,7 +146,7 @@ def _tell(answer: IO[str], message: Mapping[str, Json]) -> bool:
     return True
 
 
-def _keep(yard: Yard, order: dict[str, Json], answer: IO[str]) -> None:
+def _keep(yard: Project, order: dict[str, Json], answer: IO[str]) -> None:
     from skillyard.dispatch.keeper import Keeper
 
     number, fit, idle_seconds = int(str(order["conversation"])), mapping(order["fit"]), float(str(order["idle"]))
@@ -180,7 +180,7 @@ def _keep(yard: Yard, order: dict[str, Json], answer: IO[str]) -> None:
         _note(yard, conversation, f"the warm agent ends: {keeper.wait()}")
 
 
-def _note(yard: Yard, conversation: Conversation, words: str) -> None:
+def _note(yard: Project, conversation: Conversation, words: str) -> None:
     yard.conversations.record(conversation, Telling("", time.time(), WARM, words))
 
 

@@ -13,17 +13,17 @@ from skillyard.dispatch.text import Enhanced
 from skillyard.scripts.deciders import Agent
 
 if TYPE_CHECKING:
-    from skillyard.app.project import Yard
+    from skillyard.app.project import Project
 
 _LIMIT_SECONDS = 300.0
 
 
-def agent_decider(yard: "Yard", backend: str, env: Mapping[str, str] = os.environ) -> Agent | None:
+def agent_decider(yard: "Project", backend: str, env: Mapping[str, str] = os.environ) -> Agent | None:
     """None inside an agent: there nobody keeps anything."""
     return None if env.get(DEPTH) else Agent(lambda question: _ask(yard, backend, question))
 
 
-def _ask(yard: "Yard", backend: str, question: str) -> str:
+def _ask(yard: "Project", backend: str, question: str) -> str:
     with TemporaryDirectory(prefix="skillyard-") as folder:
         result = yard.dispatcher(
             Order(

@@ -18,11 +18,11 @@ from skillyard.install.lock import read_lock
 from skillyard.install.target import Place, global_place, project_place
 
 if TYPE_CHECKING:
-    from skillyard.app.project import Yard
+    from skillyard.app.project import Project
     from skillyard.backends.visible_skills import Sight
 
 
-def ledger_of(yard: "Yard", *, is_user: bool, env: Mapping[str, str] = os.environ) -> Ledger:
+def ledger_of(yard: "Project", *, is_user: bool, env: Mapping[str, str] = os.environ) -> Ledger:
     lookers = lookers_of(env)
     own_home = yard.places.own_home
     if is_user:
@@ -33,13 +33,13 @@ def ledger_of(yard: "Yard", *, is_user: bool, env: Mapping[str, str] = os.enviro
     return Ledger(project_place(yard.root), record, yard.root, folders, is_project=True)
 
 
-def ledger_for(yard: "Yard", place: Place) -> Ledger:
+def ledger_for(yard: "Project", place: Place) -> Ledger:
     """The one whose links follow what is installed in this place."""
     return ledger_of(yard, is_user=place.bounds == yard.places.own_home)
 
 
 def chosen_skills(
-    yard: "Yard", ledger: Ledger, names: Sequence[str], *, with_linked: bool = False
+    yard: "Project", ledger: Ledger, names: Sequence[str], *, with_linked: bool = False
 ) -> tuple[Entry, ...]:
     """The named skills of this scope; without names, all that were installed here, and those that were linked."""
     yard.catalog.sync()
@@ -52,7 +52,7 @@ def chosen_skills(
     return tuple(dict.fromkeys(found))
 
 
-def _named(yard: "Yard", ledger: Ledger, name: str) -> Entry:
+def _named(yard: "Project", ledger: Ledger, name: str) -> Entry:
     """As a run would choose it, among the skills of this scope; never something that link itself made."""
     record = read_record(ledger)
     ours = {path_of(ledger, link) for link in record.links.values()}
@@ -80,13 +80,17 @@ def _named(yard: "Yard", ledger: Ledger, name: str) -> Entry:
 
 
 def wishes_of(
-    yard: "Yard", ledger: Ledger, entries: Sequence[Entry], agents: Collection[str], env: Mapping[str, str] = os.environ
+    yard: "Project",
+    ledger: Ledger,
+    entries: Sequence[Entry],
+    agents: Collection[str],
+    env: Mapping[str, str] = os.environ,
 ) -> tuple[Wish, ...]:
     lookers = [looker for looker in lookers_of(env) if looker.agent in agents]
     return tuple(_wish(yard, ledger, entry, looker) for entry in entries for looker in lookers)
 
 
-def _wish(yard: "Yard", ledger: Ledger, entry: Entry, looker: Looker) -> Wish:
+def _wish(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker) -> Wish:
     """What the agent would leave out or take from elsewhere is linked all the same, and told."""
     roots = _roots(yard, ledger, looker)
     seen = [root / entry.folder_name for root in roots]
@@ -103,7 +107,7 @@ def _wish(yard: "Yard", ledger: Ledger, entry: Entry, looker: Looker) -> Wish:
     return Wish(entry.folder_name, entry.folder, looker.agent, tuple(seen), note, mend)
 
 
-def _roots(yard: "Yard", ledger: Ledger, looker: Looker) -> list[Path]:
+def _roots(yard: "Project", ledger: Ledger, looker: Looker) -> list[Path]:
     """The user's links serve every project, so what one project holds does not count for them."""
     return list(looker.roots(yard.places.project if ledger.is_project else None, yard.places.user_home))
 
@@ -132,7 +136,7 @@ class View(NamedTuple):
 
 
 def ask_agents(
-    yard: "Yard",
+    yard: "Project",
     ledger: Ledger,
     entries: Sequence[Entry],
     agents: Collection[str],
@@ -149,7 +153,7 @@ def ask_agents(
 
 
 def _views(
-    yard: "Yard", ledger: Ledger, entries: Sequence[Entry], looker: Looker, env: Mapping[str, str]
+    yard: "Project", ledger: Ledger, entries: Sequence[Entry], looker: Looker, env: Mapping[str, str]
 ) -> Iterator[View]:
     from skillyard.backends.visible_skills import skills_seen
 
@@ -167,7 +171,7 @@ def _views(
         yield _view(yard, ledger, entry, looker, sights)
 
 
-def _view(yard: "Yard", ledger: Ledger, entry: Entry, looker: Looker, sights: "tuple[Sight, ...]") -> View:
+def _view(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sights: "tuple[Sight, ...]") -> View:
     links = [link for link in read_record(ledger).links.values() if link.name == entry.folder_name]
     ours = {entry.folder.resolve(), *(path_of(ledger, link).resolve() for link in links)}
     paths = [path for sight in sights if (path := _path(yard, ledger, entry, looker, sight))]
@@ -185,7 +189,7 @@ def _view(yard: "Yard", ledger: Ledger, entry: Entry, looker: Looker, sights: "t
     return View(entry.folder_name, looker.agent, Standing.NOT_SEEN, note=mend)
 
 
-def _path(yard: "Yard", ledger: Ledger, entry: Entry, looker: Looker, sight: "Sight") -> Path | None:
+def _path(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sight: "Sight") -> Path | None:
     """The folder of a listed skill, where it has this one's name. Claude Code tells a folder's name and whose it is."""
     if sight.path:
         folder = Path(sight.path).parent

@@ -21,7 +21,7 @@ from skillyard.install.threats.severity import Severity
 from skillyard.scripts.interrupt import FILE
 
 if TYPE_CHECKING:
-    from skillyard.app.project import Yard
+    from skillyard.app.project import Project
     from skillyard.core.values import Json
 
 #: Who looks at what comes from outside. The threat rules go here: one line.
@@ -41,7 +41,7 @@ class Brought(NamedTuple):
     links: tuple[Step, ...] = ()
 
 
-def place_of(yard: "Yard", *, is_global: bool) -> Place:
+def place_of(yard: "Project", *, is_global: bool) -> Place:
     return global_place(yard.places.own_home) if is_global else project_place(yard.root)
 
 
@@ -52,7 +52,7 @@ def keep_limit(*, on_terminal: bool, env: Mapping[str, str] = os.environ) -> Sev
     return Severity.CRITICAL if on_terminal else Severity.MEDIUM
 
 
-def wanted_from(yard: "Yard", place: Place, text: str, ref: str) -> Wanted:
+def wanted_from(yard: "Project", place: Place, text: str, ref: str) -> Wanted:
     return parse_source(text, ref, cwd=Path.cwd(), root=place.bounds, forge=yard.settings.forge or FORGE)
 
 
@@ -89,7 +89,7 @@ def scanned_offer(offer: Offer, source: Source, fetched: Fetched, tell: Tell, fo
 
 
 def bring_in(
-    yard: "Yard", place: Place, found: Sequence[Candidate], *, keep: bool = False, theirs: bool = False
+    yard: "Project", place: Place, found: Sequence[Candidate], *, keep: bool = False, theirs: bool = False
 ) -> Brought:
     """Install what is clean; hold back what is not, unless a person kept exactly these bytes before."""
     held = [each for each in found if is_held_back(yard, each)]
@@ -103,11 +103,11 @@ def bring_in(
     return Brought(skills, review, _refresh_links(yard, place, skills))
 
 
-def _refresh_links(yard: "Yard", place: Place, skills: Sequence[Installed]) -> tuple[Step, ...]:
+def _refresh_links(yard: "Project", place: Place, skills: Sequence[Installed]) -> tuple[Step, ...]:
     return refresh(ledger_for(yard, place), [place.skills / skill.folder for skill in skills])
 
 
-def is_held_back(yard: "Yard", candidate: Candidate) -> bool:
+def is_held_back(yard: "Project", candidate: Candidate) -> bool:
     """What a lock says of a review comes with the project, so only what was decided on this machine counts."""
     if not candidate.verdict.held:
         return False
@@ -121,12 +121,12 @@ def _as_decided(candidate: Candidate) -> Candidate:
     return candidate._replace(skill=candidate.skill._replace(reviewed=said))
 
 
-def _kept_file(yard: "Yard", content_hash: str) -> Path:
+def _kept_file(yard: "Project", content_hash: str) -> Path:
     """One file for each content that a person kept, with the severity that it was kept in spite of."""
     return yard.places.own_home / "kept" / content_hash.removeprefix("sha256:")
 
 
-def restore(yard: "Yard", place: Place, tell: Tell, *, theirs: bool = False) -> Brought:
+def restore(yard: "Project", place: Place, tell: Tell, *, theirs: bool = False) -> Brought:
     """Everything that the lock names and that is not there. SourceFailed where a source has other bytes now."""
     with open_place(place):
         lock = read_lock(place.lock_file)
@@ -177,7 +177,7 @@ def _at_path(skill: Installed, source: Source, fetched: Fetched, tell: Tell) -> 
     raise SkillNotFound(skill.name)
 
 
-def resume_review(yard: "Yard", review: Review, decisions: "Mapping[str, Json]", *, on_terminal: bool) -> Resumed:
+def resume_review(yard: "Project", review: Review, decisions: "Mapping[str, Json]", *, on_terminal: bool) -> Resumed:
     """Do what was decided, within what the one who decides may; the interrupt file follows."""
     if not review.place.bounds.is_dir():
         raise InvalidArgs(f"{review.place.bounds} is not there any more: `skillyard review drop {review.id}`")
@@ -196,7 +196,7 @@ def resume_review(yard: "Yard", review: Review, decisions: "Mapping[str, Json]",
     return resumed
 
 
-def tell_project(yard: "Yard", review: Review, resume_command: str = "") -> str:
+def tell_project(yard: "Project", review: Review, resume_command: str = "") -> str:
     """Write the interrupt file where the skills are to be installed; for the user's own skills, where the command was
     given. Return its digest, or nothing where none was written."""
     is_global = review.place.bounds == yard.places.own_home
@@ -204,7 +204,7 @@ def tell_project(yard: "Yard", review: Review, resume_command: str = "") -> str:
     return write_interrupt(root, FILE, review, resume_command) if root else ""
 
 
-def forget_review(yard: "Yard", review_id: str) -> None:
+def forget_review(yard: "Project", review_id: str) -> None:
     """A review that is over has nothing to tell any more, also where a crash came before the file was gone."""
     if yard.places.project:
         forget_interrupt(yard.places.project, FILE, review_id)

@@ -18,7 +18,7 @@ from skillyard.install.staged_copies import Staged, find_staged, key_of, stage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skillyard.app.project import Yard
+    from skillyard.app.project import Project
     from skillyard.install.address import Wanted
 
 #: What of an address is never a skill, a ref or a program: `https://host:8080/`, `git@host:`.
@@ -70,7 +70,7 @@ def split_source(text: str, cwd: Path) -> Asked:
     return Asked(text[:end], *(tail[name] or "" for name in ("skill", "ref", "script")))
 
 
-def make_ready(yard: "Yard", asked: Asked, tell: Tell) -> Ready:
+def make_ready(yard: "Project", asked: Asked, tell: Tell) -> Ready:
     """From the copy of the same commit where there is one; else fetched. Scanned in any case: rules change."""
     own_home = yard.places.own_home
     wanted = wanted_from(yard, place_of(yard, is_global=False), asked.source, asked.ref)

@@ -24,14 +24,14 @@ from skillyard.scripts.worker_prompt import parse_orders
 from skillyard.trust.consent import is_role_trusted
 
 if TYPE_CHECKING:
-    from skillyard.app.project import Yard
+    from skillyard.app.project import Project
     from skillyard.sandbox.cancel_token import Stop
 
 #: A text for an agent is no archive.
 _MOST_BYTES = 200_000
 
 
-def with_task(yard: "Yard", job: Job, errand: Errand) -> Job:
+def with_task(yard: "Project", job: Job, errand: Errand) -> Job:
     """The job that a `task` means. What looks like a prompt is one: its mistakes are told, never handed to an agent."""
     check_task(errand.text)
     whom = addressee(errand.text)
@@ -54,15 +54,15 @@ def refuse_loops(job: Job, env: Mapping[str, str] = os.environ) -> None:
         raise PermissionDenied("an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now")
 
 
-def do_errand(yard: "Yard", run_id: str, job: Job, stop: "Stop") -> Result:
+def do_errand(yard: "Project", run_id: str, job: Job, stop: "Stop") -> Result:
     """One attempt, under this id. Raises what is known before anything starts."""
     errand = Errand.from_mapping(job.errand)
-    # A Yard of its own: the settings and the trust of now, not those from when the worker started.
-    with yard.twin() as own:
+    # A Project of its own: the settings and the trust of now, not those from when the worker started.
+    with yard.reopen() as own:
         return _run_scripts(own, run_id, job, errand, stop) if errand.scripts else _hand(own, run_id, job, errand, stop)
 
 
-def _run_scripts(yard: "Yard", run_id: str, job: Job, errand: Errand, stop: "Stop") -> Result:
+def _run_scripts(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "Stop") -> Result:
     worker = yard.worker(Lang(job.lang), yard.decider)._replace(stop=stop)
     if job.timeout_seconds is not None:
         worker = worker._replace(limit_seconds=job.timeout_seconds)
@@ -71,7 +71,7 @@ def _run_scripts(yard: "Yard", run_id: str, job: Job, errand: Errand, stop: "Sto
     return worker.run(errand.text)
 
 
-def _hand(yard: "Yard", run_id: str, job: Job, errand: Errand, stop: "Stop") -> Result:
+def _hand(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "Stop") -> Result:
     role = _trusted_role(yard, errand.role) if errand.role else None
     order = make_order(
         yard,
@@ -89,7 +89,7 @@ def _hand(yard: "Yard", run_id: str, job: Job, errand: Errand, stop: "Stop") -> 
     return hand_over(yard, order._replace(task=errand.text, run=run_id, job=about(job)), None, None, stop)
 
 
-def _trusted_role(yard: "Yard", name: str) -> Role:
+def _trusted_role(yard: "Project", name: str) -> Role:
     """As it is now: what was changed since a person looked at it is no text for an agent."""
     folder = yard.root / "agents" / name
     if not is_role_trusted(yard.grants, folder, SCHEDULE):

@@ -21,7 +21,7 @@ from skillyard.runtime.bind_args import OUTPUT, bind
 from skillyard.runtime.types import as_typed
 
 if TYPE_CHECKING:
-    from skillyard.app.project import Yard
+    from skillyard.app.project import Project
 
 _YAML = (".yaml", ".yml")
 _LISTED = Text("skillyard flow 列出全部工作流", "`skillyard flow` lists them")
@@ -31,12 +31,12 @@ _WRITE_ONE = Text(
 )
 
 
-def workflows_of(yard: "Yard") -> tuple[Workflow, ...]:
+def workflows_of(yard: "Project") -> tuple[Workflow, ...]:
     """Those that have a name here, each held against the skills."""
     return tuple(checked(yard, workflow) for workflow in list_workflows(yard.root))
 
 
-def find_workflow(yard: "Yard", text: str, cwd: Path) -> Workflow:
+def find_workflow(yard: "Project", text: str, cwd: Path) -> Workflow:
     """By the path of its file or folder, or by its name; InvalidArgs with the nearest name."""
     path = cwd / text
     if "/" in text or text.endswith(_YAML) or (text in {".", ".."}):
@@ -56,7 +56,7 @@ def find_workflow(yard: "Yard", text: str, cwd: Path) -> Workflow:
     raise InvalidArgs(f"no workflow {text!r} in {FOLDER}/; {told}", advice=_LISTED if known else _WRITE_ONE)
 
 
-def checked(yard: "Yard", workflow: Workflow) -> Workflow:
+def checked(yard: "Project", workflow: Workflow) -> Workflow:
     """With everything that can be known before it starts: skills, actions, params and their types."""
     inputs: Mapping[str, Json] = {each.name: each.default for each in workflow.inputs if not each.required}
     skills = _skills(yard, workflow)
@@ -64,7 +64,7 @@ def checked(yard: "Yard", workflow: Workflow) -> Workflow:
     return workflow.with_problems(wrong)
 
 
-def _skills(yard: "Yard", workflow: Workflow) -> dict[str, Skill | SkillError]:
+def _skills(yard: "Project", workflow: Workflow) -> dict[str, Skill | SkillError]:
     """Each skill that a step names, or why there is none; looked for once, however many steps name it."""
     found: dict[str, Skill | SkillError] = {}
     for name in dict.fromkeys(step.skill for step in workflow.steps):
@@ -132,14 +132,14 @@ def _known(value: Json, inputs: Mapping[str, Json], skill: Skill) -> Json:
     return as_text(filled) if skill.kind is Kind.COMMAND and isinstance(filled, list | Mapping) else filled
 
 
-def as_flow(yard: "Yard", job: Job, cwd: Path | None = None) -> Job:
+def as_flow(yard: "Project", job: Job, cwd: Path | None = None) -> Job:
     """The job of `flow:NAME` with what it means now; nothing that cannot run as a whole becomes a job."""
     workflow = find_workflow(yard, job.skill.removeprefix(PREFIX), cwd or yard.root)
     given = {**_words(job.args), **job.params}
     return make_flow(yard, workflow, given, job)
 
 
-def make_flow(yard: "Yard", workflow: Workflow, given: Mapping[str, Json], job: Job) -> Job:
+def make_flow(yard: "Project", workflow: Workflow, given: Mapping[str, Json], job: Job) -> Job:
     wrong = [finding for finding in workflow.findings if finding.severity is Severity.ERROR]
     if wrong:
         file = _below(yard.root, workflow.path)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from skillyard.app.paths import Places
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.own_process import own_command
 from skillyard.core.phrases import Text
@@ -79,7 +79,7 @@ class Service(NamedTuple):
 
 
 def service_of(
-    places: Places, words: Sequence[str], env: Mapping[str, str] = os.environ, system: str = sys.platform
+    places: ProjectPaths, words: Sequence[str], env: Mapping[str, str] = os.environ, system: str = sys.platform
 ) -> Service:
     """`words` are those of `skillyard worker`."""
     root = places.project
@@ -94,7 +94,7 @@ def service_of(
     return _systemd(places, root, argv, mark, env)
 
 
-def _systemd(places: Places, root: Path, argv: Sequence[str], mark: str, env: Mapping[str, str]) -> Service:
+def _systemd(places: ProjectPaths, root: Path, argv: Sequence[str], mark: str, env: Mapping[str, str]) -> Service:
     name = f"skillyard-{mark}.service"
     folder = Path(env.get("XDG_CONFIG_HOME") or places.user_home / ".config") / "systemd" / "user"
     text = _UNIT.format(
@@ -113,7 +113,7 @@ def _systemd(places: Places, root: Path, argv: Sequence[str], mark: str, env: Ma
     )
 
 
-def _launchd(places: Places, root: Path, argv: Sequence[str], mark: str) -> Service:
+def _launchd(places: ProjectPaths, root: Path, argv: Sequence[str], mark: str) -> Service:
     name = f"dev.skillyard.worker.{mark}"
     file = places.user_home / "Library" / "LaunchAgents" / f"{name}.plist"
     text = _PLIST.format(

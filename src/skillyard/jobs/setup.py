@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skillyard.app.project import Yard, new_run_id
+from skillyard.app.project import Project, new_run_id
 from skillyard.app.settings import EngineSettings, project_engine
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.flowfile import read_workflow
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _TRUST_SECONDS = 5.0
 
 
-def engine_settings(yard: Yard) -> EngineSettings:
+def engine_settings(yard: Project) -> EngineSettings:
     """The user's word first; the project's database where a person trusted it."""
     asked = project_engine(yard.root)
     mine = yard.settings.engine
@@ -52,13 +52,13 @@ def engine_settings(yard: Yard) -> EngineSettings:
     )
 
 
-def project_key(yard: Yard, settings: EngineSettings) -> str:
+def project_key(yard: Project, settings: EngineSettings) -> str:
     """On one machine the path names the project; on many its name does, because paths differ."""
     named = (settings.project or yard.root.name) if settings.database else str(yard.root.resolve())
     return f"skillyard-{hashlib.blake2b(named.encode(), digest_size=8).hexdigest()}"
 
 
-def open_engine(yard: Yard) -> "Engine":
+def open_engine(yard: Project) -> "Engine":
     settings = engine_settings(yard)
     try:
         from skillyard.jobs.dbos_engine import DurableEngine, Place
@@ -76,7 +76,7 @@ def open_engine(yard: Yard) -> "Engine":
     )
 
 
-def make_job(yard: Yard, job: Job) -> Job:
+def make_job(yard: Project, job: Job) -> Job:
     """The job with the content of the skill as it is now; SkillNotFound and InvalidParam before anything is queued."""
     from skillyard.jobs.attempt import as_request
     from skillyard.runtime.check import check
@@ -93,7 +93,7 @@ def make_job(yard: Yard, job: Job) -> Job:
     return job._replace(fingerprint=fingerprint(skill.folder))
 
 
-def job_of(yard: Yard, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
+def job_of(yard: Project, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
     """A schedule's job now. A skill that is not there is told by the run, where it can be seen; NotGranted where the
     role's files are not, to the byte, what a person trusted: what was true a moment ago does not count."""
     if schedule.source and not all(_is_granted(yard, schedule.source, each) for each in _wanted(schedule)):
@@ -132,14 +132,14 @@ def _wanted(schedule: Schedule) -> tuple[str, ...]:
     return (SCHEDULE, ON_FAILURE) if schedule.on_failure else (SCHEDULE,)
 
 
-def _is_granted(yard: Yard, source: str, capability: str) -> bool:
+def _is_granted(yard: Project, source: str, capability: str) -> bool:
     return is_role_trusted(yard.grants, (yard.root / source).parent, capability)
 
 
 class Schedules:
     """Those of the timetable, and those of the roles' files where a person trusts them."""
 
-    def __init__(self, yard: Yard, tell: Callable[[str], None]) -> None:
+    def __init__(self, yard: Project, tell: Callable[[str], None]) -> None:
         self._yard, self._tell = yard, tell
         self._roles = RoleSchedules(yard.root, local_zone(), tell)
         self._asked = 0.0
@@ -217,7 +217,7 @@ def _serving(served: Sequence[Schedule], lang: Lang) -> str:
     return _SERVING.fill(lang, count=len(served), name=first.name, when=when)
 
 
-def find_schedule(yard: Yard, engine: "Engine", name: str, tell: Callable[[str], None] = lambda _: None) -> Schedule:
+def find_schedule(yard: Project, engine: "Engine", name: str, tell: Callable[[str], None] = lambda _: None) -> Schedule:
     """By its name; NotGranted where it waits for a person's trust."""
     schedules = Schedules(yard, tell)
     found = {each.name: each for each in schedules(engine.timetable.list())}
@@ -228,12 +228,12 @@ def find_schedule(yard: Yard, engine: "Engine", name: str, tell: Callable[[str],
     raise InvalidArgs(f"no schedule {name!r} here", advice=_LISTED)
 
 
-def make_jobs(yard: Yard, engine: "Engine") -> Jobs:
-    return Jobs(engine, yard.runs, new_run_id)
+def make_jobs(yard: Project, engine: "Engine") -> Jobs:
+    return Jobs(engine, yard.history, new_run_id)
 
 
 def make_attempts(
-    yard: Yard,
+    yard: Project,
     tell: Callable[[str], None] = lambda _: None,
     watch: Watch = lambda _: None,
     on_progress: OnProgress = None,
@@ -245,10 +245,9 @@ def make_attempts(
     def bench() -> Bench:
         found: Bench | None = getattr(threads, "bench", None)
         if found is None:
-            own = Yard(yard.places)
-            own.sandbox = sandbox
+            own = yard.reopen()
             errands = partial(do_errand, own)
-            found = threads.bench = Bench(own.runtime, own.runs, lambda: _restore(own), errands)
+            found = threads.bench = Bench(own.runtime, own.history, lambda: _restore(own), errands)
         return found
 
     notify = Notifier(lambda: sandbox, yard.root, yard.places.own_home)
@@ -258,7 +257,7 @@ def make_attempts(
 
 
 def make_shift(
-    yard: Yard, engine: "Engine", tell: Callable[[str], None], lang: Lang, on_progress: OnProgress = None
+    yard: Project, engine: "Engine", tell: Callable[[str], None], lang: Lang, on_progress: OnProgress = None
 ) -> Shift:
     return Shift(
         engine=engine,
@@ -273,7 +272,7 @@ def make_shift(
     )
 
 
-def _restore(yard: Yard) -> None:
+def _restore(yard: Project) -> None:
     from skillyard.install.pipeline import place_of, restore
 
     restore(yard, place_of(yard, is_global=False), lambda _: None)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.capability import PACKAGES
 from skillyard.core.errors import NotGranted, ScriptNotFound
 from skillyard.core.request import Request
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
         return packages_not_granted(self.asked_as, self.script, self.needs, more)
 
 
-def wanted_packages(yard: Yard, request: Request, *, every: bool = False) -> Wanted:
+def wanted_packages(yard: Project, request: Request, *, every: bool = False) -> Wanted:
     """What the request's program needs; with `every`, what anything that the skill ships needs."""
     skill = yard.runtime.resolve(request)
     mark = mark_of_skill(skill)  # before anything is read: a later change voids the grant
@@ -62,7 +62,7 @@ def wanted_packages(yard: Yard, request: Request, *, every: bool = False) -> Wan
 
 
 def build_environments(
-    yard: Yard,
+    yard: Project,
     wanted: Wanted,
     progress: Callable[[str], None] = lambda _: None,
     env: Mapping[str, str] = os.environ,

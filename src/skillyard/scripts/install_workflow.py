@@ -20,13 +20,13 @@ from skillyard.install.pipeline import (
 from skillyard.install.review import Review, check_limit, find_review
 
 if TYPE_CHECKING:
-    from skillyard.app.project import Yard
+    from skillyard.app.project import Project
     from skillyard.core.values import Json
     from skillyard.install.source import Tell
     from skillyard.scripts.workflow_graph import Begun
 
 
-def install_from(yard: "Yard", text: str, names: Sequence[str], tell: "Tell", *, everything: bool) -> Brought:
+def install_from(yard: "Project", text: str, names: Sequence[str], tell: "Tell", *, everything: bool) -> Brought:
     """From the text of one source into the project: staged, scanned, and installed or held back."""
     place = place_of(yard, is_global=False)
     wanted = wanted_from(yard, place, text, "")
@@ -40,7 +40,7 @@ def install_from(yard: "Yard", text: str, names: Sequence[str], tell: "Tell", *,
 class InstallSteps:
     """For `work.graph`. `on_terminal` says who decides: a person may keep anything, nobody there only MEDIUM."""
 
-    def __init__(self, yard: "Yard", tell: "Tell", *, on_terminal: bool) -> None:
+    def __init__(self, yard: "Project", tell: "Tell", *, on_terminal: bool) -> None:
         self._yard, self._tell, self._on_terminal = yard, tell, on_terminal
 
     def begin(self, source: str, skills: Sequence[str]) -> "Begun":
@@ -71,7 +71,7 @@ class InstallSteps:
         return known is not None and known.hash == content_hash
 
 
-def review_here(yard: "Yard", name: str) -> Review:
+def review_here(yard: "Project", name: str) -> Review:
     """InvalidArgs where there is none of that name for this project."""
     found = find_review(yard.places.own_home, name)
     if found is None or found.place != place_of(yard, is_global=False):

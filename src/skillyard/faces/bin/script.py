@@ -20,7 +20,7 @@ from skillyard.faces import present
 from skillyard.faces.cli.command import Answer, Options, as_skill_error
 
 if TYPE_CHECKING:
-    from skillyard.app.project import Yard
+    from skillyard.app.project import Project
     from skillyard.install.review import Review
 
 #: Scripts speak as the agent that runs them.
@@ -71,7 +71,7 @@ def _decisions(text: str) -> dict[str, str]:
     return given
 
 
-def paused(yard: "Yard", review: "Review", resume_command: str) -> dict[str, Json]:
+def paused(yard: "Project", review: "Review", resume_command: str) -> dict[str, Json]:
     """S1 §4.1: the file that tells what waits and why, and the two things that the result says of it."""
     from skillyard.install.pipeline import tell_project
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from skillyard.app.project import Yard, new_run_id, open_yard
+from skillyard.app.project import Project, new_run_id, open_project
 from skillyard.core.errors import ScriptFailed
 from skillyard.core.phrases import PAUSED, Text
 from skillyard.core.states import State
@@ -51,18 +51,18 @@ def _thread(text: str) -> str:
 
 def _start(options: Options) -> Answer:
     thread = options.thread or new_run_id()
-    with open_yard() as yard, _opened(yard) as (workflow, steps):
+    with open_project() as yard, _opened(yard) as (workflow, steps):
         return _told(yard, steps, thread, workflow.start(thread, options.source, options.skill))
 
 
 def _resume(options: Options) -> Answer:
-    with open_yard() as yard, _opened(yard) as (workflow, steps):
+    with open_project() as yard, _opened(yard) as (workflow, steps):
         steps.check(workflow.stand(options.thread).review, options.decisions)
         return _told(yard, steps, options.thread, workflow.resume(options.thread, options.decisions))
 
 
 @contextmanager
-def _opened(yard: Yard) -> "Iterator[tuple[Workflow, InstallSteps]]":
+def _opened(yard: Project) -> "Iterator[tuple[Workflow, InstallSteps]]":
     try:
         from skillyard.scripts.workflow_graph import open_workflow
     except ModuleNotFoundError as error:
@@ -74,7 +74,7 @@ def _opened(yard: Yard) -> "Iterator[tuple[Workflow, InstallSteps]]":
         yield workflow, steps
 
 
-def _told(yard: Yard, steps: "InstallSteps", thread: str, stand: "Stand") -> Answer:
+def _told(yard: Project, steps: "InstallSteps", thread: str, stand: "Stand") -> Answer:
     kept, dropped = ([name for name, word in sorted(stand.outcomes.items()) if word == said] for said in _WORDS)
     done: dict[str, Json] = {"kept": [*kept], "uninstalled": [*dropped], "thread": thread}
     from skillyard.install.pipeline import forget_review

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.phrases import PAUSED, Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -104,15 +104,15 @@ def _validate(options: Options) -> Answer:
 def _record(options: Options) -> Answer:
     with _synced() as yard:
         name = yard.catalog.resolve(_plain(options.name)).name
-        yard.runs.record_use(name, time.time())
-        count = yard.runs.uses()[name]
+        yard.history.record_use(name, time.time())
+        count = yard.history.uses()[name]
     return Answer(summary=RECORDED, words={"name": name, "count": count}, data={"skill": name, "uses": count})
 
 
 def _install(options: Options) -> Answer:
     from skillyard.scripts.install_workflow import install_from
 
-    with open_yard() as yard:
+    with open_project() as yard:
         brought = install_from(yard, options.source, options.skill, script.tell, everything=options.all)
         installed: dict[str, Json] = {"installed": [skill.folder for skill in brought.installed]}
         if brought.review:
@@ -124,7 +124,7 @@ def _resume(options: Options) -> Answer:
     from skillyard.install.pipeline import resume_review
     from skillyard.scripts.install_workflow import review_here
 
-    with open_yard() as yard:
+    with open_project() as yard:
         review = review_here(yard, options.review)
         resumed = resume_review(yard, review, options.decisions, on_terminal=on_terminal())
         data: dict[str, Json] = {"installed": list(resumed.installed), "uninstalled": list(resumed.uninstalled)}
@@ -135,7 +135,7 @@ def _resume(options: Options) -> Answer:
     return Answer(summary=INSTALLED, words={"count": len(resumed.installed)}, data=data)
 
 
-def _waits(yard: Yard, review: "Review", done: Mapping[str, Json]) -> Answer:
+def _waits(yard: Project, review: "Review", done: Mapping[str, Json]) -> Answer:
     command = f"python bin/skill_manager.py resume {review.id} --decisions {script.SLOT}"
     data = {**script.paused(yard, review, command), **done}
     return Answer(summary=PAUSED, words={"count": len(review.held)}, data=data, state=State.INTERRUPTED)
@@ -146,7 +146,7 @@ def _uninstall(options: Options) -> Answer:
     from skillyard.install.lock import read_lock
     from skillyard.install.pipeline import place_of
 
-    with open_yard() as yard:
+    with open_project() as yard:
         place = place_of(yard, is_global=False)
     folders = [skill.folder for skill in find_installed(read_lock(place.lock_file), [_plain(options.name)])]
     kept = remove(place, folders)
@@ -157,8 +157,8 @@ def _uninstall(options: Options) -> Answer:
     )
 
 
-def _synced() -> Yard:
-    yard = open_yard()
+def _synced() -> Project:
+    yard = open_project()
     yard.catalog.sync()
     return yard
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.bin import script
@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _scan(_options: Options) -> Answer:
-    with open_yard() as yard:
+    with open_project() as yard:
         changes = yard.catalog.sync()
         entries = yard.catalog.list()
     names: dict[str, list[str]] = {}

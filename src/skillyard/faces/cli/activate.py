@@ -11,7 +11,7 @@ examples:
 import time
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.activation import add_scope, as_answer, session_of
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
@@ -25,7 +25,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    with open_yard() as yard:
+    with open_project() as yard:
         yard.catalog.sync()
         changes = yard.activator.activate(options.names, session_of(options), time.time())
     return as_answer(

@@ -9,7 +9,7 @@ examples:
 
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, style_of
@@ -29,7 +29,7 @@ def _answer(options: Options) -> Answer:
     from skillyard.dispatch.handover import find_active
     from skillyard.dispatch.text import LIMIT_CHARACTERS, enhance
 
-    with open_yard() as yard:
+    with open_project() as yard:
         active = find_active(yard, conversation=options.session)
     sent = len(enhance("", active.skills).skills)
     lang = style_of(options).lang

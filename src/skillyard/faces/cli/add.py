@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import Json
@@ -60,7 +60,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
-    with open_yard() as yard, open_staging(yard.places.own_home) as staging:
+    with open_project() as yard, open_staging(yard.places.own_home) as staging:
         place = place_of(yard, is_global=options.is_global)
         with Steps(_ADDING.fill(lang), lang=lang) as steps:
             found = [each for text in options.sources for each in _look(yard, place, text, options, staging, steps)]
@@ -72,7 +72,7 @@ def _answer(options: Options) -> Answer:
         return answer_of(yard, bring_in(yard, place, found), lang, terminal=on_terminal() and not options.json)
 
 
-def _look(yard: Yard, place: Place, text: str, options: Options, staging: Path, steps: Steps) -> Sequence[Candidate]:
+def _look(yard: Project, place: Place, text: str, options: Options, staging: Path, steps: Steps) -> Sequence[Candidate]:
     wanted = wanted_from(yard, place, text, options.ref)
     names = [*options.skill, *([wanted.skill] if wanted.skill else [])]
     folder = as_slug(options.name) if options.name else ""

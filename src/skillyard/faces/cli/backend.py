@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs, RuntimeFailed, SkillError
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
@@ -97,7 +97,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _list(options: Options) -> Answer:
-    with open_yard() as yard:
+    with open_project() as yard:
         drivers = yard.drivers
         talks = yard.conversations.list(options.limit) if yard.places.database.exists() else ()
         warm = yard.warmth.list()
@@ -126,7 +126,7 @@ def _found(driver: "Driver") -> dict[str, Json]:
     return {"name": driver.name, "installed": True, "version": found.version, "program": str(found.program)}
 
 
-def _others(yard: Yard, talks: Sequence[Conversation], warm: "Mapping[int, Kept]") -> tuple[Conversation, ...]:
+def _others(yard: Project, talks: Sequence[Conversation], warm: "Mapping[int, Kept]") -> tuple[Conversation, ...]:
     """Those with a warm agent that are not among the latest."""
     listed = {talk.id for talk in talks}
     return tuple(talk for each in warm if each not in listed and (talk := yard.conversations.get(each)))
@@ -149,7 +149,7 @@ def _rows(
 
 def _check(options: Options) -> Answer:
     style = style_of(options)
-    with open_yard() as yard, Steps("→") as step:
+    with open_project() as yard, Steps("→") as step:
         drivers = yard.drivers
         if unknown := [name for name in options.names if name not in drivers]:
             raise InvalidArgs(f"no backend {unknown[0]!r}; there are {', '.join(drivers)}")
@@ -193,7 +193,7 @@ def _check_lines(each: dict[str, Json], lang: Lang) -> Iterator[str]:
 def _start(options: Options) -> Answer:
     from skillyard.dispatch.keeping import start_warm
 
-    with open_yard() as yard, Steps("→") as step:
+    with open_project() as yard, Steps("→") as step:
         step(options.name)
         warmed = start_warm(
             yard,
@@ -215,7 +215,7 @@ def _start(options: Options) -> Answer:
 
 def _log(options: Options) -> Answer:
     style = style_of(options)
-    with open_yard() as yard:
+    with open_project() as yard:
         talk = _one(yard, options)
         told: list[tuple[int, Telling]] = []
         while True:
@@ -241,7 +241,7 @@ def _log(options: Options) -> Answer:
 
 def _stop(options: Options) -> Answer:
     lang = style_of(options).lang
-    with open_yard() as yard:
+    with open_project() as yard:
         talks = _matching(yard, options)
         at_work = [talk for talk in talks if talk.state in _AT_WORK]
         rung = [talk for talk in at_work if yard.bells.ring(talk.id, talk.run)]
@@ -263,12 +263,12 @@ def _stop(options: Options) -> Answer:
     )
 
 
-def _works_on(yard: Yard, talk: Conversation) -> bool:
+def _works_on(yard: Project, talk: Conversation) -> bool:
     now = yard.conversations.find(talk.backend, talk.folder, talk.name)
     return now is not None and now.run == talk.run and now.state in _AT_WORK
 
 
-def _matching(yard: Yard, options: Options) -> tuple[Conversation, ...]:
+def _matching(yard: Project, options: Options) -> tuple[Conversation, ...]:
     if options.name and options.name not in yard.drivers:
         raise InvalidArgs(f"no backend {options.name!r}; there are {', '.join(yard.drivers)}")
     talks = yard.conversations.list(backend=options.name, name=options.session)
@@ -279,7 +279,7 @@ def _matching(yard: Yard, options: Options) -> tuple[Conversation, ...]:
     )
 
 
-def _one(yard: Yard, options: Options) -> Conversation:
+def _one(yard: Project, options: Options) -> Conversation:
     """The latest that fits."""
     found = _matching(yard, options)
     if not found:

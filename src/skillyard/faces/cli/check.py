@@ -11,7 +11,7 @@ examples:
 from functools import partial
 from pathlib import Path
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.errors import RuntimeFailed
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
@@ -40,7 +40,7 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     probes: list[Probe] = []
     lang = lang_of(options)
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         skill = find_target(options.target, yard.catalog, Path.cwd())
         with (
             open_bench(yard.sandbox, yard.places.own_home, options.timeout) as bench,

@@ -9,7 +9,7 @@ examples:
 
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.activation import add_scope, as_answer, session_of
@@ -27,7 +27,7 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     if bool(options.names) == options.all:
         raise InvalidArgs("say which: names, or --all")
-    with open_yard() as yard:
+    with open_project() as yard:
         yard.catalog.sync()
         session = session_of(options)
         if options.all:

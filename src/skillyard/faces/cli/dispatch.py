@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.result import Result
@@ -64,7 +64,7 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
 
 
 def _plan(options: Options) -> Answer:
-    with open_yard() as yard:
+    with open_project() as yard:
         order = _order(yard, options)
     _tell_notes(order, options)
     return Answer(
@@ -80,7 +80,7 @@ def _hand_over(options: Options) -> NoReturn:
     from skillyard.faces.cli.agents import Watching
 
     style = style_of(options)
-    with open_yard() as yard:
+    with open_project() as yard:
         order = _order(yard, options)
         _tell_notes(order, options)
         watched = Watching(style.lang)
@@ -100,7 +100,7 @@ def _for_people(result: Result, project: Path | None) -> Result:
     return pass_through(shorter, project) if project else shorter
 
 
-def _order(yard: Yard, options: Options) -> "Order":
+def _order(yard: Project, options: Options) -> "Order":
     from skillyard.dispatch.handover import make_order
 
     return make_order(

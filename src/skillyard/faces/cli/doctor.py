@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.app.sandbox_cache import find_layers, holds
 from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
 from skillyard.core.phrases import Lang, Text, as_read
@@ -45,7 +45,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         found = [*_sandbox(), *_programs(), *_places(yard), *_state(yard)]
     bad = [finding for finding in found if finding.needed and not finding.ok]
     data: list[Json] = [{"part": f.part, "ok": f.ok, "detail": f.detail} for f in found]
@@ -112,7 +112,7 @@ def _programs() -> Iterator[Finding]:
         yield Finding(name, ok=path is not None, detail=path or "not on the PATH")
 
 
-def _places(yard: Yard) -> Iterator[Finding]:
+def _places(yard: Project) -> Iterator[Finding]:
     home = yard.places.own_home
     parent = next((folder for folder in (home, *home.parents) if folder.exists()), home)
     writable = os.access(parent, os.W_OK)
@@ -120,7 +120,7 @@ def _places(yard: Yard) -> Iterator[Finding]:
     yield Finding("project", ok=yard.places.project is not None, detail=str(yard.places.project or "not in one"))
 
 
-def _state(yard: Yard) -> Iterator[Finding]:
+def _state(yard: Project) -> Iterator[Finding]:
     """The files of ours. Each problem comes with the next step."""
     from skillyard.store.inspection import check_database, inspect_backups, inspect_state, list_set_aside
 

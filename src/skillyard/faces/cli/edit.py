@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs, SkillError, TextNotFound
 from skillyard.core.phrases import Text
 from skillyard.core.values import Json
@@ -152,7 +152,7 @@ def _exit_code(error: SkillError) -> int:
 
 def _answer(options: Options) -> Answer:
     edits = _batch(options) if options.operation == "batch" else (_edit(options),)
-    with open_yard() as yard:
+    with open_project() as yard:
         report = yard.editor.edit(edits, dry_run=options.dry_run)
     changed = any(edited.changed for edited in report.edited)
     return Answer(

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
@@ -52,7 +52,7 @@ def _answer(options: Options) -> Answer:
 
 
 def _build(options: Options) -> Answer:
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         wanted = wanted_packages(yard, _request(options.target), every=True)
         if not wanted.ready:
             refuse_inside_agents()
@@ -71,7 +71,7 @@ def _build(options: Options) -> Answer:
     )
 
 
-def build_on_yes(yard: Yard, request: Request) -> bool:
+def build_on_yes(yard: Project, request: Request) -> bool:
     """For a run on a terminal: shows what the program needs, asks once, builds."""
     wanted = wanted_packages(yard, request)
     if not _confirms(wanted, request.lang):
@@ -91,7 +91,7 @@ def _confirms(wanted: Wanted, lang: Lang) -> bool:
 
 
 def _list(lang: Lang) -> Answer:
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         own_home = yard.places.own_home
     built = list_built(own_home)
     return Answer(
@@ -109,7 +109,7 @@ def _list(lang: Lang) -> Answer:
 def _remove(options: Options) -> Answer:
     if not options.digests:
         raise InvalidArgs("say which: `skillyard env list` shows their digests")
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         own_home = yard.places.own_home
     gone = [remove(digest, own_home) for digest in options.digests]
     return Answer(

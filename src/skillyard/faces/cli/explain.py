@@ -7,7 +7,7 @@ example:
 from collections.abc import Iterator
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.catalog.explain import Explanation, explain
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.values import Json
@@ -23,7 +23,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    yard = open_yard(ends_with_process=True)
+    yard = open_project(ends_with_process=True)
     yard.catalog.sync()
     plain = options.name.removeprefix("@")
     found = explain(yard.catalog, plain, yard.places.project, yard.places.user_home)

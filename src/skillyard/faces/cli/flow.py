@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.catalog.flowfile import SCHEMA_FILE, Workflow
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
@@ -100,9 +100,9 @@ def arguments(parser: Parser) -> None:
 
 def _list(options: Options) -> Answer:
     lang = lang_of(options)
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         found = workflows_of(yard)
-        latest = {run.skill: run for run in reversed(yard.list_runs(1000)) if run.kind == "flow"}
+        latest = {run.skill: run for run in reversed(yard.runs(1000)) if run.kind == "flow"}
         rows = [(each, latest.get(f"{PREFIX}{each.name}")) for each in found]
         root = yard.root
     return Answer(
@@ -139,7 +139,7 @@ def _as_data(workflow: Workflow, root: Path, run: Run | None = None) -> dict[str
 
 
 def _validate(options: Options) -> Answer:
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         found = [find_workflow(yard, name, Path.cwd()) for name in options.files] or list(workflows_of(yard))
     lang = lang_of(options)
     worst = Severity.WARNING if options.strict else Severity.ERROR
@@ -177,7 +177,7 @@ def _validate(options: Options) -> Answer:
 
 
 @contextmanager
-def _engine(yard: Yard) -> Iterator[Any]:
+def _engine(yard: Project) -> Iterator[Any]:
     from skillyard.jobs.setup import open_engine
 
     engine = open_engine(yard)
@@ -190,14 +190,14 @@ def _engine(yard: Yard) -> Iterator[Any]:
 def _run(options: Options) -> NoReturn:
     if options.detach:
         answer_with(_detach, options)
-    with open_yard() as yard:
+    with open_project() as yard:
         job = _job(yard, options)
         job = job._replace(flow={**job.flow, _HERE: True})
         with _engine(yard) as engine:
             _follow(yard, engine, options, lambda jobs, attempts: jobs.start(job, attempts, partial(end_lost, options)))
 
 
-def _job(yard: Yard, options: Options) -> Any:
+def _job(yard: Project, options: Options) -> Any:
     from skillyard.jobs.jobs import Job
 
     given = dict(map(_pair, options.input))
@@ -215,7 +215,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _detach(options: Options) -> Answer:
     from skillyard.jobs.setup import make_jobs
 
-    with open_yard() as yard:
+    with open_project() as yard:
         job = _job(yard, options)
         with _engine(yard) as engine:
             flow_id = make_jobs(yard, engine).enqueue(job)
@@ -226,7 +226,7 @@ def _detach(options: Options) -> Answer:
     )
 
 
-def _follow(yard: Yard, engine: Any, options: Options, begin: Callable[[Any, Any], str]) -> NoReturn:
+def _follow(yard: Project, engine: Any, options: Options, begin: Callable[[Any, Any], str]) -> NoReturn:
     """Have it done in this process, tell how far it is, and print what came of it. Ctrl-C cancels it."""
     from skillyard.jobs.setup import make_attempts, make_jobs
 
@@ -304,7 +304,7 @@ def _taken_over(engine: Engine) -> bool:
 
 
 def _resume(options: Options) -> NoReturn:
-    with open_yard() as yard:
+    with open_project() as yard:
         run = _found(yard, options.flow_id)
         with _engine(yard) as engine:
             standing = engine.find(run.id)
@@ -323,9 +323,9 @@ def _resume(options: Options) -> NoReturn:
 
 
 def _show(options: Options) -> Answer:
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         flow = _found(yard, options.flow_id)
-        runs = [yard.find_run(run.id) or run for run in yard.runs.list_of(flow.id)]
+        runs = [yard.find_run(run.id) or run for run in yard.history.list_of(flow.id)]
         log = yard.logs.read(flow.id)
     lang = lang_of(options)
     steps, summary = list(_steps(flow, runs)), str(flow.result.get("summary", ""))
@@ -398,10 +398,10 @@ def _seconds(seconds: Json) -> str:
     return f"{seconds:.3f}" if isinstance(seconds, float) else ""
 
 
-def _found(yard: Yard, flow_id: str) -> Run:
+def _found(yard: Project, flow_id: str) -> Run:
     run = yard.find_run(flow_id)
     if run is None:  # the runs of its steps start like the flow's own
-        begun = [each for each in yard.list_runs(1000) if each.kind == "flow" and each.id.startswith(flow_id)]
+        begun = [each for each in yard.runs(1000) if each.kind == "flow" and each.id.startswith(flow_id)]
         run = begun[0] if len(begun) == 1 and flow_id else None
     if run is None or run.kind != "flow":
         raise InvalidArgs(f"no flow {flow_id!r} here, or more than one starts so", advice=_LISTED)

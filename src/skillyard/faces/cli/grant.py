@@ -15,7 +15,7 @@ examples:
 from functools import partial
 from pathlib import Path
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.request import Request
@@ -36,7 +36,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     refuse_inside_agents()
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         skill = yard.runtime.resolve(Request(name=options.name.removeprefix("@"), typed_in=Path.cwd()))
         mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
         named = as_capabilities(tuple(options.capabilities))

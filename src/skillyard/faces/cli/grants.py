@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import SkillError
 from skillyard.core.phrases import Text
@@ -27,7 +27,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         grants = yard.grants.list()
     rows = [(grant, _counts(grant)) for grant in grants]
     data: list[Json] = [

@@ -14,7 +14,7 @@ examples:
 from functools import partial
 from pathlib import Path
 
-from skillyard.app.paths import find_places
+from skillyard.app.paths import find_paths
 from skillyard.catalog.roots import can_be_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
@@ -48,7 +48,7 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     root = Path(options.folder).resolve()
-    if not can_be_project(root, find_places().user_home.resolve()):
+    if not can_be_project(root, find_paths().user_home.resolve()):
         raise InvalidArgs(f"{root} cannot be a project: it is the home folder, above it, or inside a role's folder")
     if options.mcp is not None:
         from skillyard.faces.cli.init_mcp import answer

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NoReturn
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.catalog.cron import parse_when, parse_zone, preview
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
@@ -177,8 +177,8 @@ def _add_job_options(parser: Parser) -> None:
 
 
 @contextmanager
-def _opened() -> Iterator[tuple[Yard, Engine, Jobs]]:
-    with open_yard() as yard:
+def _opened() -> Iterator[tuple[Project, Engine, Jobs]]:
+    with open_project() as yard:
         engine = open_engine(yard)
         try:
             yield yard, engine, make_jobs(yard, engine)
@@ -259,7 +259,7 @@ def _enqueue(options: Options, parser: Parser) -> NoReturn:
     _show_result(known, options)
 
 
-def _look_on(yard: Yard, jobs: Jobs, job_id: str, looking: Looking) -> Known | None:
+def _look_on(yard: Project, jobs: Jobs, job_id: str, looking: Looking) -> Known | None:
     """Until it is over. What its run says is seen where it runs on this machine."""
     heard: dict[str, int] = {}
     while True:
@@ -277,7 +277,7 @@ def _look_on(yard: Yard, jobs: Jobs, job_id: str, looking: Looking) -> Known | N
 
 def _settle(options: Options, parser: Parser) -> None:
     """Put options of ours that stand after the skill where the others are, before anything looks at them."""
-    with open_yard() as yard:
+    with open_project() as yard:
         target = Request(name=split_name(options.skill or "")[0])
         options.args = take_ours(yard, target, options, parser, options.args)
     if bool(options.skill) == bool(options.task):
@@ -294,7 +294,7 @@ def _queued(options: Options) -> Answer:
     return _about(known, Text("已排队: {name} ({id})", "queued: {name} ({id})"))
 
 
-def _job(yard: Yard, options: Options) -> Job:
+def _job(yard: Project, options: Options) -> Job:
     asked = options.skill or ""
     skill, script = (asked, "") if asked.startswith(PREFIX) else split_name(asked)
     if script:
@@ -369,7 +369,7 @@ def _added(options: Options) -> Answer:
     )
 
 
-def _recurring(yard: Yard, lines: Sequence[Line]) -> tuple[Schedule, ...]:
+def _recurring(yard: Project, lines: Sequence[Line]) -> tuple[Schedule, ...]:
     found = Schedules(yard, _tell)
     return (*found(lines), *found.untrusted())
 
@@ -439,8 +439,8 @@ def _remove(options: Options) -> Answer:
 
 
 def _history(options: Options) -> Answer:
-    with open_yard(ends_with_process=True) as yard:
-        found = yard.runs.list_jobs(1000 if options.name else options.limit)
+    with open_project(ends_with_process=True) as yard:
+        found = yard.history.list_jobs(1000 if options.name else options.limit)
     runs = [run for run in found if not options.name or run.job == options.name][: options.limit]
     return Answer(
         summary=Text("共 {count} 次运行", "{count} runs"),

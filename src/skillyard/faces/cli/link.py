@@ -17,7 +17,7 @@ examples:
 from collections.abc import Sequence
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.errors import AgentNotInstalled, InvalidArgs
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
@@ -65,7 +65,7 @@ def _answer(options: Options) -> Answer:
     if not options.to and not options.check:
         raise InvalidArgs(f"say for whom: --to {','.join(AGENTS)}")
     lang = lang_of(options)
-    with open_yard() as yard:
+    with open_project() as yard:
         ledger = ledger_of(yard, is_user=options.user)
         entries = chosen_skills(yard, ledger, options.names, with_linked=options.check)
         if not entries:

@@ -7,7 +7,7 @@ examples:
 
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.entries import READING, as_row, as_skill_data
@@ -23,7 +23,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
-    catalog = open_yard(ends_with_process=True).catalog
+    catalog = open_project(ends_with_process=True).catalog
     with Progress(READING.fill(lang)) as progress:
         catalog.sync(progress)
     entries = catalog.list()

@@ -16,8 +16,8 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import NoReturn
 
-from skillyard.app.paths import find_places
-from skillyard.app.project import Yard
+from skillyard.app.paths import find_paths
+from skillyard.app.project import Project
 from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
 from skillyard.core.phrases import Lang
 from skillyard.faces.cli.command import Options, Parser
@@ -77,5 +77,5 @@ def _serve(options: Options, lang: Lang) -> None:
     from skillyard.faces.mcp.options import Options as Served
     from skillyard.faces.mcp.stdio import serve
 
-    with Yard(find_places(folder), ends_with_process=True) as yard:
+    with Project(find_paths(folder), ends_with_process=True) as yard:
         serve(yard, Served(options.expose_skills, options.allow, lang))

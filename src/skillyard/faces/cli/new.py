@@ -16,7 +16,7 @@ from functools import partial
 from shlex import quote
 from typing import Any
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.kinds import Kind
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
@@ -69,7 +69,7 @@ def _answer(options: Options) -> Answer:
     )
     files = as_files(draft)
     folder = f"{_PLACE}/{draft.slug}"
-    root = open_yard(ends_with_process=True).root
+    root = open_project(ends_with_process=True).root
     create(root, root / folder, files)
     from_here = os.path.relpath(root / folder)
     steps = (

@@ -9,7 +9,7 @@ examples:
 
 from functools import partial
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text, as_read
 from skillyard.dispatch.handover import forget_skills
@@ -40,11 +40,11 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     if not options.names and not options.source:
         raise InvalidArgs("say which: names, or --source")
-    with open_yard() as yard:
+    with open_project() as yard:
         return _remove(yard, options)
 
 
-def _remove(yard: Yard, options: Options) -> Answer:
+def _remove(yard: Project, options: Options) -> Answer:
     lang = lang_of(options)
     place = place_of(yard, is_global=options.is_global)
     chosen = find_installed(read_lock(place.lock_file), options.names, options.source)

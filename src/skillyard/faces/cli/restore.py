@@ -10,7 +10,7 @@ examples:
 
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.phrases import Text
 from skillyard.faces.ask import on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
@@ -30,7 +30,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
-    with open_yard() as yard:
+    with open_project() as yard:
         with Steps(_RESTORING.fill(lang), lang=lang) as steps:
             brought = restore(yard, place_of(yard, is_global=options.is_global), steps, theirs=options.theirs)
         return answer_of(yard, brought, lang, terminal=on_terminal() and not options.json)

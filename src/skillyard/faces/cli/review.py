@@ -13,7 +13,7 @@ examples:
 import json
 from functools import partial
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.states import State
@@ -41,7 +41,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
-    with open_yard() as yard:
+    with open_project() as yard:
         if options.verb == "list":
             return _list(list_reviews(yard.places.own_home), lang)
         if not options.review:
@@ -77,7 +77,7 @@ def _show(review: Review, lang: Lang) -> Answer:
     )
 
 
-def _resume(yard: Yard, review: Review, options: Options) -> Answer:
+def _resume(yard: Project, review: Review, options: Options) -> Answer:
     terminal = on_terminal() and not options.json
     decisions = (
         _parsed(options.decisions) if options.decisions else ask_decisions(review, lang_of(options)) if terminal else {}

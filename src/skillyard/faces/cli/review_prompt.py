@@ -2,7 +2,7 @@
 
 import sys
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -26,7 +26,7 @@ _STAGED = Text("  暂存在 {path}", "  staged in {path}")
 _SHOWN_FILES = 40
 
 
-def answer_of(yard: Yard, brought: Brought, lang: Lang, *, terminal: bool) -> Answer:
+def answer_of(yard: Project, brought: Brought, lang: Lang, *, terminal: bool) -> Answer:
     installed = [skill.folder for skill in brought.installed]
     review, uninstalled = brought.review, list[str]()
     if review and terminal:

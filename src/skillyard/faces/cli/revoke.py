@@ -8,7 +8,7 @@ examples:
 
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
@@ -27,7 +27,7 @@ def _answer(options: Options) -> Answer:
     if not options.name and not options.trust:
         raise InvalidArgs("name a skill, or give --trust")
     count = 0
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         if options.trust:
             distrust(yard.grants, yard.root)
         if options.name:

@@ -18,7 +18,7 @@ from pathlib import Path
 from shlex import quote
 from typing import NoReturn
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.catalog.agentfile import SCHEMA_FILE, Role
 from skillyard.catalog.bounds import read_bounds
 from skillyard.core.depth import DEPTH
@@ -88,7 +88,7 @@ def arguments(parser: Parser) -> None:
 
 def _list(options: Options) -> Answer:
     lang = lang_of(options)
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         roles = roles_of(yard.root)
         waiting = untrusted_roles(yard.grants, yard.root)
     return Answer(
@@ -135,7 +135,7 @@ def as_role_data(role: Role, *, waiting: bool) -> dict[str, Json]:
 
 
 def _show(options: Options) -> Answer:
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         role = find_role(yard.root, options.name)
         data = _as_full_data(role, yard)
     lang = lang_of(options)
@@ -147,7 +147,7 @@ def _show(options: Options) -> Answer:
     )
 
 
-def _as_full_data(role: Role, yard: Yard) -> dict[str, Json]:
+def _as_full_data(role: Role, yard: Project) -> dict[str, Json]:
     try:
         secrets = read_bounds(role.bounds).secrets
     except RoleInvalid:
@@ -190,7 +190,7 @@ def _lines(key: str, value: Json, lang: Lang) -> Iterator[str]:
 
 def _new(options: Options) -> Answer:
     style = style_of(options)
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         made = make_role(yard.root, options.name, description=options.description, skill=options.skill, lang=style.lang)
     steps = {"validate": f"skillyard role validate {quote(made.draft.slug)}", "run": made.draft.call}
     return Answer(
@@ -212,7 +212,7 @@ def _new(options: Options) -> Answer:
 
 
 def _validate(options: Options) -> Answer:
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         roles = [find_role(yard.root, name) for name in options.names] or list(roles_of(yard.root))
     worst = Severity.WARNING if options.strict else Severity.ERROR
     passed = [all(finding.severity.rank < worst.rank for finding in role.findings) for role in roles]
@@ -250,7 +250,7 @@ def _validate(options: Options) -> Answer:
 
 def _run(options: Options) -> NoReturn:
     style = style_of(options)
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         request = Request(
             name=f"{options.role}/{options.skill}",
             role=options.role,

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.depth import DEPTH
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
@@ -84,7 +84,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options, parser: Parser) -> NoReturn:
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         target, ready = _target(yard, options.name, lang_of(options))
         words = options.args if target.script else take_ours(yard, target, options, parser, options.args)
         style = style_of(options)
@@ -107,7 +107,7 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
         show_and_exit(result if style.json else pass_through(result, yard.root), style)
 
 
-def _target(yard: Yard, text: str, lang: Lang) -> "tuple[Request, Ready | None]":
+def _target(yard: Project, text: str, lang: Lang) -> "tuple[Request, Ready | None]":
     """An installed skill, a folder as it is, or a skill of a source: then it is fetched, and the copy is what runs."""
     name, script = split_name(text)
     here = None if os.environ.get(DEPTH) else Path.cwd()
@@ -130,7 +130,7 @@ def _target(yard: Yard, text: str, lang: Lang) -> "tuple[Request, Ready | None]"
     return Request(name=asked.name, script=asked.script, typed_in=here, staged=ready.staged.at), ready
 
 
-def _from_outside(yard: Yard, request: Request, ready: "Ready", options: Options) -> Result:
+def _from_outside(yard: Project, request: Request, ready: "Ready", options: Options) -> Result:
     """A dry run starts nothing, so it asks nothing."""
     from skillyard.faces.cli import run_source
 
@@ -142,7 +142,7 @@ def _from_outside(yard: Yard, request: Request, ready: "Ready", options: Options
     return result._replace(meta={**result.meta, **run_source.about(ready)})
 
 
-def _result(yard: Yard, request: Request, options: Options) -> Result:
+def _result(yard: Project, request: Request, options: Options) -> Result:
     if options.dry_run:
         return yard.runtime.plan(request)
     if options.to:
@@ -150,12 +150,12 @@ def _result(yard: Yard, request: Request, options: Options) -> Result:
     return _converse(yard, request, lambda asked: _run_shown(yard, asked))
 
 
-def _run_shown(yard: Yard, request: Request) -> Result:
+def _run_shown(yard: Project, request: Request) -> Result:
     with ProgramLines() as lines:
         return yard.runtime.run(request, lines)
 
 
-def _by_agent(yard: Yard, request: Request, options: Options) -> Result:
+def _by_agent(yard: Project, request: Request, options: Options) -> Result:
     from skillyard.dispatch.handover import run_by_agent
     from skillyard.faces.cli.agents import Watching
 
@@ -166,7 +166,7 @@ def _by_agent(yard: Yard, request: Request, options: Options) -> Result:
         )
 
 
-def _converse(yard: Yard, request: Request, run: Callable[[Request], Result]) -> Result:
+def _converse(yard: Project, request: Request, run: Callable[[Request], Result]) -> Result:
     """Run it; on a terminal ask for what is missing and go on with the answers."""
     result = run(request)
     for _ in range(_MOST_QUESTIONS):
@@ -180,7 +180,7 @@ def _converse(yard: Yard, request: Request, run: Callable[[Request], Result]) ->
     return result
 
 
-def _answered(yard: Yard, request: Request, result: Result) -> Request | None:
+def _answered(yard: Project, request: Request, result: Result) -> Request | None:
     """The request with the person's answers in it; None where there is nothing to ask or they say no."""
     if result.state is State.PENDING:
         declared = frozenset(param.name for param in yard.runtime.resolve(request).params)

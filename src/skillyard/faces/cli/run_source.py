@@ -3,7 +3,7 @@
 import os
 from datetime import UTC, datetime
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.phrases import Lang, Text
@@ -22,7 +22,7 @@ _REUSED = Text("使用之前获取的副本 {state}", "using the copy of {state}
 _DECIDE = Text("查看后由你决定: {command}", "look at it and decide: {command}")
 
 
-def fetch(yard: Yard, asked: Asked, lang: Lang) -> Ready:
+def fetch(yard: Project, asked: Asked, lang: Lang) -> Ready:
     if os.environ.get(DEPTH):
         raise PermissionDenied("an agent runs only what is installed: a person runs other things, or installs them")
     with Steps(_FETCHING.fill(lang), lang=lang) as steps:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import Json
@@ -46,8 +46,8 @@ def arguments(parser: Parser) -> None:
 
 
 def _list(options: Options) -> Answer:
-    with open_yard(ends_with_process=True) as yard:
-        runs = yard.list_runs(options.limit)
+    with open_project(ends_with_process=True) as yard:
+        runs = yard.runs(options.limit)
     return Answer(
         summary=Text("共 {count} 次运行", "{count} runs"),
         words={"count": len(runs)},
@@ -63,7 +63,7 @@ def _list(options: Options) -> Answer:
 
 
 def _show(options: Options) -> Answer:
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         run = _found(yard, options.run_id)
         log = yard.logs.read(run.id)
     data = {**as_run_data(run), "log": log}
@@ -77,7 +77,7 @@ def _show(options: Options) -> Answer:
 
 def _tail(options: Options) -> Answer:
     """Follow the log: to stdout for people, nothing before the envelope for programs."""
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         run = _found(yard, options.run_id)
         shown = 0
         while True:
@@ -100,7 +100,7 @@ def _tail(options: Options) -> Answer:
     )
 
 
-def _found(yard: Yard, run_id: str) -> Run:
+def _found(yard: Project, run_id: str) -> Run:
     run = yard.find_run(run_id)
     if run is None:
         raise InvalidArgs(f"no run {run_id!r} here, or more than one starts so", advice=_LISTED)

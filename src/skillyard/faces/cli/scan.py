@@ -125,9 +125,9 @@ def _folders(target: str) -> Iterator[tuple[str, Path]]:
 
 
 def _resolve(name: str) -> Path:
-    from skillyard.app.project import open_yard
+    from skillyard.app.project import open_project
 
-    with open_yard() as yard:
+    with open_project() as yard:
         yard.catalog.sync()
         return yard.catalog.resolve(name.removeprefix("@")).folder
 

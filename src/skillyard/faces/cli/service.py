@@ -12,7 +12,7 @@ examples:
 
 from functools import partial
 
-from skillyard.app.paths import find_places
+from skillyard.app.paths import find_paths
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
@@ -53,7 +53,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _service(options: Options) -> Service:
-    return service_of(find_places(), ("--concurrency", str(options.concurrency), "--queues", options.queues))
+    return service_of(find_paths(), ("--concurrency", str(options.concurrency), "--queues", options.queues))
 
 
 def _install(options: Options) -> Answer:

@@ -8,7 +8,7 @@ examples:
 from collections.abc import Iterator
 from functools import partial
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
@@ -24,7 +24,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    yard = open_yard(ends_with_process=True)
+    yard = open_project(ends_with_process=True)
     yard.catalog.sync()
     skill = yard.catalog.resolve(options.name.removeprefix("@"))
     data = as_full_data(skill, yard)
@@ -37,7 +37,7 @@ def _answer(options: Options) -> Answer:
     )
 
 
-def as_full_data(skill: Skill, yard: Yard) -> dict[str, Json]:
+def as_full_data(skill: Skill, yard: Project) -> dict[str, Json]:
     return {
         "name": skill.name,
         "title": skill.title,

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.errors import SkillError
 from skillyard.core.request import Request
 from skillyard.faces.cli.command import Options, Parser
 
 
-def take_ours(yard: Yard, target: Request, options: Options, parser: Parser, words: Sequence[str]) -> list[str]:
+def take_ours(yard: Project, target: Request, options: Options, parser: Parser, words: Sequence[str]) -> list[str]:
     """The skill's own words; ours are put into the options. A question for help after the name is the skill's."""
     actions = [action for action in parser._actions if action.dest != "help"]  # noqa: SLF001
     known = {text: action for action in actions for text in action.option_strings}
@@ -34,7 +34,7 @@ def take_ours(yard: Yard, target: Request, options: Options, parser: Parser, wor
     return theirs
 
 
-def _declared(yard: Yard, target: Request) -> frozenset[str]:
+def _declared(yard: Project, target: Request) -> frozenset[str]:
     try:
         skill = yard.runtime.resolve(target)
     except SkillError:

@@ -5,7 +5,7 @@ Every other command does this by itself; `sync` shows what it found.
 
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.entries import READING
@@ -22,7 +22,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
-    yard = open_yard(ends_with_process=True)
+    yard = open_project(ends_with_process=True)
     with Progress(READING.fill(lang)) as progress:
         changes = yard.catalog.sync(progress)
     total = len(yard.catalog.list())

@@ -8,7 +8,7 @@ examples:
 
 from typing import TYPE_CHECKING, NoReturn
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.app.task import Kernel
 from skillyard.core.phrases import Lang
 from skillyard.faces.ask import ask, on_terminal
@@ -41,7 +41,7 @@ def _decider(lang: Lang) -> "Decider | None":
 
 def _answer(options: Options) -> NoReturn:
     style = style_of(options)
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         with ProgramLines() as lines:
             result = Kernel(yard, style.lang, _decider(style.lang)).task(
                 options.agent,

@@ -8,7 +8,7 @@ bin/ for exactly the bytes of every file in it: what was added, changed or remov
 from collections.abc import Iterator
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.values import Json
@@ -48,7 +48,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
-    with open_yard(ends_with_process=True) as yard:
+    with open_project(ends_with_process=True) as yard:
         shown = show_wants(yard.grants, yard.root)
         asked: list[Json] = [_as_data(want) for want in shown.wants]
         if not options.check:

@@ -11,7 +11,7 @@ examples:
 
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
@@ -34,7 +34,7 @@ def _answer(options: Options) -> Answer:
     if bool(options.names) == options.all:
         raise InvalidArgs("say which: names, or --all")
     names = None if options.all else [name.removeprefix("@") for name in options.names]
-    with open_yard() as yard:
+    with open_project() as yard:
         steps = unlink(ledger_of(yard, is_user=options.user), names, options.to, dry_run=options.dry_run)
     kept = sum(step.outcome is Outcome.KEPT for step in steps)
     summary = Text("已取消 {count} 处链接, 保留 {kept} 处", "{count} unlinked, {kept} kept")

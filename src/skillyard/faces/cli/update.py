@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
@@ -54,7 +54,7 @@ def _answer(options: Options) -> Answer:
     if bool(options.names) == options.all:
         raise InvalidArgs("say which: names, or --all")
     lang = lang_of(options)
-    with open_yard() as yard, open_staging(yard.places.own_home) as staging:
+    with open_project() as yard, open_staging(yard.places.own_home) as staging:
         place = place_of(yard, is_global=options.is_global)
         lock = read_lock(place.lock_file)
         chosen = tuple(lock.skills.values()) if options.all else find_installed(lock, options.names)

@@ -7,7 +7,7 @@ examples:
 
 from functools import partial
 
-from skillyard.app.project import open_yard
+from skillyard.app.project import open_project
 from skillyard.core.phrases import Text
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -26,7 +26,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    with open_yard() as yard:
+    with open_project() as yard:
         found = compare(place_of(yard, is_global=options.is_global))
     bad = sum(not drift.is_none for drift in found.values())
     skills: list[Json] = [

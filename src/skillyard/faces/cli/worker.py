@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from skillyard.app.project import Yard, open_yard
+from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.own_process import own_command
 from skillyard.core.phrases import Lang, Text, as_read
@@ -70,7 +70,7 @@ def _serve(options: Options) -> Answer:
         sys.stderr.write(f"{time.strftime('%H:%M:%S')} {one_line(as_read(text, lang))}\n")
         sys.stderr.flush()
 
-    with open_yard() as yard:
+    with open_project() as yard:
         engine = _open(yard, tell, reconnect=options.reconnect)
         shift = make_shift(yard, engine, tell, lang)
         tell(_WORKING.fill(lang, root=yard.root, count=options.concurrency, queues=", ".join(queues)))
@@ -84,7 +84,7 @@ def _serve(options: Options) -> Answer:
     return Answer(Text("工作结束", "the worker ended"), {}, {"queues": list(queues)})
 
 
-def _open(yard: Yard, tell: Callable[[str], None], *, reconnect: bool) -> Engine:
+def _open(yard: Project, tell: Callable[[str], None], *, reconnect: bool) -> Engine:
     pause, longest = _RECONNECT_SECONDS
     while True:
         try:

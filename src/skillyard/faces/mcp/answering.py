@@ -10,7 +10,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.envelope import as_text
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.phrases import Lang, Text
@@ -73,7 +73,7 @@ class Answering:
         look = self._looked(given)
         return as_answer(await self._threads.look(look))
 
-    def _looked(self, given: Arguments) -> Callable[[Yard], Result]:
+    def _looked(self, given: Arguments) -> Callable[[Project], Result]:
         lang = self._lang
         if given.tool == "skill_search":
             query, limit = given.text("query"), given.whole("limit", 20)
@@ -195,13 +195,13 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _signature(yard: Yard, shown: Shown) -> tuple[Signature, Kind]:
+def _signature(yard: Project, shown: Shown) -> tuple[Signature, Kind]:
     yard.catalog.sync()
     skill = yard.catalog.resolve(shown.address)
     return signature_of(skill), skill.kind
 
 
-def _form(name: str, result: Result, yard: Yard) -> Signature | None:
+def _form(name: str, result: Result, yard: Project) -> Signature | None:
     required, prompts = result.data.get("required"), result.data.get("prompts")
     if not name or not isinstance(required, list):
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.app.task import SKILLS, WORKER, Kernel
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, NotGranted, SkillError
@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
     request: Request
 
-    def __call__(self, yard: Yard, on_progress: "OnProgress", stop: "Stop") -> Result:
+    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
         return yard.runtime.run(self.request, on_progress, stop)
 
     @property
@@ -74,7 +74,7 @@ class Task(NamedTuple):
     lang: Lang
     may_work: bool
 
-    def __call__(self, yard: Yard, on_progress: "OnProgress", stop: "Stop") -> Result:
+    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
         if self.agent in _WORKERS and not self.may_work:
             raise NotGranted("the worker over MCP", "skillyard mcp --allow worker")
         return Kernel(yard, self.lang).task(
@@ -110,7 +110,7 @@ class Dispatch(NamedTuple):
     cwd: str | None
     lang: Lang
 
-    def __call__(self, yard: Yard, on_progress: "OnProgress", stop: "Stop") -> Result:
+    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
         from skillyard.dispatch.handover import dispatch_task  # noqa: PLC0415
         from skillyard.faces.cli.agents import line_of  # noqa: PLC0415  (only who may dispatch needs the agents)
 
@@ -155,7 +155,7 @@ class JobRun(NamedTuple):
     wait_seconds: float
     lang: Lang
 
-    def __call__(self, yard: Yard, on_progress: "OnProgress", stop: "Stop") -> Result:
+    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
         from skillyard.jobs.agent_task import refuse_loops  # noqa: PLC0415  (only who may run jobs needs the engine)
         from skillyard.jobs.setup import make_jobs, open_engine  # noqa: PLC0415
 
@@ -184,7 +184,7 @@ class JobRun(NamedTuple):
         summary = _QUEUED.fill(self.lang, name=known.job.label, id=known.id)
         return Result(AGENT, State.SUCCESS, summary, about, make_meta(AGENT, time.monotonic() - started, moment))
 
-    def _job(self, yard: Yard, engine: "Engine") -> "Job":
+    def _job(self, yard: Project, engine: "Engine") -> "Job":
         from skillyard.jobs.jobs import Job  # noqa: PLC0415
         from skillyard.jobs.setup import find_schedule, job_of, make_job  # noqa: PLC0415
 
@@ -209,7 +209,7 @@ def _as_word(value: Json) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def search(yard: Yard, query: str, limit: int, lang: Lang) -> Result:
+def search(yard: Project, query: str, limit: int, lang: Lang) -> Result:
     def answer() -> tuple[str, dict[str, Json]]:
         hits = yard.catalog.search(query, min(limit, _MOST))
         if not hits and _has_changed(yard):
@@ -220,13 +220,13 @@ def search(yard: Yard, query: str, limit: int, lang: Lang) -> Result:
     return told(answer, lang)
 
 
-def _has_changed(yard: Yard) -> bool:
+def _has_changed(yard: Project) -> bool:
     """The watch keeps the index up to date; who finds nothing may be asking for what came a moment ago."""
     changes = yard.catalog.sync()
     return bool(changes.added or changes.updated or changes.removed)
 
 
-def show(yard: Yard, name: str, lang: Lang) -> Result:
+def show(yard: Project, name: str, lang: Lang) -> Result:
     def answer() -> tuple[str, dict[str, Json]]:
         yard.catalog.sync()
         asked = split_name(name)[0]
@@ -237,10 +237,10 @@ def show(yard: Yard, name: str, lang: Lang) -> Result:
     return told(answer, lang)
 
 
-def runs(yard: Yard, run_id: str, limit: int, lang: Lang) -> Result:
+def runs(yard: Project, run_id: str, limit: int, lang: Lang) -> Result:
     def answer() -> tuple[str, dict[str, Json]]:
         if not run_id:
-            found = yard.list_runs(min(limit, _MOST))
+            found = yard.runs(min(limit, _MOST))
             return _RUNS.fill(lang, count=len(found)), {"runs": [_in_short(as_run_data(run)) for run in found]}
         run = yard.find_run(run_id)
         if run is None:
@@ -268,7 +268,7 @@ def told(answer: Callable[[], tuple[str, Mapping[str, Json]]], lang: Lang) -> Re
     return Result(AGENT, State.SUCCESS, summary, data, make_meta(AGENT, time.monotonic() - started, moment))
 
 
-def run(asked: Asked, yard: Yard, on_progress: "OnProgress", stop: "Stop", lang: Lang) -> Result:
+def run(asked: Asked, yard: Project, on_progress: "OnProgress", stop: "Stop", lang: Lang) -> Result:
     """The runtime tells its own failures; what it leaves are ours: a full disk, a worker that nobody allowed."""
     started, moment = time.monotonic(), datetime.now(UTC)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.errors import SkillError
 from skillyard.core.phrases import Lang
 from skillyard.core.request import Request
@@ -45,7 +45,7 @@ def _names(skill: Skill) -> Sequence[str]:
     return list(dict.fromkeys(str(name) for name in names))[:_MOST]
 
 
-def read(yard: Yard, shown: Shown, given: Mapping[str, str], lang: Lang) -> types.GetPromptResult:
+def read(yard: Project, shown: Shown, given: Mapping[str, str], lang: Lang) -> types.GetPromptResult:
     yard.catalog.sync()
     try:
         skill = yard.catalog.resolve(shown.address)

@@ -6,7 +6,7 @@ import mimetypes
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.errors import SkillError
 from skillyard.faces.mcp import files
 from skillyard.faces.mcp.surface import Shown
@@ -31,7 +31,7 @@ def as_resource(shown: Shown) -> types.Resource:
     )
 
 
-def read(yard: Yard, uri: str) -> types.ReadResourceResult:
+def read(yard: Project, uri: str) -> types.ReadResourceResult:
     try:
         address, path = files.parse_uri(uri)
         yard.catalog.sync()

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 
 from skillyard import __version__
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.core.skill import Kind, Skill
 from skillyard.dispatch.handover import find_active
 from skillyard.faces.mcp import prompts, resources
@@ -42,7 +42,7 @@ Context = ServerRequestContext[Any]
 class Service:
     """One project, served to any number of clients. `server` is what a transport runs."""
 
-    def __init__(self, yard: Yard, options: Options) -> None:
+    def __init__(self, yard: Project, options: Options) -> None:
         self._options = options
         self._threads = Threads(yard)
         self._answering = Answering(self._threads, options)
@@ -107,13 +107,13 @@ class Service:
             await self._tell_tools()
         return self._surface
 
-    def _active_in(self, yard: Yard) -> frozenset[str]:
+    def _active_in(self, yard: Project) -> frozenset[str]:
         """The files of the active skills, where they are to be tools."""
         if ACTIVE not in self._options.exposed:
             return frozenset()
         return frozenset(skill.path for skill in find_active(yard).skills)
 
-    def _look(self, yard: Yard) -> Surface:
+    def _look(self, yard: Project) -> Surface:
         """Costs a stat for each skill; the index is read again only where it changed."""
         changes = yard.catalog.sync()
         seen = yard.catalog.index.changes_elsewhere()
@@ -231,7 +231,7 @@ def _cursor(params: types.PaginatedRequestParams | None) -> str | None:
     return params.cursor if params else None
 
 
-def _with_skills(yard: Yard, page: Sequence[Shown]) -> list[tuple[Shown, Skill]]:
+def _with_skills(yard: Project, page: Sequence[Shown]) -> list[tuple[Shown, Skill]]:
     """Those that are still there."""
     found = ((shown, yard.catalog.index.find_skill(shown.entry)) for shown in page)
     return [(shown, skill) for shown, skill in found if skill is not None]

@@ -6,13 +6,13 @@ import signal
 
 import anyio
 
-from skillyard.app.project import Yard
+from skillyard.app.project import Project
 from skillyard.faces.mcp.options import Options
 from skillyard.faces.mcp.server import Service
 from skillyard.faces.mcp.transport import open_stdio
 
 
-def serve(yard: Yard, options: Options) -> None:
+def serve(yard: Project, options: Options) -> None:
     """Until stdin ends, nobody reads any more, or a signal says so."""
     try:
         anyio.run(_serve, Service(yard, options))
