@@ -22,8 +22,8 @@ from skillyard.jobs.jobs import Job, Jobs
 from skillyard.jobs.memory_engine import MemoryEngine
 from skillyard.jobs.setup import make_attempts, make_job, open_engine
 from tests.conftest import Skillyard, WriteSkill
-from tests.work.databases import postgres
-from tests.work.test_jobs import env_of, said, wait_until
+from tests.jobs.databases import postgres
+from tests.jobs.test_jobs import env_of, said, wait_until
 
 SECONDS = 120.0
 ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"

@@ -14,7 +14,7 @@ from skillyard.core.errors import DatabaseFailed
 from skillyard.core.values import Json
 from skillyard.jobs.engine import Engine, Line, Stage, Steps, Ticket
 from skillyard.jobs.memory_engine import MemoryEngine
-from tests.work.databases import postgres, server
+from tests.jobs.databases import postgres, server
 
 SECONDS = 60.0
 QUEUE = "default"
