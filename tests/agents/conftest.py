@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
-#: What each of the three does in its own way and no agent of ours can stand for, with each of them.
+#: What each of the three does in its own way and no agent of ours can stand for.
 ALWAYS = (
     "test_an_answer_comes_in_pieces_between_started_and_done",
-    "test_cancel_ends_a_tool_that_sleeps",
-    "test_a_second_turn_goes_on_in_the_same_process_and_a_third_in_a_new_one",
-    "test_the_enhanced_task_arrives_complete_and_unchanged",
-    "test_an_agent_knows_finds_and_runs_a_skill_of_each_kind",
+    "test_cancel_ends_a_tool_that_sleeps[claude-code",
+    "test_cancel_ends_a_tool_that_sleeps[codex",
+    "test_the_enhanced_task_arrives_complete_and_unchanged[claude-code",
+    "test_the_enhanced_task_arrives_complete_and_unchanged[codex",
+    "test_an_agent_knows_finds_and_runs_a_skill_of_each_kind[claude-code",
+    "test_an_agent_knows_finds_and_runs_a_skill_of_each_kind[codex",
 )
 
 

@@ -239,6 +239,7 @@ def test_an_end_that_is_none_is_told_and_the_next_task_goes_on(
     assert ("task", task) in history(yard)
 
 
+@pytest.mark.alone  # the agent must start within the limit that it is ended at
 def test_the_limit_of_a_task_is_a_timeout_with_what_came_before(hand: Callable[..., Result], yard: Project) -> None:
     result = hand("hang", session="talk", limit_seconds=2)
 
