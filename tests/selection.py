@@ -1,6 +1,7 @@
 """Counts what a run leaves out or skips, and prints both at its end.
 
 `./dev test` leaves out what is marked `ci`; each mark has its reason: `@pytest.mark.ci("real agents, every case")`.
+What is marked `slow` is marked `ci` too.
 """
 
 from collections import Counter
@@ -12,6 +13,13 @@ import pytest
 _Counts = Counter[str]
 _LEFT_OUT = pytest.StashKey[_Counts]()
 _WIRE = "left_out"
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.ci("crash and escape rounds"))
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

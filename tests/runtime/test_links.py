@@ -75,7 +75,10 @@ class Site:
         return result
 
 
-@pytest.fixture(params=[0, ORDINARY], ids=["root", "ordinary"])
+AS_ROOT = pytest.param(0, marks=pytest.mark.ci("links, as root too"), id="root")
+
+
+@pytest.fixture(params=[AS_ROOT, pytest.param(ORDINARY, id="ordinary")])
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     if not PYTHON or (os.getuid() and request.param != ORDINARY):
         pytest.skip("needs root, or a Python that an ordinary user can run")
