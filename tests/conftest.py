@@ -1,8 +1,10 @@
 """Real folders, a real database, a real process for every test; never the user's own home."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -33,6 +35,16 @@ hypothesis.settings.register_profile(
     "torture", deadline=None, max_examples=3000, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("skillyard")
+
+
+@pytest.fixture
+def everybodys_path() -> Iterator[Path]:
+    """A temporary folder that every user can reach, in place of `tmp_path`: each pytest that starts on this machine
+    closes pytest's own folder to others, also while our tests run in it."""
+    folder = Path(tempfile.mkdtemp(prefix="skillyard-test-")).resolve()
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -40,8 +40,8 @@ class Ended(Exception):
 AsMessage = Callable[[str], Mapping[str, Json] | None]
 
 
-def _never(_: str) -> None:
-    return None
+def never(_: str) -> None:
+    """The `AsMessage` of an agent whose stderr is only words."""
 
 
 class Process:
@@ -52,7 +52,7 @@ class Process:
         argv: tuple[str, ...],
         folder: Path,
         env: Mapping[str, str],
-        as_message: AsMessage = _never,
+        as_message: AsMessage = never,
         farewell_seconds: float = FAREWELL_SECONDS,
     ) -> None:
         """`as_message` makes a message of a line of stderr, for an agent that tells some things only there."""
