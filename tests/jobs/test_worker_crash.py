@@ -25,6 +25,8 @@ from tests.jobs.databases import postgres, server
 from tests.jobs.serving import STEPS, Journal
 from tests.jobs.test_jobs import env_of, said, wait_until
 
+pytestmark = pytest.mark.ci("crash and escape rounds")
+
 ROUNDS = int(os.environ.get("SKILLYARD_ROUNDS", "10"))
 MANY = int(os.environ.get("SKILLYARD_TICKETS", "300"))
 #: More than the workers can do while one of them is being killed.
