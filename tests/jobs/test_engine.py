@@ -299,7 +299,8 @@ engine.close()
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "no database yet"])
 @pytest.mark.parametrize(
-    "projects", [pytest.param(("one", "one", "one"), marks=pytest.mark.ci("crash rounds")), ("one", "two", "three")]
+    "projects",
+    [pytest.param(("one", "one", "one"), marks=pytest.mark.ci("crash and escape rounds")), ("one", "two", "three")],
 )
 def test_several_may_be_the_first_on_a_new_database_at_once(
     tmp_path: Path, kind: str, projects: tuple[str, ...]
