@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools.envelope_schema import envelope_schema
 
-from skillyard.core.schema import envelope_schema
 from skillyard.faces.cli.main import COMMANDS
 from tests.conftest import Skillyard
 

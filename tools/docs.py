@@ -19,11 +19,11 @@ from skillyard.catalog.agentfile import MAX_BYTES, agent_schema
 from skillyard.catalog.schema_check import expected
 from skillyard.core.errors import error_classes
 from skillyard.core.messages import Lang, Message, translate
-from skillyard.core.schema import envelope_schema
 from skillyard.faces.cli.main import COMMANDS, help_text, parser_of
 from skillyard.faces.mcp.tools import own_tools
 from skillyard.install.threats.rule import Rule, all_rules
 from skillyard.install.threats.severity import HELD, Severity
+from tools.envelope_schema import envelope_schema
 
 DOCS = Path(__file__).parent.parent / "docs"
 PACKAGE = Path(__file__).parent.parent / "src" / "skillyard"

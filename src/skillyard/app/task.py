@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from skillyard.app.project import Project, open_project
-from skillyard.catalog.plainfile import is_utf8
+from skillyard.catalog.files import is_utf8
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import CACHE_HIT, Lang, Message
 from skillyard.core.request import Request

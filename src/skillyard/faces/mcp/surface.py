@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from skillyard.catalog.catalog import Catalog, qualified
-from skillyard.catalog.index import Entry
+from skillyard.catalog.index import CatalogEntry
 from skillyard.core.kinds import Kind
 from skillyard.faces.mcp.names import safe_names
 
@@ -21,7 +21,7 @@ class Shown(NamedTuple):
     address: str
     #: What it is called by as a tool or a prompt.
     name: str
-    entry: Entry
+    entry: CatalogEntry
     #: Changes with the file that declares it.
     digest: str
 
@@ -54,7 +54,7 @@ def read_surface(catalog: Catalog) -> Surface:
     )
 
 
-def _addressed(entries: list[Entry]) -> Mapping[str, Entry]:
+def _addressed(entries: list[CatalogEntry]) -> Mapping[str, CatalogEntry]:
     """The shortest name that only this one answers to."""
     folders: dict[str, int] = {}
     for entry in entries:
