@@ -57,13 +57,13 @@ def test_the_list_of_commands_is_chinese(skillyard: Skillyard) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["run"], "缺少必需的参数: name"),
-        (["runs", "--limit", "0"], "参数 --limit: 至少为 1"),
-        (["runs", "--limit", "x"], "参数 --limit: 无效的值: 'x'"),
-        (["jobs", "add", "@daily", "@x", "--misfire", "never"], "参数 --misfire: 无效的选择: 'never'"),
-        (["list", "more"], "无法识别的参数: more"),
-        (["update", "--keep", "--theirs"], "参数 --theirs: 不能与 --keep 一起使用"),
-        (["lst"], "没有命令 'lst'; 是不是 'list'?"),
+        (["run"], "缺少必需的参数：name"),
+        (["runs", "--limit", "0"], "参数 --limit：至少为 1"),
+        (["runs", "--limit", "x"], "参数 --limit：无效的值：'x'"),
+        (["jobs", "add", "@daily", "@x", "--misfire", "never"], "参数 --misfire：无效的选择：'never'"),
+        (["list", "more"], "无法识别的参数：more"),
+        (["update", "--keep", "--theirs"], "参数 --theirs：不能与 --keep 一起使用"),
+        (["lst"], "没有命令 'lst'；是不是 'list'?"),
     ],
 )
 def test_a_usage_error_is_chinese(skillyard: Skillyard, words: list[str], says: str) -> None:

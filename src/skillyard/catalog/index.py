@@ -356,7 +356,7 @@ def _remove(path: Path) -> None:
 
 
 def _prepared(name: str, path: Path | None = None) -> _Connection:
-    connection = sqlite3.connect(name, timeout=30, isolation_level=None, factory=_Connection)
+    connection = sqlite3.connect(name, timeout=30, isolation_level=None, check_same_thread=False, factory=_Connection)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")

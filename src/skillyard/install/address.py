@@ -24,9 +24,10 @@ _SCP = re.compile(r"[\w.-]+@[\w.-]+:(?!//)")
 _TREE = re.compile(r"(?:/-)?/tree/([^/]+)(?:/(.+))?$")
 _COMMIT = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
 _REF = re.compile(r"(?!-)[\w.+@/-]{1,200}")
-_FORMS = (
+_FORMS = Message(
     "a folder, a .skill, .zip or .tar.gz file, a git address, owner/repo[/path][@skill][#ref], "
-    f"an http(s) archive, or …{INDEX_PATH}"
+    "an http(s) archive, or …{index}",
+    index=INDEX_PATH,
 )
 
 
@@ -137,7 +138,7 @@ def _parts(url: str) -> SplitResult:
         parts = urlsplit(url)
         host = parts.hostname or ""
         if parts.port == 0:
-            raise InvalidArgs(f"{url!r} is no address: port 0")
+            raise InvalidArgs(Message("{url!r} is no address: {error}", url=url, error="port 0"))
     except ValueError as error:
         raise InvalidArgs(Message("{url!r} is no address: {error}", url=url, error=error)) from None
     user, _, rest = url.partition("@") if not parts.scheme or not parts.netloc else ("", "", "")

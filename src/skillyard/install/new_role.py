@@ -41,7 +41,9 @@ def find_role(root: Path, name: str) -> Role:
     known = [role.name for role in roles_of(root)]
     near = get_close_matches(name, known, n=3)
     told = (
-        f"nearest: {', '.join(near)}" if near else Message("there are {known}", known=", ".join(known[:20]) or "none")
+        f"nearest: {', '.join(near)}"
+        if near
+        else Message("there are {known}", known=", ".join(known[:20]) or Message("none"))
     )
     advice = _LISTED if known else _MAKE_ONE
     raise InvalidArgs(

@@ -131,7 +131,9 @@ def _hosts(bounds: Bounds) -> tuple[str, ...]:
         try:
             found[str(parse_rule(host))] = None
         except ValueError as error:
-            raise RoleInvalid(f"security.network: {host} names no host: {error}") from None
+            raise RoleInvalid(
+                Message("security.network: {host} names no host: {error}", host=host, error=error)
+            ) from None
     return tuple(found)
 
 

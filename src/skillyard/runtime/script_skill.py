@@ -37,7 +37,7 @@ def read_folder(folder: Path) -> Skill:
             Message(
                 "{place}: {reason}",
                 place=file,
-                reason=reading.findings[0].message if reading.findings else "unreadable",
+                reason=reading.findings[0].message if reading.findings else Message("unreadable"),
             )
         )
     return reading.skill

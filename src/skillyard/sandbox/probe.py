@@ -59,7 +59,7 @@ def _tried(reasons: dict[str, str], name: str, attempt: Callable[[], str]) -> bo
 
 def _try_seccomp() -> str:
     if MACHINE not in seccomp.AUDIT_ARCH:
-        return Message("not known on {machine}", machine=MACHINE or "this system")
+        return Message("not known on {machine}", machine=MACHINE or Message("this system"))
     program = seccomp.assemble(MACHINE, seccomp.Sockets())
     return _in_child(os.fork, lambda: seccomp.load(program))
 

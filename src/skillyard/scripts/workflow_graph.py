@@ -106,16 +106,17 @@ class Workflow:
                     Message(
                         "{skill!r} waits for no decision; waiting: {waiting}",
                         skill=skill,
-                        waiting=", ".join(stand.waiting) or "nothing",
+                        waiting=", ".join(stand.waiting) or Message("nothing"),
                     )
                 )
             if decision not in set(Decision):
                 raise InvalidArgs(
                     Message(
-                        "{skill}: {decision!r} is no decision; write {decision2}",
+                        "{skill}: {decision!r} is no decision; write {keep} or {uninstall}",
                         skill=skill,
                         decision=decision,
-                        decision2=" or ".join(Decision),
+                        keep=Decision.KEEP,
+                        uninstall=Decision.UNINSTALL,
                     )
                 )
         questions = self._state(thread).interrupts

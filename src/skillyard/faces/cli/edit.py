@@ -204,7 +204,7 @@ def _read_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidArgs(f"stdin: {error}") from None
+        raise InvalidArgs(Message("{place}: {reason}", place="stdin", reason=error)) from None
 
 
 def run(words: Sequence[str], prog: str) -> None:
