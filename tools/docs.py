@@ -1,6 +1,6 @@
 """Writes the docs that are generated from the code, so that they cannot lie.
 
-usage: python tools/docs.py [--check] [--into FOLDER]
+usage: python -m tools.docs [--check] [--into FOLDER]
 
 `--check` writes nothing, names what is out of date and exits with 1 if anything is.
 """

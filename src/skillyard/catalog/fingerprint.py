@@ -1,8 +1,8 @@
 """Hashes everything in a skill's folder, and copies exactly the hashed bytes: a grant is for these bytes.
 
-Whatever a clone can bring counts, under whatever name: Python runs what lies in `__pycache__` unseen, and a command may
-name a file there, or `.DS_Store`. `.git` does not count, so that a checkout keeps its hash; therefore it is never part
-of a copy, and no run with a grant sees it.
+Every file of a clone counts, whatever its name: Python runs what is in `__pycache__`, and a command may name a file
+there, or `.DS_Store`. `.git` does not count, so that a checkout keeps its hash; therefore it is never part of a copy,
+and no run with a grant sees it.
 
 The trust in a role leaves out more (`in_role`): caches and editor files, which are not part of the copy either, and
 documents, which are.
@@ -30,7 +30,7 @@ MAX_BYTES = 2 << 30
 _MAX_DEPTH = 100
 _REPOSITORY = ".git"
 _CHUNK = 1 << 20
-#: A folder that changes while it is read is read again this often.
+#: How often a folder that changes while it is read is read.
 _ATTEMPTS = 5
 _MOVED = frozenset({errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ESTALE})
 
@@ -60,8 +60,8 @@ def hash_folder(
 ) -> FolderHashes:
     """Hash a folder, and copy exactly the hashed bytes to `copy_to`, which must not exist yet.
 
-    `digests` receives the digest of each path. Raises PermissionDenied for what cannot be
-    read and FolderChanging if the folder does not stand still.
+    `digests` receives the digest of each path. Raise PermissionDenied for what cannot be
+    read and FolderChanging if the folder keeps changing.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -118,7 +118,7 @@ class _FolderHasher:
         return FolderHashes(self._approved.hexdigest() if self._in_role else content, content, self._bytes)
 
     def _enter(self, folder: int, inner: str, depth: int) -> bool:
-        """Read what is in an open folder, sorted by name. False if nothing in it counts."""
+        """Read an open folder, sorted by name. Return False if nothing in it counts."""
         if depth > _MAX_DEPTH:
             raise InvalidArgs(
                 Message("{folder} is nested too deeply: nothing can be granted to it", folder=self._folder)
@@ -136,7 +136,7 @@ class _FolderHasher:
         return self._in_role and (lower in _CACHES or lower.endswith(_EDITOR_ENDINGS) or lower.startswith((".#", "#")))
 
     def _take(self, folder: int, name: str, path: str, depth: int) -> bool:
-        """False for what does not count: pipes, sockets and devices are not part of a copy, so no run sees them."""
+        """Return False for pipes, sockets and devices: they are not part of a copy, so no run sees them."""
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
             with _opened(folder, name, os.O_DIRECTORY, self._folder / path) as inner:

@@ -125,14 +125,8 @@ def parse_workflow(content: bytes, path: Path) -> WorkflowFile:
     steps = tuple(_steps(fields, bad))
     listed = fields.get("steps")
     if isinstance(listed, list) and len(listed) > MAX_STEPS:
-        wrong.append(
-            SchemaProblem(
-                ("steps",),
-                Severity.ERROR,
-                Message("has more than {max_steps} items", max_steps=MAX_STEPS),
-                Message("use `for_each`"),
-            )
-        )
+        too_many = Message("has more than {max_steps} items", max_steps=MAX_STEPS)
+        wrong.append(_error(("steps",), too_many, Message("use `for_each`")))
     wrong += islice((*_input_problems(inputs), *_id_problems(steps), *_reference_problems(steps, inputs)), MAX_PROBLEMS)
     name = fields.get("name")
     return WorkflowFile(
@@ -204,23 +198,14 @@ def _id_problems(steps: Sequence[WorkflowStep]) -> Iterator[SchemaProblem]:
     for step in steps:
         where = ("steps", step.at, "id")
         if step.id in RESERVED:
-            yield _error(
-                where,
-                Message("is {id!r}, which references use for something else", id=step.id),
-                Message("give it another id"),
-            )
+            message = Message("is {id!r}, which references use for something else", id=step.id)
+            yield _error(where, message, Message("give it another id"))
         elif step.id in seen:
-            yield _error(
-                where,
-                Message("is {id!r} again, like step {seen}", id=step.id, seen=seen[step.id]),
-                Message("give each step an `id` of its own"),
-            )
+            message = Message("is {id!r} again, like step {seen}", id=step.id, seen=seen[step.id])
+            yield _error(where, message, Message("give each step an `id` of its own"))
         elif any(problems(step.id, pattern)):
-            yield _error(
-                where,
-                Message("is missing, and {id!r} cannot stand in for it", id=step.id),
-                Message("give the step an `id`"),
-            )
+            message = Message("is missing, and {id!r} cannot stand in for it", id=step.id)
+            yield _error(where, message, Message("give the step an `id`"))
         seen.setdefault(step.id, step.at + 1)
 
 
@@ -235,15 +220,11 @@ def _reference_problems(steps: Sequence[WorkflowStep], inputs: Sequence[Workflow
                 if isinstance(found, ValueError):
                     yield _error(where, Message("holds what is no reference: {found}", found=found), "")
                 elif wrong := _wrong(found, key, step, before, names, inputs):
-                    yield _error(
-                        where, Message("refers to {shown}: {wrong}", shown=found.shown, wrong=wrong[0]), wrong[1]
-                    )
+                    why, advice = wrong
+                    yield _error(where, Message("refers to {shown}: {wrong}", shown=found.shown, wrong=why), advice)
         if isinstance(step.for_each, str) and not any(True for _ in references(step.for_each)):
-            yield _error(
-                ("steps", step.at, "for_each"),
-                Message("is a text"),
-                Message('write a list, or a reference: "${{step.data.files}}"'),
-            )
+            advice = Message('write a list, or a reference: "${{step.data.files}}"')
+            yield _error(("steps", step.at, "for_each"), Message("is a text"), advice)
         if step.at_once > 1 and step.for_each is None:
             yield SchemaProblem(
                 ("steps", step.at, "at_once"), Severity.WARNING, Message("does nothing without `for_each`"), ""
@@ -263,14 +244,11 @@ def _wrong(
     name, path = found
     if name in {"item", "index"}:
         if step.for_each is None or key == "for_each":
-            return Message("only the params of a step with `for_each` have it"), Message(
-                "add `for_each`, or name an earlier step"
-            )
-        return (
-            None
-            if name == "item" or not path
-            else (Message("there is nothing below a number"), Message("write `${{index}}`"))
-        )
+            wrong = Message("only the params of a step with `for_each` have it")
+            return wrong, Message("add `for_each`, or name an earlier step")
+        if name == "index" and path:
+            return Message("there is nothing below a number"), Message("write `${{index}}`")
+        return None
     if name == "inputs":
         known = [each.name for each in inputs]
         if not path or path[0] not in known:
@@ -279,13 +257,11 @@ def _wrong(
     if name not in before:
         if name in names:
             return Message("that step comes later, or is this one"), Message("only earlier steps can be referred to")
-        return Message("there is no such step"), nearest(
-            name, [*before, "inputs", *(RESERVED[1:] if step.for_each else ())]
-        )
+        known = [*before, "inputs", *(RESERVED[1:] if step.for_each else ())]
+        return Message("there is no such step"), nearest(name, known)
     if not path or path[0] not in OFFERED:
-        return Message("a step has {offered}", offered=", ".join(OFFERED)), Message(
-            "write `${{{name}.data…}}`", name=name
-        )
+        wrong = Message("a step has {offered}", offered=", ".join(OFFERED))
+        return wrong, Message("write `${{{name}.data…}}`", name=name)
     return None
 
 
