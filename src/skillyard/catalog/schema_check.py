@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 
 from skillyard.catalog.findings import START, Position, Rule, one_line
@@ -41,6 +42,8 @@ _NAMES = {
     "boolean": Message("true or false"),
     "null": Message("nothing"),
 }
+
+_CLASSES = {"null": NoneType, "boolean": bool, "string": str, "object": Mapping, "array": Sequence}
 
 
 class SchemaProblem(NamedTuple):
@@ -89,12 +92,9 @@ class _SchemaChecker:
 
     def check(self, value: Json, schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
         schema = self._resolve_ref(schema)
-        if not _is_of(value, schema.get("type")) or ("enum" in schema and not _is_one(value, schema["enum"])):
-            yield _wrong(
-                path,
-                Message("is {value}; it should be {schema}", value=_describe(value), schema=expected(schema)),
-                schema,
-            )
+        fits = "type" not in schema or _is_of(value, schema["type"])
+        if not fits or ("enum" in schema and not (isinstance(value, str) and value in schema["enum"])):
+            yield _unfit(value, path, schema)
             return
         if isinstance(value, Mapping):
             yield from self._mapping(value, schema, path)
@@ -178,9 +178,7 @@ def _number(value: float, schema: Schema, path: KeyPath) -> Iterator[SchemaProbl
         or (least is not None and value < least)
         or (most is not None and value > most)
     ):
-        yield _wrong(
-            path, Message("is {value}; it should be {schema}", value=_describe(value), schema=expected(schema)), schema
-        )
+        yield _unfit(value, path, schema)
 
 
 def _exactly_one(value: Mapping[str, Json], schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
@@ -204,32 +202,15 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\$(?=$|\||\))", r"\\Z", text))
 
 
-def _is_of(value: Json, kinds: str | Sequence[str] | None) -> bool:
-    if kinds is None:
-        return True
-    return any(_is_a(value, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+def _is_of(value: Json, types: str | Sequence[str]) -> bool:
+    return any(_is_a(value, name) for name in ([types] if isinstance(types, str) else types))
 
 
-def _is_a(value: Json, kind: str) -> bool:
-    match kind:
-        case "null":
-            return value is None
-        case "boolean":
-            return isinstance(value, bool)
-        case "string":
-            return isinstance(value, str)
-        case "object":
-            return isinstance(value, Mapping)
-        case "array":
-            return isinstance(value, Sequence) and not isinstance(value, str)
-        case "integer":
-            return isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
-        case _:
-            return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_one(value: Json, choices: Sequence[str]) -> bool:
-    return isinstance(value, str) and value in choices
+def _is_a(value: Json, name: str) -> bool:
+    if name in {"integer", "number"}:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and (name == "number" or value == value // 1)  # type: ignore[operator]
+    return isinstance(value, _CLASSES[name]) and not (name == "array" and isinstance(value, str))
 
 
 def _describe(value: Json) -> str:
@@ -269,6 +250,11 @@ def _listed(names: Sequence[str]) -> str:
 
 def _wrong(path: KeyPath, message: str, schema: Schema) -> SchemaProblem:
     return SchemaProblem(path, Severity.ERROR, message, Message.plain(schema.get("description", "")))
+
+
+def _unfit(value: Json, path: KeyPath, schema: Schema) -> SchemaProblem:
+    told = Message("is {value}; it should be {schema}", value=_describe(value), schema=expected(schema))
+    return _wrong(path, told, schema)
 
 
 def _unknown(path: KeyPath, name: str, known: Sequence[str]) -> SchemaProblem:
