@@ -67,7 +67,7 @@ def extract() -> dict[tuple[str, str], Extracted]:
     found |= {Extracted(escape(text)) for text in _in_schemas(agent_schema())}
     found |= {Extracted(escape(text)) for text in _in_schemas(flowfile.workflow_schema())}
     found |= {Extracted(text.template) for rule in all_rules().values() for text in (rule.title, rule.advice)}
-    found |= {Extracted(text) for finding in Rule for text in (finding.message, finding.advice)}
+    found |= {Extracted(text.template) for finding in Rule for text in (finding.message, finding.advice)}
     found |= {Extracted(text, "help") for text in _in_help()}
     found |= {Extracted(name, "label") for name in LABELS}
     found |= {Extracted(text) for text in _ARGPARSE}

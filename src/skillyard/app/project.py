@@ -61,7 +61,7 @@ class per_thread(Generic[T]):  # noqa: N801  (a decorator, like cached_property)
     def __get__(self, project: "Project | None", owner: type) -> "T | Self":
         if project is None:
             return self
-        parts = project.parts_of_this_thread()
+        parts = project._thread_parts()  # noqa: SLF001  (its own decorator)
         if self._name not in parts:
             parts[self._name] = self._build(project)
         value: T = parts[self._name]
@@ -105,7 +105,7 @@ class Project:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def parts_of_this_thread(self) -> dict[str, Any]:
+    def _thread_parts(self) -> dict[str, Any]:
         if self._is_closed and not self._ends_with_process:
             raise ValueError("this project is closed")
         return self._parts.setdefault(get_ident(), {})

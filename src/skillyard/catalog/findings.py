@@ -159,13 +159,13 @@ class Rule(Enum):
     def __init__(self, severity: Severity, message: str, advice: str) -> None:
         self.code = self._name_.lower().replace("_", "-")
         self.severity = severity
-        self.message = message
-        self.advice = advice
+        self.message = Message(message)
+        self.advice = Message(advice)
 
     def at(self, line: int = 1, column: int = 1, /, **values: object) -> Finding:
         """Return the finding at this position of the file."""
         shown = {name: _shorten(value) for name, value in values.items()}
-        said = (Message(self.message, **shown), Message(self.advice, **shown))
+        said = (Message(self.message.template, **shown), Message(self.advice.template, **shown))
         return Finding(self.code, self.severity, *said, line, column)
 
 
@@ -183,4 +183,5 @@ def one_line(text: str) -> str:
 
 def _shorten(value: object) -> str:
     text = str(value)  # a message stays one
-    return one_line(text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…")
+    longest = 3 * _LONGEST_VALUE if isinstance(value, Message) else _LONGEST_VALUE  # a sentence of ours about a value
+    return one_line(text if len(text) <= longest else text[: longest - 1] + "…")

@@ -11,7 +11,7 @@ from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Message
 from skillyard.editor.text_edits import Splice
 
-_MATCHER = Path(__file__).with_name("matcher.py")
+_MATCHER = Path(__file__).with_name("regex_process.py")
 
 
 def substitute(
