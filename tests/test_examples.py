@@ -9,10 +9,10 @@ from pathlib import Path
 
 import jsonschema_rs
 import pytest
+from tools.envelope_schema import envelope_schema
 
 from skillyard.core.envelope import from_json
 from skillyard.core.result import Result
-from skillyard.core.schema import envelope_schema
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from tests.conftest import Skillyard

@@ -1,6 +1,6 @@
 """Writes the docs that are generated from the code, so that they cannot lie.
 
-usage: python tools/docs.py [--check] [--into FOLDER]
+usage: python -m tools.docs [--check] [--into FOLDER]
 
 `--check` writes nothing, names what is out of date and exits with 1 if anything is.
 """
@@ -22,11 +22,11 @@ from skillyard.catalog.agentfile import MAX_BYTES, agent_schema
 from skillyard.catalog.schema_check import expected
 from skillyard.core.errors import error_classes
 from skillyard.core.messages import Lang, Message, translate
-from skillyard.core.schema import envelope_schema
 from skillyard.faces.cli.main import COMMANDS, help_text, parser_of
 from skillyard.faces.mcp.tools import own_tools
 from skillyard.install.threats.rule import Rule, all_rules
 from skillyard.install.threats.severity import HELD, Severity
+from tools.envelope_schema import envelope_schema
 
 DOCS = Path(__file__).parent.parent / "docs"
 PACKAGE = Path(__file__).parent.parent / "src" / "skillyard"
@@ -280,7 +280,7 @@ def _python_name(name: str, found: Any) -> Iterator[str]:
 #: Faces use more of a project than a library promises; of values and enums the fields say everything.
 _METHODS: dict[str, tuple[str, ...]] = {
     "Project": ("run", "task", "skills", "search", "runs", "find_run", "enqueue", "close"),
-    **dict.fromkeys(("ActiveSkill", "Entry", "Hit", "Lang", "Request", "Run", "SkillError", "State"), ()),
+    **dict.fromkeys(("ActiveSkill", "CatalogEntry", "SearchHit", "Lang", "Request", "Run", "SkillError", "State"), ()),
 }
 
 

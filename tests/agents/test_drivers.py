@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from skillyard.backends.driver import Event, Permission, Stop, Told, Turn
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import AgentSilent, BackendFailed, Timeout, TooDeep
 from skillyard.core.messages import Lang
 from tests.agents.agent import Agent

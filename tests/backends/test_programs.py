@@ -7,7 +7,7 @@ import pytest
 from skillyard.backends.acp import Acp
 from skillyard.backends.programs import PROGRAMS, find, locate
 from skillyard.backends.registry import make_drivers
-from skillyard.core.depth import DEPTH, deeper
+from skillyard.core.child_process import DEPTH, deeper
 from skillyard.core.errors import AgentNotInstalled, AgentTooOld, TooDeep
 from skillyard.core.messages import Lang
 

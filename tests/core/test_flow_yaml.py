@@ -1,4 +1,4 @@
-"""The notation of data and meta: one line of YAML that reads back, here and in any YAML flow_yaml_reader."""
+"""The notation of data and meta: one line of YAML that reads back, here and in any YAML flow_yaml."""
 
 import json
 from itertools import product
@@ -7,7 +7,7 @@ import pytest
 import yaml
 from hypothesis import example, given
 
-from skillyard.core import flow_yaml, flow_yaml_reader
+from skillyard.core import flow_yaml
 from skillyard.core.values import MAX_DEPTH, Json
 from tests.core.values import exactly, mappings, texts
 
@@ -17,7 +17,7 @@ ENCODINGS = ["utf-8", "ascii", "gbk"]
 
 @given(mappings)
 def test_what_is_written_reads_back_exactly(value: dict[str, Json]) -> None:
-    assert exactly(flow_yaml_reader.read(flow_yaml.write(value))) == exactly(value)
+    assert exactly(flow_yaml.read(flow_yaml.write(value))) == exactly(value)
 
 
 @given(mappings)
@@ -35,7 +35,7 @@ def test_it_is_one_line_that_the_encoding_can_carry(value: dict[str, Json]) -> N
     for encoding in ENCODINGS:
         text = flow_yaml.write(value, encoding)
         assert len(text.splitlines()) == 1
-        assert exactly(flow_yaml_reader.read(text.encode(encoding).decode(encoding))) == exactly(value)
+        assert exactly(flow_yaml.read(text.encode(encoding).decode(encoding))) == exactly(value)
 
 
 @given(texts)
@@ -44,21 +44,21 @@ def test_a_text_that_was_escaped_reads_back(text: str) -> None:
 
     assert escaped.isascii()
     assert len(escaped.splitlines()) <= 1
-    assert flow_yaml_reader.unescape(escaped) == text
+    assert flow_yaml.unescape(escaped) == text
 
 
 @given(texts)
 def test_json_is_read_too(text: str) -> None:
     value: dict[str, Json] = {"key": [text, {"nested": text}], "n": None, "t": True}
 
-    assert flow_yaml_reader.read(json.dumps(value)) == value
+    assert flow_yaml.read(json.dumps(value)) == value
 
 
 @given(texts)
 def test_whatever_is_read_there_is_a_mapping_or_a_value_error(text: str) -> None:
     for attempt in (text, "{" + text, "{" + text + "}", "{a: " + text + "}", '{"' + text + '": 1}'):
         try:
-            value = flow_yaml_reader.read(attempt)
+            value = flow_yaml.read(attempt)
         except ValueError:
             continue
         assert isinstance(value, dict)
@@ -104,10 +104,10 @@ def test_a_value_that_is_nested_too_deeply_is_refused_in_both_directions(depth: 
     text = "{a: " + "[" * depth + "]" * depth + "}"
 
     if depth == MAX_DEPTH:
-        assert flow_yaml.write(flow_yaml_reader.read(text)) == text
+        assert flow_yaml.write(flow_yaml.read(text)) == text
     else:
         with pytest.raises(ValueError, match="nested deeper than 100 levels"):
-            flow_yaml_reader.read(text)
+            flow_yaml.read(text)
         value: list[Json] = []
         for _ in range(min(depth, 500)):
             value = [value]
@@ -133,5 +133,5 @@ def test_a_value_that_is_nested_too_deeply_is_refused_in_both_directions(depth: 
 )
 def test_what_cannot_be_read_says_where(text: str, where: str) -> None:
     with pytest.raises(ValueError, match=r"expected|surrogate|character") as refused:
-        flow_yaml_reader.read(text)
+        flow_yaml.read(text)
     assert where in str(refused.value)

@@ -13,7 +13,7 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.catalog.discover import is_settled, stamp_of
+from skillyard.catalog.scan import is_settled, stamp_of
 from skillyard.dispatch.contents import Memo
 from skillyard.dispatch.handover import find_active
 from tests.conftest import Skillyard, WriteSkill

@@ -17,7 +17,7 @@ from skillyard import Result, dispatch_task
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.backends.driver import Event, Permission, Told
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.messages import Lang
 from skillyard.core.states import State
 from skillyard.sandbox.cancel_token import Stop

@@ -20,7 +20,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.backends.driver import Permission, Start
 from skillyard.backends.wire import error_as_json, error_from, open_name
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import (
     AgentNotInstalled,
     AgentSilent,

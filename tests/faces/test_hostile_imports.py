@@ -13,7 +13,7 @@ import pytest
 
 import skillyard as package
 from skillyard.app.paths import ProjectPaths
-from skillyard.core.own_process import own_command, own_function
+from skillyard.core.child_process import own_command, own_function
 from skillyard.install.mcp_config import AGENTS, find_command, make_config
 from skillyard.jobs.service import service_of
 from tests.conftest import Skillyard

@@ -13,7 +13,7 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project, new_run_id
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.messages import Lang
 from skillyard.jobs.agent_job import Errand

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import jsonschema_rs
 import pytest
+from tools.envelope_schema import envelope_schema
 
 from skillyard.app.project import Project
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
-from skillyard.core.schema import envelope_schema
 from skillyard.runtime.conformance import probe
 from skillyard.runtime.probe_sandbox import Probe, Verdict, open_bench
 from skillyard.runtime.samples import Wanted, described, least, most

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from skillyard.app.settings import Dispatching, Settings
     from skillyard.backends.driver import Driver
-    from skillyard.catalog.catalog import Catalog, Hit
-    from skillyard.catalog.index import Entry
+    from skillyard.catalog.catalog import Catalog, SearchHit
+    from skillyard.catalog.index import CatalogEntry
     from skillyard.core.request import Request
     from skillyard.core.result import Result
     from skillyard.core.values import Json
@@ -175,12 +175,12 @@ class Project:
             timeout_seconds=timeout_seconds,
         )
 
-    def skills(self) -> "tuple[Entry, ...]":
+    def skills(self) -> "tuple[CatalogEntry, ...]":
         """Every skill that can be used here."""
         self.catalog.sync()
         return self.catalog.list()
 
-    def search(self, query: str, limit: int = 20) -> "tuple[Hit, ...]":
+    def search(self, query: str, limit: int = 20) -> "tuple[SearchHit, ...]":
         """The skills that fit the query best, the best first."""
         expect("query", query, str)
         expect("limit", limit, int)

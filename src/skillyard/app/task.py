@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from skillyard.app.arguments import expect
 from skillyard.app.project import Project, as_lang
-from skillyard.catalog.plainfile import is_utf8
+from skillyard.catalog.files import is_utf8
 from skillyard.core.errors import InvalidArgs, InvalidParam, SkillError
 from skillyard.core.messages import CACHE_HIT, Lang, Message
 from skillyard.core.request import Request

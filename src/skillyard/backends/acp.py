@@ -18,9 +18,9 @@ from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError
 from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Installed, Program, check_version, find, locate, version_in
 from skillyard.backends.running import Agent, Played, launch, shortened, shown
+from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import AgentNotInstalled
 from skillyard.core.messages import Message
-from skillyard.core.searchpath import absolute_entries
 from skillyard.core.values import Json
 
 _VERSION: Final = 1

@@ -14,7 +14,7 @@ from typing import Final
 
 from skillyard.backends.driver import Ask, Event, Permission, Start, Stop, Told, Turn, refuse
 from skillyard.backends.process import AsMessage, Ended, Process, never
-from skillyard.core.depth import DEPTH, deeper
+from skillyard.core.child_process import DEPTH, deeper
 from skillyard.core.errors import AgentSilent, BackendFailed, SkillError, Timeout
 from skillyard.core.messages import Message
 from skillyard.core.secrets import mask_keys

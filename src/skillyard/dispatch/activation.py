@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.catalog import Catalog
-from skillyard.catalog.fts_tokens import fold
-from skillyard.catalog.index import Entry
+from skillyard.catalog.index import CatalogEntry, fold
 from skillyard.core.errors import InvalidArgs, SkillNotFound
 from skillyard.core.messages import Message
 from skillyard.dispatch.contents import Contents
@@ -58,7 +57,7 @@ class Activator:
         self._activations.remove(user, rows)
         return tuple(Change(self._name(row), row.skill, changed=True) for row in rows)
 
-    def _choose(self, name: str) -> Entry:
+    def _choose(self, name: str) -> CatalogEntry:
         entry = self._catalog.choose(_bare(name))
         self._catalog.resolve(_bare(name))  # broken ones are refused here, not when a task is waiting
         if entry.role:

@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.discover import SKILL_FILE, Stamp, is_settled, stamp_of
+from skillyard.catalog.index import Stamp
+from skillyard.catalog.roots import SKILL_FILE
+from skillyard.catalog.scan import is_settled, stamp_of
 from skillyard.dispatch.text import ActiveSkill, find_imitations
 from skillyard.store.activations import GLOBAL, Activation, Activations
 

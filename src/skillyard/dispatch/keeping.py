@@ -19,10 +19,9 @@ from skillyard.app.project import Project, new_run_id, open_project
 from skillyard.backends.driver import Start
 from skillyard.backends.json_access import items, mapping, text
 from skillyard.backends.wire import error_as_json, error_from
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH, own_function
 from skillyard.core.errors import BackendFailed, InvalidArgs, PermissionDenied, RuntimeFailed, SkillError
 from skillyard.core.messages import Message
-from skillyard.core.own_process import own_function
 from skillyard.core.values import Json
 from skillyard.dispatch.activation import as_conversation
 from skillyard.dispatch.handover import working_folder

@@ -16,7 +16,7 @@ from skillyard.backends.distant import Distant
 from skillyard.backends.driver import Driver, Start
 from skillyard.backends.json_access import number, text
 from skillyard.backends.wire import Gone, Wire, connect
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import BackendFailed
 from skillyard.core.messages import Message
 from skillyard.core.values import Json

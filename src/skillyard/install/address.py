@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from skillyard.catalog.plainfile import exists, expand_home
+from skillyard.catalog.files import exists, expand_home
 from skillyard.core.errors import InvalidArgs, SourceFailed
 from skillyard.core.messages import Message
 from skillyard.install.archive import is_archive

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from skillyard.catalog.discover import IGNORED, MAX_DEPTH
 from skillyard.catalog.manifest import read_skill
+from skillyard.catalog.scan import IGNORED, MAX_DEPTH
 from skillyard.core.errors import InvalidArgs, SkillNotFound
 from skillyard.core.messages import Message
 from skillyard.install.examine import Scan, scanned

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from skillyard.catalog.dirfd import make_below, refuse_links
+from skillyard.catalog.files import make_below, refuse_links
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 

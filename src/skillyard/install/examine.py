@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.manifest import read_skill
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.install.threats.scan import scan_skill
 from skillyard.install.threats.severity import Severity
 from skillyard.install.threats.verdict import Hit, Verdict

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 from urllib.parse import quote, unquote
 
-from skillyard.catalog.discover import IGNORED as NEVER_SEARCHED
-from skillyard.catalog.discover import SKILL_FILE
+from skillyard.catalog.roots import SKILL_FILE
+from skillyard.catalog.scan import IGNORED as NEVER_SEARCHED
 from skillyard.core.errors import SourceFailed, SourceRefused
 from skillyard.core.messages import Message
 from skillyard.install.gitprocess import GitProcesses

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import IO
 
 from skillyard.catalog.roots import find_project
+from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import SourceFailed, SourceRefused
 from skillyard.core.messages import Message
-from skillyard.core.searchpath import absolute_entries
 from skillyard.install.deadline import Deadline
 from skillyard.install.limits import Limits
 from skillyard.install.source import Tell

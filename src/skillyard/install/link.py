@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from skillyard.catalog.dirfd import refuse_links
+from skillyard.catalog.files import refuse_links
 from skillyard.core.errors import PermissionDenied, SkillNotFound
 from skillyard.core.messages import Message
 from skillyard.install.links import Ledger, Link, Record, read_record, write_record

@@ -8,8 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.catalog.agent_paths import Looker, lookers_of, refusal
-from skillyard.catalog.index import Entry
+from skillyard.catalog.agent_paths import AgentPaths, list_agent_paths, refusal
+from skillyard.catalog.index import CatalogEntry
 from skillyard.catalog.roots import Scope
 from skillyard.core.errors import AgentNotInstalled, AmbiguousName, InvalidArgs, SkillError, SkillNotFound
 from skillyard.core.messages import Message
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def ledger_of(yard: "Project", *, is_user: bool, env: Mapping[str, str] = os.environ) -> Ledger:
-    lookers = lookers_of(env)
+    lookers = list_agent_paths(env)
     own_home = yard.places.own_home
     if is_user:
         folders = {looker.agent: looker.user[-1] for looker in lookers}
@@ -41,7 +41,7 @@ def ledger_for(yard: "Project", place: Place) -> Ledger:
 
 def chosen_skills(
     yard: "Project", ledger: Ledger, names: Sequence[str], *, with_linked: bool = False
-) -> tuple[Entry, ...]:
+) -> tuple[CatalogEntry, ...]:
     """The named skills of this scope; without names, all that were installed here, and those that were linked."""
     yard.catalog.sync()
     if names:
@@ -53,7 +53,7 @@ def chosen_skills(
     return tuple(dict.fromkeys(found))
 
 
-def _named(yard: "Project", ledger: Ledger, name: str) -> Entry:
+def _named(yard: "Project", ledger: Ledger, name: str) -> CatalogEntry:
     """As a run would choose it, among the skills of this scope; never something that link itself made."""
     record = read_record(ledger)
     ours = {path_of(ledger, link) for link in record.links.values()}
@@ -83,15 +83,15 @@ def _named(yard: "Project", ledger: Ledger, name: str) -> Entry:
 def wishes_of(
     yard: "Project",
     ledger: Ledger,
-    entries: Sequence[Entry],
+    entries: Sequence[CatalogEntry],
     agents: Collection[str],
     env: Mapping[str, str] = os.environ,
 ) -> tuple[Wish, ...]:
-    lookers = [looker for looker in lookers_of(env) if looker.agent in agents]
+    lookers = [looker for looker in list_agent_paths(env) if looker.agent in agents]
     return tuple(_wish(yard, ledger, entry, looker) for entry in entries for looker in lookers)
 
 
-def _wish(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker) -> Wish:
+def _wish(yard: "Project", ledger: Ledger, entry: CatalogEntry, looker: AgentPaths) -> Wish:
     """What the agent would leave out or take from elsewhere is linked all the same, and told."""
     roots = _roots(yard, ledger, looker)
     seen = [root / entry.folder_name for root in roots]
@@ -113,7 +113,7 @@ def _wish(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker) -> Wish
     return Wish(entry.folder_name, entry.folder, looker.agent, tuple(seen), note, mend)
 
 
-def _roots(yard: "Project", ledger: Ledger, looker: Looker) -> list[Path]:
+def _roots(yard: "Project", ledger: Ledger, looker: AgentPaths) -> list[Path]:
     """The user's links serve every project, so what one project holds does not count for them."""
     return list(looker.roots(yard.places.project if ledger.is_project else None, yard.places.user_home))
 
@@ -144,14 +144,14 @@ class View(NamedTuple):
 def ask_agents(
     yard: "Project",
     ledger: Ledger,
-    entries: Sequence[Entry],
+    entries: Sequence[CatalogEntry],
     agents: Collection[str],
     tell: Callable[[str], None],
     env: Mapping[str, str] = os.environ,
 ) -> tuple[View, ...]:
     """Every skill for every agent, from what the real programs list."""
     views: list[View] = []
-    for looker in lookers_of(env):
+    for looker in list_agent_paths(env):
         if looker.agent in agents:
             tell(Message("asking {text}", text=looker.agent))
             views += _views(yard, ledger, entries, looker, env)
@@ -159,7 +159,7 @@ def ask_agents(
 
 
 def _views(
-    yard: "Project", ledger: Ledger, entries: Sequence[Entry], looker: Looker, env: Mapping[str, str]
+    yard: "Project", ledger: Ledger, entries: Sequence[CatalogEntry], looker: AgentPaths, env: Mapping[str, str]
 ) -> Iterator[View]:
     from skillyard.backends.visible_skills import skills_seen
 
@@ -177,7 +177,9 @@ def _views(
         yield _view(yard, ledger, entry, looker, sights)
 
 
-def _view(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sights: "tuple[Sight, ...]") -> View:
+def _view(
+    yard: "Project", ledger: Ledger, entry: CatalogEntry, looker: AgentPaths, sights: "tuple[Sight, ...]"
+) -> View:
     links = [link for link in read_record(ledger).links.values() if link.name == entry.folder_name]
     ours = {entry.folder.resolve(), *(path_of(ledger, link).resolve() for link in links)}
     paths = [path for sight in sights if (path := _path(yard, ledger, entry, looker, sight))]
@@ -195,7 +197,7 @@ def _view(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sights:
     return View(entry.folder_name, looker.agent, Standing.NOT_SEEN, note=mend)
 
 
-def _path(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sight: "Sight") -> Path | None:
+def _path(yard: "Project", ledger: Ledger, entry: CatalogEntry, looker: AgentPaths, sight: "Sight") -> Path | None:
     """The folder of a listed skill, where it has this one's name. Claude Code tells a folder's name and whose it is."""
     if sight.path:
         folder = Path(sight.path).parent

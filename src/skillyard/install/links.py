@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from skillyard.catalog.plainfile import read_whole
+from skillyard.catalog.files import read_whole
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.install.target import Place, write_whole

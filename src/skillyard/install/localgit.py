@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from skillyard.catalog.plainfile import read_plain
+from skillyard.catalog.files import read_plain
 from skillyard.core.errors import SourceFailed
 from skillyard.core.messages import Message
 from skillyard.install.gitprocess import make_empty_repository

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skillyard.catalog.plainfile import read_whole
+from skillyard.catalog.files import read_whole
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Message
 from skillyard.install.names import as_safe_path

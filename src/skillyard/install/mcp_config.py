@@ -9,10 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skillyard.catalog.plainfile import read_whole
+from skillyard.catalog.files import read_whole
+from skillyard.core.child_process import own_command
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
-from skillyard.core.own_process import own_command
 from skillyard.install.target import write_whole
 
 SERVER = "skillyard"

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.catalog.agentfile import AGENT_FILE, SCHEMA_FILE, Role, list_roles, read_role
-from skillyard.catalog.roots import ROLES_FOLDER
+from skillyard.catalog.agentfile import SCHEMA_FILE, Role, list_roles, read_role
+from skillyard.catalog.roots import AGENT_FILE, ROLES_FOLDER
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 
@@ -57,7 +57,7 @@ def make_role(root: Path, name: str, *, description: str, skill: str, lang: "Lan
     """Write a new role, whole or not at all, and the schema for editors where it is not there yet."""
     from uuid import uuid4
 
-    from skillyard.catalog.dirfd import write_below
+    from skillyard.catalog.files import write_below
     from skillyard.install.create import create
     from skillyard.install.role_template import as_role_files, make_role_draft
 

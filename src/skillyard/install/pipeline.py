@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, SkillError, SkillNotFound, SourceFailed
 from skillyard.core.messages import Message
 from skillyard.install.address import FORGE, Wanted, locked_source, narrowed, parse_source

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from skillyard.catalog.dirfd import read_below, remove_below, write_below
+from skillyard.catalog.files import read_below, remove_below, write_below
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.messages import Message
 from skillyard.core.values import Json

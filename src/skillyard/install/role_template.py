@@ -6,7 +6,7 @@ Pure. What a person typed goes in as literals only.
 from shlex import quote
 from typing import NamedTuple
 
-from skillyard.catalog.naming import MAX_DESCRIPTION
+from skillyard.catalog.skill_fields import MAX_DESCRIPTION
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
 from skillyard.install.literals import in_docstring, quoted

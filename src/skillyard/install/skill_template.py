@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.naming import MAX_DESCRIPTION
+from skillyard.catalog.skill_fields import MAX_DESCRIPTION
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.kinds import Kind
 from skillyard.core.messages import Lang, Message

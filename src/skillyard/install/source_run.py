@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.catalog.plainfile import exists, expand_home
+from skillyard.catalog.files import exists, expand_home
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.install.candidates import Candidate, Offer, choose, open_staging

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from skillyard.catalog.dirfd import refuse_links
-from skillyard.catalog.plainfile import read_whole
+from skillyard.catalog.files import read_whole, refuse_links
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.messages import Message
 from skillyard.install.slug import as_slug

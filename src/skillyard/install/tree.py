@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeAlias
 
-from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.fingerprint import is_repository
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import SourceRefused
 from skillyard.core.messages import Message
 from skillyard.install.limits import LIMITS, Limits

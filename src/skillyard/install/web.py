@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from skillyard.catalog.discover import SKILL_FILE
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceFailed, SourceRefused
 from skillyard.core.messages import Message
 from skillyard.install.archive import extract

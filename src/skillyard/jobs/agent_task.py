@@ -12,7 +12,7 @@ from skillyard.catalog.agentfile import Role, read_role
 from skillyard.catalog.bounds import read_bounds
 from skillyard.catalog.encoding import decode
 from skillyard.core.capability import ALLOWED_TOOLS, SCHEDULE
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.fingerprint import read_marks
+from skillyard.catalog.fingerprint import hash_folder
 from skillyard.core.envelope import read_envelope
 from skillyard.core.errors import (
     InvalidArgs,
@@ -113,7 +113,7 @@ class Worker(NamedTuple):
     def _copy(self) -> FolderCopy:
         """The private copy of bin/ as it is now: what is allowed on the strength of its bytes runs from it."""
         folder = self.root / "bin"
-        return self.copies.find(read_marks(folder)) or self.copies.make(folder)
+        return self.copies.find(hash_folder(folder)) or self.copies.make(folder)
 
     def _demand(self, order: Order, copy: FolderCopy) -> Standing:
         """Somebody allowed it: we ourselves, where it is ours, or a person who saw these bytes."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.fingerprint import Marks, read_marks
+from skillyard.catalog.fingerprint import FolderHashes, hash_folder
 from skillyard.core.errors import SkillError, StoreFailed
 
 #: The folder of all copies is named like our home, with this at its end.
@@ -32,7 +32,7 @@ _MOST_COPIES, _MOST_BYTES = 300, 4 << 30
 class FolderCopy(NamedTuple):
     """A folder as it was approved."""
 
-    marks: Marks
+    marks: FolderHashes
     #: The copied files.
     files: Path
 
@@ -47,12 +47,12 @@ class Copies:
         real = own_home.resolve()
         self.home = real.with_name(f"{real.name}{COPIES_SUFFIX}")
 
-    def find(self, marks: Marks) -> FolderCopy | None:
+    def find(self, marks: FolderHashes) -> FolderCopy | None:
         """The copy of this content, if it is there and undamaged."""
         place = self.home / marks.content
         files = place / _FILES
         try:
-            if read_marks(files).content != marks.content:
+            if hash_folder(files).content != marks.content:
                 raise FileNotFoundError
         except (OSError, SkillError):
             return None
@@ -75,7 +75,7 @@ class Copies:
         fresh = self.home / f".{os.urandom(8).hex()}"
         fresh.mkdir(mode=0o700)
         try:
-            marks = read_marks(folder, fresh / _FILES, in_role=in_role)
+            marks = hash_folder(folder, fresh / _FILES, in_role=in_role)
             place = self.home / marks.content
             try:
                 fresh.rename(place)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from skillyard.app.project import Project, open_project
 from skillyard.app.sandbox_cache import find_layers, holds
+from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.result import as_size
-from skillyard.core.searchpath import absolute_entries
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of

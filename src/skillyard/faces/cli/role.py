@@ -21,7 +21,7 @@ from typing import NoReturn
 from skillyard.app.project import Project, open_project
 from skillyard.catalog.agentfile import SCHEMA_FILE, Role
 from skillyard.catalog.bounds import read_bounds
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, RoleInvalid, RuntimeFailed
 from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.app.project import Project, open_project
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.result import Result

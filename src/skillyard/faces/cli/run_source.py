@@ -4,7 +4,7 @@ import os
 from datetime import UTC, datetime
 
 from skillyard.app.project import Project
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result, make_meta

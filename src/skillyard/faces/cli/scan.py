@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from skillyard import __version__
-from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.manifest import read_skill
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import RuntimeFailed, SkillError
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State

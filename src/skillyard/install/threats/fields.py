@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from skillyard.catalog.reading import Reading
+from skillyard.catalog.manifest import Reading
 from skillyard.core.values import Json
 
 _TOOL = re.compile(r"[\w*-]+(?:\([^)]*\))?")

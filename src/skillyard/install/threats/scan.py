@@ -10,8 +10,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from skillyard.catalog.manifest import parse_skill
-from skillyard.catalog.reading import Reading
+from skillyard.catalog.manifest import Reading, parse_skill
 from skillyard.install.threats.binaries import find_binary
 from skillyard.install.threats.context import Context
 from skillyard.install.threats.excerpt import clean, line_at, place
@@ -85,7 +84,7 @@ def _find_asked(file: File, skill: _Skill) -> Iterator[Hit]:
         return
     reading: Reading = parse_skill(file.content, skill.folder / file.name)
     for asked in find_asked(reading):
-        line, column = reading.places.get(asked.field, (1, 1))
+        line, column = reading.positions.get(asked.field, (1, 1))
         rule = all_rules()[asked.rule]
         yield Hit(rule.id, rule.severity, file.name, line, column, clean(f"{asked.field}: {asked.shown}"[:200]))
 
