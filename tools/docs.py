@@ -22,7 +22,7 @@ from skillyard.core.schema import envelope_schema
 from skillyard.faces.cli.main import COMMANDS, help_text, parser_of
 from skillyard.faces.mcp.tools import own_tools
 from skillyard.install.threats.rule import Rule, all_rules
-from skillyard.install.threats.severity import HELD, Severity
+from skillyard.install.threats.verdict import HELD, Severity
 
 DOCS = Path(__file__).parent.parent / "docs"
 PACKAGE = Path(__file__).parent.parent / "src" / "skillyard"

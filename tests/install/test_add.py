@@ -14,11 +14,10 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs, SkillError, SourceFailed
-from skillyard.install.address import locked_source, parse_source
-from skillyard.install.folders import FolderSource
+from skillyard.install.address import FolderSource, locked_source, parse_source
 from skillyard.install.git import GitSource
-from skillyard.install.limits import Limits
 from skillyard.install.lock import read_lock
+from skillyard.install.source import Limits
 from skillyard.install.tree import marks_of
 from skillyard.install.web import WebArchive, WebIndex
 from tests.conftest import Skillyard

@@ -16,8 +16,7 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.install.address import parse_source
 from skillyard.install.candidates import as_candidate, find_offers
 from skillyard.install.source import Fetched
-from skillyard.install.source_run import Asked, split_source
-from skillyard.install.staged_copies import FOLDER, find_staged, stage
+from skillyard.install.source_run import FOLDER, Asked, find_staged, split_source, stage
 from skillyard.install.threats.verdict import Verdict
 from skillyard.scripts.prompt_grammar import may_name_source
 from tests.conftest import Skillyard

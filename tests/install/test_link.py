@@ -14,8 +14,8 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.envelope import from_json
-from skillyard.install.link import Outcome, link, unlink
-from skillyard.install.linking import chosen_skills, ledger_of, wishes_of
+from skillyard.install.linker import chosen_skills, ledger_of, wishes_of
+from skillyard.install.links import Outcome, link, unlink
 from tests.conftest import TORTURE, Skillyard, WriteSkill
 from tests.install.conftest import good, write
 

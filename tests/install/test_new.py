@@ -18,10 +18,18 @@ from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.kinds import Kind
 from skillyard.core.phrases import Lang
-from skillyard.install.create import create
-from skillyard.install.literals import quoted, script_quoted, shell_quoted
-from skillyard.install.skill_template import CONVENTIONAL, Draft, Program, as_files, make_draft
-from skillyard.install.slug import as_slug
+from skillyard.install.names import as_slug
+from skillyard.install.new_skill import (
+    CONVENTIONAL,
+    Draft,
+    Program,
+    as_files,
+    create,
+    make_draft,
+    quoted,
+    script_quoted,
+    shell_quoted,
+)
 from tests.conftest import Skillyard
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=80)

@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SourceRefused
 from skillyard.install.lock import Installed, Lock, as_text, parse_lock
-from skillyard.install.names import as_safe_path
-from skillyard.install.slug import as_slug
-from skillyard.install.swap import Exchange, exchange, never_exchange
-from skillyard.install.target import Place, apply, is_unfinished, new_staging, open_place, project_place
+from skillyard.install.names import as_safe_path, as_slug
+from skillyard.install.target import (
+    Exchange,
+    Place,
+    apply,
+    exchange,
+    is_unfinished,
+    never_exchange,
+    new_staging,
+    open_place,
+    project_place,
+)
 from skillyard.install.tree import hash_of, marks_of
 
 WAYS: list[Exchange] = [exchange, never_exchange]
@@ -96,18 +104,18 @@ def test_a_link_in_our_own_folder_is_never_followed(place: Place, tmp_path: Path
 _ONE_CHANGE = """
 import os, signal, sys
 from pathlib import Path
-from skillyard.install import place as module, swap as swaps
+from skillyard.install import target as module
 from skillyard.install.target import *
 root, way, kill_at = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 steps = 0
 def watch(frame, event, arg):
     global steps
-    if frame.f_code.co_filename in {module.__file__, swaps.__file__}:
+    if frame.f_code.co_filename == module.__file__:
         steps += 1
         if steps == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
     return watch
-place, swap = project_place(root), getattr(swaps, way)
+place, swap = project_place(root), getattr(module, way)
 sys.settrace(watch)
 with open_place(place, swap):
     staged = new_staging(place)

@@ -16,15 +16,13 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import PermissionDenied
 from skillyard.install.address import parse_source
-from skillyard.install.candidates import as_candidate, find_offers
-from skillyard.install.examine import scanned
+from skillyard.install.candidates import as_candidate, find_offers, scanned
+from skillyard.install.installer import keep_limit
 from skillyard.install.lock import read_lock
-from skillyard.install.pipeline import keep_limit
 from skillyard.install.review import hold, list_reviews, read_review, resume
 from skillyard.install.source import Fetched
 from skillyard.install.target import project_place
-from skillyard.install.threats.severity import Severity
-from skillyard.install.threats.verdict import Hit, Verdict
+from skillyard.install.threats.verdict import Hit, Severity, Verdict
 from skillyard.scripts.interrupt import FILE, read_interrupt
 from tests.conftest import Skillyard
 from tests.install.conftest import DOUBTFUL, good, write

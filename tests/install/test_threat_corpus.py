@@ -9,8 +9,7 @@ import pytest
 
 from skillyard.install.threats.files import File
 from skillyard.install.threats.scan import scan_files
-from skillyard.install.threats.severity import HELD, Severity
-from skillyard.install.threats.verdict import Verdict
+from skillyard.install.threats.verdict import HELD, Severity, Verdict
 from tests.catalog.conftest import corpus, manifest
 
 __all__ = ["corpus", "manifest"]  # the fixtures of the corpus

@@ -10,7 +10,7 @@ import pytest
 from skillyard.install.threats.files import File
 from skillyard.install.threats.rule import Example, Rule, all_rules
 from skillyard.install.threats.scan import scan_skill
-from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import Severity
 
 RULES = list(all_rules().values())
 #: What the file system of a test must be made to show; their own tests stand in test_threat_scan.

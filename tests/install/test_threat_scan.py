@@ -13,8 +13,7 @@ from skillyard.install.threats import files
 from skillyard.install.threats.files import File
 from skillyard.install.threats.sarif import as_sarif
 from skillyard.install.threats.scan import MAX_MATCHES, scan_files, scan_skill
-from skillyard.install.threats.severity import HELD, Severity
-from skillyard.install.threats.verdict import Hit, Verdict
+from skillyard.install.threats.verdict import HELD, Hit, Severity, Verdict
 from tests.conftest import Skillyard, WriteSkill
 
 FRONT = "---\nname: quiet\ndescription: Sorts lines.\n---\n\n"

@@ -1048,7 +1048,7 @@ def a_server_that_never_ends(stage: Stage) -> str:
             handler.wfile.flush()
 
     code = (
-        "import sys, pathlib\nfrom skillyard.install.web import download\nfrom skillyard.install.limits import LIMITS\n"
+        "import sys, pathlib\nfrom skillyard.install.web import download\nfrom skillyard.install.source import LIMITS\n"
     )
     code += "from skillyard.core.errors import SkillError\ntry:\n    download(sys.argv[1], pathlib.Path(sys.argv[2]),"
     code += (
@@ -1075,7 +1075,7 @@ def headers_that_never_end(stage: Stage) -> str:
             handler.wfile.flush()
 
     code = (
-        "import sys, pathlib\nfrom skillyard.install.web import download\nfrom skillyard.install.limits import LIMITS\n"
+        "import sys, pathlib\nfrom skillyard.install.web import download\nfrom skillyard.install.source import LIMITS\n"
     )
     code += "from skillyard.core.errors import SkillError\ntry:\n    download(sys.argv[1], pathlib.Path(sys.argv[2]),"
     code += (

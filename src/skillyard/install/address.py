@@ -1,4 +1,4 @@
-"""Which source a text names. An existing local path always wins over the shorthand."""
+"""Turns a text into a source: a path of this machine, an address, or the shorthand `owner/repo`."""
 
 import os
 import re
@@ -9,13 +9,35 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from skillyard.catalog.plainfile import exists, expand_home
 from skillyard.core.errors import InvalidArgs, SourceFailed
-from skillyard.install.archive import is_archive
-from skillyard.install.folders import ArchiveSource, FolderSource
-from skillyard.install.git import GitSource
-from skillyard.install.localgit import is_bare
+from skillyard.install.archive import extract, is_archive
+from skillyard.install.git import GitSource, is_bare
 from skillyard.install.names import as_safe_path
-from skillyard.install.source import Source
+from skillyard.install.source import Fetched, Source, Tell
 from skillyard.install.web import INDEX_PATH, WebArchive, WebIndex
+
+
+class FolderSource(NamedTuple):
+    """Nothing is copied to look at it; what is installed is checked against what was looked at."""
+
+    text: str
+    folder: Path
+    ref: str = ""
+
+    def fetch(self, staging: Path, tell: Tell) -> Fetched:
+        del staging, tell
+        return Fetched(self.folder)
+
+
+class ArchiveSource(NamedTuple):
+    text: str
+    file: Path
+    ref: str = ""
+
+    def fetch(self, staging: Path, tell: Tell) -> Fetched:
+        tell(f"unpacking {self.file.name}")
+        extract(self.file, staging / "files")
+        return Fetched(staging / "files")
+
 
 FORGE = "https://github.com"
 _SHORTHAND = re.compile(r"([A-Za-z0-9][\w.-]*)/([A-Za-z0-9_][\w.-]*)((?:/[^@#]+)?)(?:@([^#]+))?")

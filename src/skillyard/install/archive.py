@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, NamedTuple
 
 from skillyard.core.errors import SourceRefused
-from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import as_safe_path, check_apart, link_stays_inside, shown
+from skillyard.install.source import LIMITS, Limits
 
 _CHUNK = 1 << 20
 #: Finder's and tar's own bookkeeping; no file of a skill.

@@ -4,21 +4,45 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import uuid4
 
-from skillyard.catalog.discover import IGNORED, MAX_DEPTH
+from skillyard.catalog.discover import IGNORED, MAX_DEPTH, SKILL_FILE
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.errors import InvalidArgs, SkillNotFound
-from skillyard.install.examine import Scan, scanned
 from skillyard.install.lock import Installed
-from skillyard.install.slug import MAX_CHARACTERS, as_slug
+from skillyard.install.names import MAX_CHARACTERS, as_slug
 from skillyard.install.source import Fetched, Source
-from skillyard.install.threats.verdict import Verdict
+from skillyard.install.threats.scan import scan_skill
+from skillyard.install.threats.verdict import Hit, Severity, Verdict
 from skillyard.install.tree import check_tree, find_skill_file, hash_of, marks_of
+
+#: Looks at a staged folder and never runs anything of it.
+Scan: TypeAlias = Callable[[Path], Verdict]
+
+
+def threat_scan(folder: Path) -> Verdict:
+    """By the threat rules; a folder without a SKILL.md that can be read as one is unknown."""
+    verdict = scan_skill(folder)
+    reading = read_skill(find_skill_file(folder) or folder / SKILL_FILE)
+    if reading.skill is not None:
+        return verdict
+    return verdict.with_hit(_unreadable(reading.findings[0].message if reading.findings else "it is no skill"))
+
+
+def scanned(scan: Scan, folder: Path) -> Verdict:
+    """A scan that fails says nothing, and nothing is never good news."""
+    try:
+        return scan(folder)
+    except (OSError, ValueError, RecursionError) as error:
+        return Verdict((_unreadable(f"the scan failed: {error}"),))
+
+
+def _unreadable(reason: str) -> Hit:
+    return Hit("unreadable", Severity.UNKNOWN, SKILL_FILE, excerpt=reason)
 
 
 class Offer(NamedTuple):

@@ -1,10 +1,11 @@
 """Git sources, through the real git: nothing that a repository holds is ever run.
 
 Covered: files are written from the objects, so there is no checkout, no filter and no hook; submodules are never
-fetched; a repository of this machine is read without its settings; time and size are bounded. `gitprocess.py` says how
+fetched; a repository of this machine is read without its settings; time and size are bounded. `git_process.py` says how
 git is started.
 """
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -13,12 +14,11 @@ from urllib.parse import quote, unquote
 
 from skillyard.catalog.discover import IGNORED as NEVER_SEARCHED
 from skillyard.catalog.discover import SKILL_FILE
+from skillyard.catalog.plainfile import read_plain
 from skillyard.core.errors import SourceFailed, SourceRefused
-from skillyard.install.gitprocess import GitProcesses
-from skillyard.install.limits import LIMITS, Limits
-from skillyard.install.localgit import make_view
+from skillyard.install.git_process import GitProcesses, make_empty_repository
 from skillyard.install.names import as_safe_path, check_apart, shown
-from skillyard.install.source import Fetched, Tell
+from skillyard.install.source import LIMITS, Fetched, Limits, Tell
 from skillyard.install.tree import IGNORED as NEVER_INSTALLED
 
 _LINK, _PROGRAM, _FILE = "120000", "100755", "100644"
@@ -156,3 +156,105 @@ def _check(blobs: Sequence[Blob], limits: Limits) -> None:
     for blob in blobs:
         if blob.mode == _LINK and blob.size > limits.path_bytes:
             raise SourceRefused(f"{shown(blob.path)} is a link that leads nowhere")
+
+
+_HASH = re.compile(rb"[0-9a-f]{40}")
+_SYMREF = re.compile(rb"ref: *(refs/[^\s]+)\s*")
+_PACKED = re.compile(rb"^([0-9a-f]{40}) (refs/[^\s]+)$", re.MULTILINE)
+#: As `git check-ref-format` wants them.
+_REF_NAME = re.compile(r"refs(?:/(?!\.)(?:(?!\.\.|@\{)[^\x00-\x20\x7f~^:?*\[\\/])+(?<!\.lock)(?<!\.))+")
+_SMALL_BYTES = 4096
+_PACKED_BYTES = 64 * 1024 * 1024
+_MOST_REFS = 200_000
+_MAX_SYMREFS = 5
+
+
+def is_bare(folder: Path) -> bool:
+    return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()
+
+
+def make_view(of: Path, view: Path) -> None:
+    """SourceFailed if there is no repository at `of`."""
+    git_dir = _find_git_dir(of)
+    common = _common_dir(git_dir)
+    if (common / "reftable").exists():
+        raise SourceFailed(f"{of} keeps its refs in a format that is not read here: clone it, or give its address")
+    make_empty_repository(view)
+    (view / "objects").rmdir()
+    (view / "objects").symlink_to(os.path.realpath(common / "objects"))
+    refs = _refs(common)
+    (view / "packed-refs").write_bytes(b"".join(b"%s %s\n" % (refs[name], name) for name in sorted(refs)))
+    if head := _ref_target(_read_small(git_dir / "HEAD")):
+        (view / "HEAD").write_bytes((b"ref: %s\n" if head.startswith(b"refs/") else b"%s\n") % head)
+    if shallow := _HASH.findall(_read_file(common / "shallow", _PACKED_BYTES)):
+        (view / "shallow").write_bytes(b"".join(b"%s\n" % commit for commit in shallow))
+
+
+def _find_git_dir(folder: Path) -> Path:
+    """The folder with HEAD. A worktree has a file that says where it is."""
+    for candidate in (folder / ".git", folder, folder.with_name(f"{folder.name}.git")):
+        git_dir = _named_in(candidate) if candidate.is_file() else candidate
+        if (git_dir / "HEAD").exists() and is_bare(_common_dir(git_dir)):
+            return git_dir
+    raise SourceFailed(f"{folder} is no git repository")
+
+
+def _named_in(file: Path) -> Path:
+    named = _read_small(file).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
+    return file if "\0" in named else file.parent / named
+
+
+def _common_dir(git_dir: Path) -> Path:
+    named = _read_small(git_dir / "commondir").decode("utf-8", "surrogateescape").strip()
+    return git_dir / named if named and "\0" not in named else git_dir
+
+
+def _refs(common: Path) -> dict[bytes, bytes]:
+    packed = _PACKED.findall(_read_file(common / "packed-refs", _PACKED_BYTES))
+    known = {name: commit for commit, name in packed if _is_name(name)}
+    links: dict[bytes, bytes] = {}
+    for name, target in _loose_refs(common):
+        (links if target.startswith(b"refs/") else known)[name] = target
+    for _ in range(_MAX_SYMREFS):
+        known |= {name: known[target] for name, target in links.items() if target in known}
+    return known
+
+
+def _loose_refs(common: Path) -> Iterator[tuple[bytes, bytes]]:
+    count = 0
+    for folder, _, files in os.walk(common / "refs"):
+        for file in files:
+            count += 1
+            if count > _MOST_REFS:
+                raise SourceFailed(f"{common} has more than {_MOST_REFS} refs")
+            path = Path(folder, file)
+            name = os.fsencode(path.relative_to(common).as_posix())
+            if _is_name(name) and (target := _ref_target(_read_small(path))):
+                yield name, target
+
+
+def _ref_target(content: bytes) -> bytes:
+    """The commit, or the other ref, that a ref names; nothing where it is neither."""
+    if _HASH.fullmatch(content.strip()):
+        return content.strip()
+    link = _SYMREF.fullmatch(content)
+    return link[1] if link and _is_name(link[1]) else b""
+
+
+def _is_name(name: bytes) -> bool:
+    return _REF_NAME.fullmatch(name.decode("utf-8", "surrogateescape")) is not None
+
+
+def _read_small(file: Path) -> bytes:
+    return _read_file(file, _SMALL_BYTES)
+
+
+def _read_file(file: Path, most_bytes: int) -> bytes:
+    """Nothing where it is no file."""
+    try:
+        content = read_plain(file, most_bytes)
+    except (OSError, ValueError):
+        return b""
+    if len(content) > most_bytes:
+        raise SourceFailed(f"{file} is larger than {most_bytes} bytes")
+    return content

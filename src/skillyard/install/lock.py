@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.install.names import as_safe_path
-from skillyard.install.slug import as_slug
+from skillyard.install.names import as_safe_path, as_slug
 from skillyard.install.tree import Marks, hash_of
 
 VERSION = 1

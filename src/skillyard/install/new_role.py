@@ -1,16 +1,81 @@
 """The roles of a project: found, told and made."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from shlex import quote
+from typing import NamedTuple
 
 from skillyard.catalog.agentfile import AGENT_FILE, SCHEMA_FILE, Role, list_roles, read_role
+from skillyard.catalog.naming import MAX_DESCRIPTION
 from skillyard.catalog.roots import ROLES_FOLDER
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.phrases import Lang, Text
+from skillyard.install.names import as_slug
+from skillyard.install.new_skill import TEMPLATES, as_yaml, check_words, filled, heading, in_docstring, quoted
 
-if TYPE_CHECKING:
-    from skillyard.core.phrases import Lang
-    from skillyard.install.role_template import RoleDraft
+_SKILLS = ".claude/skills"
+_ABOUT = Text("{label}: 一句话说明它负责什么", "{label}: says in one sentence what it is responsible for")
+
+
+class RoleDraft(NamedTuple):
+    """Everything that a new role is made from, checked."""
+
+    slug: str
+    title: str
+    description: str
+    skill: str
+    uuid: str
+    lang: Lang
+
+    @property
+    def entry(self) -> str:
+        return f"{_SKILLS}/{self.skill}.py"
+
+    @property
+    def call(self) -> str:
+        """A call that works."""
+        return f"skillyard role run {quote(self.slug)} {quote(self.skill)} report --param type=daily"
+
+
+def make_role_draft(name: str, uuid: str, *, description: str = "", skill: str = "", lang: Lang = Lang.EN) -> RoleDraft:
+    """InvalidArgs where no role can be made of it."""
+    for what, text in (("name", name), ("description", description), ("skill", skill)):
+        check_words(what, text)
+    slug = folder_of(name)
+    about = description.strip() or _ABOUT.fill(lang, label=heading(name.strip(), slug))
+    if len(about) > MAX_DESCRIPTION:
+        raise InvalidArgs(f"a description has at most {MAX_DESCRIPTION} characters, not {len(about)}")
+    return RoleDraft(slug, name.strip(), about, folder_of(skill) if skill else "daily_report", uuid, lang)
+
+
+def folder_of(name: str) -> str:
+    """S3 writes roles with underscores: a plain name stays as it is, of any other a safe one is made."""
+    slug = as_slug(name).replace("-", "_")
+    return name if name.isascii() and name.lower().replace("-", "_") == slug else slug
+
+
+def as_role_files(draft: RoleDraft) -> dict[str, str]:
+    words = {
+        "name": as_yaml(draft.slug),
+        "title": quoted(draft.title),
+        "description": quoted(draft.description),
+        "uuid": draft.uuid,
+        "skill": as_yaml(draft.skill),
+        "entry": as_yaml(draft.entry),
+        "entry_sh": quote(draft.entry),
+        "heading": heading(draft.title, draft.slug),
+        "skill_heading": draft.skill,
+        "skill_doc": in_docstring(draft.skill),
+        "call": draft.call,
+    }
+    names = {
+        "agent.yaml": "role.agent.yaml.txt",
+        "CLAUDE.md": "role.claude.md.txt",
+        draft.entry: "role.skill.py.txt",
+        f"{_SKILLS}/README.md": "role.readme.md.txt",
+    }
+    return {
+        name: filled((TEMPLATES / template).read_text("utf-8"), draft.lang, words) for name, template in names.items()
+    }
 
 
 _LISTED = Text("skillyard role 列出全部角色", "`skillyard role` lists them")
@@ -18,7 +83,7 @@ _MAKE_ONE = Text("skillyard role new <name> 创建角色", "`skillyard role new 
 
 
 class Made(NamedTuple):
-    draft: "RoleDraft"
+    draft: RoleDraft
     #: Relative to the project.
     folder: str
     files: tuple[str, ...]
@@ -45,13 +110,12 @@ def find_role(root: Path, name: str) -> Role:
     raise InvalidArgs(f"no role {name!r} in {ROLES_FOLDER}/; {told}", details={"nearest": list(near)}, advice=advice)
 
 
-def make_role(root: Path, name: str, *, description: str, skill: str, lang: "Lang") -> Made:
+def make_role(root: Path, name: str, *, description: str, skill: str, lang: Lang) -> Made:
     """Write a new role, whole or not at all, and the schema for editors where it is not there yet."""
     from uuid import uuid4
 
     from skillyard.catalog.dirfd import write_below
-    from skillyard.install.create import create
-    from skillyard.install.role_template import as_role_files, make_role_draft
+    from skillyard.install.new_skill import create
 
     draft = make_role_draft(name, str(uuid4()), description=description, skill=skill, lang=lang)
     files = as_role_files(draft)

@@ -18,13 +18,10 @@ from uuid import uuid4
 from skillyard.catalog.dirfd import read_below, remove_below, write_below
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.values import Json
-from skillyard.install.candidates import Candidate, open_staging
-from skillyard.install.changes import Addition, install
-from skillyard.install.examine import Scan, scanned
+from skillyard.install.candidates import Candidate, Scan, open_staging, scanned
 from skillyard.install.lock import Installed
-from skillyard.install.target import Place, write_whole
-from skillyard.install.threats.severity import Severity
-from skillyard.install.threats.verdict import Hit, Verdict
+from skillyard.install.target import Addition, Place, install, write_whole
+from skillyard.install.threats.verdict import Hit, Severity, Verdict
 from skillyard.install.tree import copy_checked, hash_of, marks_of
 
 _ID = re.compile(r"[0-9a-f]{12}")

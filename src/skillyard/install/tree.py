@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.fingerprint import is_repository
 from skillyard.core.errors import SourceRefused
-from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import as_safe_path, check_apart, link_stays_inside, shown
+from skillyard.install.source import LIMITS, Limits
 
 #: Never installed: they come and go without the skill being another.
 IGNORED = frozenset({"__pycache__", ".git", ".DS_Store"})

@@ -9,11 +9,10 @@ from typing import NamedTuple
 from skillyard.core.errors import SkillError
 from skillyard.install.address import locked_source
 from skillyard.install.candidates import Candidate, Offer, find_offers
-from skillyard.install.changes import drift_of
+from skillyard.install.installer import inner_folder, scanned_offer
 from skillyard.install.lock import Installed, read_lock
-from skillyard.install.pipeline import inner_folder, scanned_offer
 from skillyard.install.source import Fetched, Source, Tell
-from skillyard.install.target import Place
+from skillyard.install.target import Place, drift_of
 from skillyard.install.tree import Drift, drift_between
 
 _MAX_DIFF_BYTES = 64 * 1024

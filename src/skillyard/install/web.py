@@ -15,10 +15,8 @@ from skillyard.catalog.discover import SKILL_FILE
 from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceFailed, SourceRefused
 from skillyard.install.archive import extract
 from skillyard.install.deadline import Deadline
-from skillyard.install.limits import LIMITS, Limits
-from skillyard.install.names import shown
-from skillyard.install.slug import as_slug
-from skillyard.install.source import Fetched, Tell
+from skillyard.install.names import as_slug, shown
+from skillyard.install.source import LIMITS, Fetched, Limits, Tell
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from skillyard.core.errors import SkillError
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import Json
-from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import Severity
 from skillyard.scripts.interrupt import Interrupt
 
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from skillyard.core.errors import InvalidArgs
 from skillyard.install.candidates import open_staging
-from skillyard.install.lock import read_lock
-from skillyard.install.pipeline import (
+from skillyard.install.installer import (
     Brought,
     bring_in,
     inner_folder,
@@ -17,6 +16,7 @@ from skillyard.install.pipeline import (
     resume_review,
     wanted_from,
 )
+from skillyard.install.lock import read_lock
 from skillyard.install.review import Review, check_limit, find_review
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ def _opened(yard: Project) -> "Iterator[tuple[Workflow, InstallSteps]]":
 def _told(yard: Project, steps: "InstallSteps", thread: str, stand: "Stand") -> Answer:
     kept, dropped = ([name for name, word in sorted(stand.outcomes.items()) if word == said] for said in _WORDS)
     done: dict[str, Json] = {"kept": [*kept], "uninstalled": [*dropped], "thread": thread}
-    from skillyard.install.pipeline import forget_review
+    from skillyard.install.installer import forget_review
 
     review = steps.find(stand.review)
     if review is None or not stand.waiting:

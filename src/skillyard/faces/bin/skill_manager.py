@@ -121,7 +121,7 @@ def _install(options: Options) -> Answer:
 
 
 def _resume(options: Options) -> Answer:
-    from skillyard.install.pipeline import resume_review
+    from skillyard.install.installer import resume_review
     from skillyard.scripts.install_workflow import review_here
 
     with open_project() as yard:
@@ -142,9 +142,9 @@ def _waits(yard: Project, review: "Review", done: Mapping[str, Json]) -> Answer:
 
 
 def _uninstall(options: Options) -> Answer:
-    from skillyard.install.changes import find_installed, remove
+    from skillyard.install.installer import place_of
     from skillyard.install.lock import read_lock
-    from skillyard.install.pipeline import place_of
+    from skillyard.install.target import find_installed, remove
 
     with open_project() as yard:
         place = place_of(yard, is_global=False)

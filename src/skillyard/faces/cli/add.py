@@ -24,8 +24,8 @@ from skillyard.faces.cli.command import Answer, Options, Parser, add_output_opti
 from skillyard.faces.cli.review_prompt import answer_of
 from skillyard.faces.present import Lines, Steps
 from skillyard.install.candidates import Candidate, Offer, choose, open_staging
-from skillyard.install.pipeline import bring_in, inner_folder, look, pick_named, place_of, wanted_from
-from skillyard.install.slug import as_slug
+from skillyard.install.installer import bring_in, inner_folder, look, pick_named, place_of, wanted_from
+from skillyard.install.names import as_slug
 from skillyard.install.target import Place
 
 _ADDING = Text("正在安装", "adding")

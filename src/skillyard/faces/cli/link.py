@@ -24,8 +24,8 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, Table
-from skillyard.install.link import Outcome, Step, link
-from skillyard.install.linking import Standing, View, ask_agents, chosen_skills, ledger_of, wishes_of
+from skillyard.install.linker import Standing, View, ask_agents, chosen_skills, ledger_of, wishes_of
+from skillyard.install.links import Outcome, Step, link
 
 _LINE = Text("{outcome:<9} {name} 用于 {agent}: {path}", "{outcome:<9} {name} for {agent}: {path}")
 _CHECKING = Text("正在检查", "checking")

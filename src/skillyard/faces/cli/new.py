@@ -21,8 +21,7 @@ from skillyard.core.kinds import Kind
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines
-from skillyard.install.create import create
-from skillyard.install.skill_template import CONVENTIONAL, Program, as_files, make_draft
+from skillyard.install.new_skill import CONVENTIONAL, Program, as_files, create, make_draft
 
 _PLACE = ".claude/skills"
 _MADE, _NEXT = Text("已创建 {folder}", "made {folder}"), Text("接下来:", "next:")

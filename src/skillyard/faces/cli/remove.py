@@ -17,11 +17,11 @@ from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import links_data
 from skillyard.faces.present import Lines
-from skillyard.install.changes import find_installed, remove
-from skillyard.install.link import unlink_sources
-from skillyard.install.linking import ledger_for
+from skillyard.install.installer import place_of
+from skillyard.install.linker import ledger_for
+from skillyard.install.links import unlink_sources
 from skillyard.install.lock import read_lock
-from skillyard.install.pipeline import place_of
+from skillyard.install.target import find_installed, remove
 
 _QUESTION = Text("删除 {names} 吗?", "Remove {names}?")
 _KEPT, _REMOVED = Text("保留 {path}", "kept {path}"), Text("已删除 {folder}", "removed {folder}")

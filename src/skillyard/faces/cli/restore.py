@@ -16,7 +16,7 @@ from skillyard.faces.ask import on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import answer_of
 from skillyard.faces.present import Steps
-from skillyard.install.pipeline import place_of, restore
+from skillyard.install.installer import place_of, restore
 
 _RESTORING = Text("正在恢复", "restoring")
 

@@ -22,7 +22,7 @@ from skillyard.faces.ask import on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import ADDED, NOT_INSTALLED, all_lines, ask_decisions, three_lines, waiting_lines
 from skillyard.faces.present import Lines, Table
-from skillyard.install.pipeline import forget_review, resume_review
+from skillyard.install.installer import forget_review, resume_review
 from skillyard.install.review import Resumed, Review, drop, interrupt_data, list_reviews, read_review
 
 _EMPTY = Text("没有被拦下的技能", "Nothing is held back.")

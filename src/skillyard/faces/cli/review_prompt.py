@@ -9,7 +9,7 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import ask_key
 from skillyard.faces.cli.command import Answer
 from skillyard.faces.present import Lines, one_line
-from skillyard.install.pipeline import Brought, resume_review
+from skillyard.install.installer import Brought, resume_review
 from skillyard.install.review import KEEP, UNINSTALL, Held, Review, interrupt_data
 
 _ADDED = Text("已安装 {count} 个技能", "{count} skills installed")

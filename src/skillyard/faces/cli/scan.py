@@ -38,8 +38,7 @@ from skillyard.faces.present import Lines, Progress
 from skillyard.install.threats.rule import all_rules
 from skillyard.install.threats.sarif import as_sarif
 from skillyard.install.threats.scan import scan_skill
-from skillyard.install.threats.severity import HELD, Severity
-from skillyard.install.threats.verdict import Hit, Verdict
+from skillyard.install.threats.verdict import HELD, Hit, Severity, Verdict
 
 _SOME = Text("扫描 {total} 个, {bad} 个达到 {level} 或更高", "{total} scanned, {bad} at {level} or worse")
 _NONE = Text("扫描 {total} 个, 没有达到 {level} 的", "{total} scanned, none at {level} or worse")

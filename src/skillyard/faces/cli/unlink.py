@@ -17,8 +17,8 @@ from skillyard.core.phrases import Text
 from skillyard.core.states import State
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import add_where, links_data, links_page
-from skillyard.install.link import Outcome, unlink
-from skillyard.install.linking import ledger_of
+from skillyard.install.linker import ledger_of
+from skillyard.install.links import Outcome, unlink
 
 
 def arguments(parser: Parser) -> None:

@@ -25,11 +25,10 @@ from skillyard.faces.cli.link import links_data, links_page
 from skillyard.faces.cli.review_prompt import NOTHING_INSTALLED, answer_of
 from skillyard.faces.present import Lines, Steps, one_line
 from skillyard.install.candidates import open_staging
-from skillyard.install.changes import find_installed
-from skillyard.install.link import Step as LinkStep
+from skillyard.install.installer import bring_in, place_of
+from skillyard.install.links import Step as LinkStep
 from skillyard.install.lock import read_lock
-from skillyard.install.pipeline import bring_in, place_of
-from skillyard.install.target import Place
+from skillyard.install.target import Place, find_installed
 from skillyard.install.update import Plan, Standing, Step, differences, plan_update
 
 _UPDATING = Text("正在更新", "updating")

@@ -14,8 +14,8 @@ from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import NOTHING_INSTALLED
 from skillyard.faces.present import Lines
-from skillyard.install.changes import compare
-from skillyard.install.pipeline import place_of
+from skillyard.install.installer import place_of
+from skillyard.install.target import compare
 from skillyard.install.tree import Drift
 
 

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from skillyard.core.phrases import Text
-from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import Severity
 
 
 class Example(NamedTuple):

@@ -5,8 +5,7 @@ from urllib.parse import quote
 
 from skillyard.core.values import Json
 from skillyard.install.threats.rule import Rule, all_rules
-from skillyard.install.threats.severity import Severity
-from skillyard.install.threats.verdict import Hit, Verdict
+from skillyard.install.threats.verdict import Hit, Severity, Verdict
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: SARIF knows three words; the number is what GitHub sorts security results by.

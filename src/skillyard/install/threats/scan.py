@@ -12,12 +12,10 @@ from pathlib import Path
 
 from skillyard.catalog.manifest import parse_skill
 from skillyard.catalog.reading import Reading
-from skillyard.install.threats.binaries import find_binary
+from skillyard.core.secrets import mask_keys
+from skillyard.install.threats.checks import find_asked, find_binary, find_squats
 from skillyard.install.threats.context import Context
-from skillyard.install.threats.excerpt import clean, line_at, place
-from skillyard.install.threats.fields import find_asked
 from skillyard.install.threats.files import File, Trouble, read_files
-from skillyard.install.threats.packages import find_squats
 from skillyard.install.threats.pycode import Call, read_program
 from skillyard.install.threats.rule import Rule, all_rules
 from skillyard.install.threats.verdict import Hit, Verdict
@@ -203,3 +201,36 @@ _FINDERS: tuple[Callable[[File, _Skill], Iterator[Hit]], ...] = (
     _find_python,
     _find_squats,
 )
+
+
+_WIDTH = 160
+
+
+def place(text: str, index: int) -> tuple[int, int]:
+    """Line and column, both counted from 1."""
+    return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
+
+
+def line_at(file: File, index: int) -> str:
+    """The line around this place; of a long one, what is near."""
+    text = file.text
+    start = text.rfind("\n", 0, index) + 1
+    end = text.find("\n", index)
+    line = text[start : end if end >= 0 else len(text)]
+    if len(line.strip()) > _WIDTH:
+        near = max(index - start - _WIDTH // 3, 0)
+        line = ("…" if near else "") + line[near : near + _WIDTH] + ("…" if near + _WIDTH < len(line) else "")
+    return clean(line)
+
+
+def clean(text: str) -> str:
+    masked = mask_keys(text.strip())
+    if masked.isprintable():
+        return masked
+    return "".join(_shown_letter(letter) for letter in masked)
+
+
+def _shown_letter(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    return " " if letter in "\t\n\r" else f"\\u{ord(letter):04x}"

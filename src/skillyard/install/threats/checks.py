@@ -1,13 +1,104 @@
-"""Package names that are one slip away from a popular one, wherever a skill asks for packages."""
+"""The checks that rules cannot say as patterns: unreadable files, the frontmatter's tools and hooks, package names."""
 
 import json
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from skillyard.catalog.reading import Reading
+from skillyard.core.values import Json
 from skillyard.install.threats.files import File
+
+_MACHINE = (
+    (b"\x7fELF", "a Linux program"),
+    (b"\xcf\xfa\xed\xfe", "a macOS program"),
+    (b"\xce\xfa\xed\xfe", "a macOS program"),
+    (b"\xfe\xed\xfa\xce", "a macOS program"),
+    (b"\xfe\xed\xfa\xcf", "a macOS program"),
+    (b"\xca\xfe\xba\xbe", "a macOS program or Java bytecode"),
+    (b"\0asm", "a WebAssembly program"),
+)
+_ARCHIVES = frozenset({".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".whl", ".jar", ".egg", ".skill"})
+
+
+def find_binary(file: File, names: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """The rule and what to say; `names` are all the files of the skill."""
+    path = PurePosixPath(file.name)
+    if file.mode & (stat.S_ISUID | stat.S_ISGID):
+        yield "setuid", f"its mode is {stat.S_IMODE(file.mode):o}"
+    if said := _machine(file.content):
+        yield "machine-code", said
+    elif path.suffix in {".pyc", ".pyo"} and _source(path) not in names:
+        yield "orphan-bytecode", f"there is no {_source(path)}"
+    elif path.suffix.lower() in _ARCHIVES:
+        yield "archive", "what is inside was not looked at"
+    if file.size > len(file.content):
+        yield "partly-read", f"{len(file.content)} of {file.size} bytes were looked at"
+
+
+def _machine(content: bytes) -> str:
+    if content.startswith(b"MZ") and (b"PE\0\0" in content[:4096] or b"This program" in content[:512]):
+        return "a Windows program"
+    return next((said for magic, said in _MACHINE if content.startswith(magic)), "")
+
+
+def _source(path: PurePosixPath) -> str:
+    """`__pycache__/x.cpython-312.pyc` comes from `x.py` beside the folder."""
+    folder = path.parent.parent if path.parent.name == "__pycache__" else path.parent
+    return str(folder / f"{path.name.partition('.')[0]}.py")
+
+
+_TOOL = re.compile(r"[\w*-]+(?:\([^)]*\))?")
+_UNBOUNDED = re.compile(r"Bash(?:\((?:\*|:\*|\*:\*|)\))?", re.IGNORECASE)
+_EVERYTHING = re.compile(r"\*|all", re.IGNORECASE)
+#: With one of these a prefix bounds nothing.
+_LOOSE = re.compile(
+    r"(?:Bash|Shell)\((?:sudo|su|sh|bash|zsh|eval|exec|env|xargs|ssh|nc|ncat|rm|dd|mkfs|chmod|chown|osascript|"
+    r"curl|wget|python3? -c|node -e|perl -e)(?: -[^)*]*)?[ :]?\*\)",
+    re.IGNORECASE,
+)
+_RUNS = frozenset({"command", "path", "run", "script"})
+
+
+class Asked(NamedTuple):
+    rule: str
+    field: str
+    shown: str
+
+
+def find_asked(reading: Reading) -> Iterator[Asked]:
+    fields = reading.skill.fields if reading.skill else {}
+    for field in ("allowed-tools", "allowed_tools", "tools"):
+        yield from (Asked(rule, field, tool) for rule, tool in _tools(fields.get(field)))
+    for shown in _commands(fields.get("hooks")):
+        yield Asked("hook-command", "hooks", shown)
+
+
+def _tools(value: Json) -> Iterator[tuple[str, str]]:
+    """Each rule once: a list of ten such tools has one problem."""
+    words = " ".join(map(str, value)) if isinstance(value, list) else value if isinstance(value, str) else ""
+    tools = _TOOL.findall(words)
+    checks = {"tools-everything": _EVERYTHING, "tools-loose": _LOOSE, "tools-unbounded": _UNBOUNDED}
+    for rule, pattern in checks.items():
+        if found := next(filter(pattern.fullmatch, tools), ""):
+            yield rule, found
+
+
+def _commands(value: Json) -> Iterator[str]:
+    """Whatever a hook runs, however deep it stands."""
+    queue: list[Json] = [value]
+    while queue:
+        item = queue.pop()
+        if isinstance(item, Mapping):
+            yield from (text for key, text in item.items() if key in _RUNS and isinstance(text, str))
+            queue += list(item.values())
+        elif isinstance(item, list):
+            queue += item
+
 
 #: Short names are near to everything.
 _SHORTEST = 5

@@ -8,16 +8,32 @@ from typing import TYPE_CHECKING, NamedTuple
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, SkillError, SkillNotFound, SourceFailed
 from skillyard.install.address import FORGE, Wanted, locked_source, narrowed, parse_source
-from skillyard.install.candidates import Candidate, Offer, as_candidate, choose, find_offers, open_staging
-from skillyard.install.changes import Addition, drift_of, install
-from skillyard.install.examine import Scan, threat_scan
-from skillyard.install.link import Step, refresh
-from skillyard.install.linking import ledger_for
+from skillyard.install.candidates import (
+    Candidate,
+    Offer,
+    Scan,
+    as_candidate,
+    choose,
+    find_offers,
+    open_staging,
+    threat_scan,
+)
+from skillyard.install.linker import ledger_for
+from skillyard.install.links import Step, refresh
 from skillyard.install.lock import Installed, read_lock
 from skillyard.install.review import Resumed, Review, forget_interrupt, hold, resume, write_interrupt
 from skillyard.install.source import Fetched, Source, Tell
-from skillyard.install.target import Place, global_place, open_place, project_place, write_whole
-from skillyard.install.threats.severity import Severity
+from skillyard.install.target import (
+    Addition,
+    Place,
+    drift_of,
+    global_place,
+    install,
+    open_place,
+    project_place,
+    write_whole,
+)
+from skillyard.install.threats.verdict import Severity
 from skillyard.scripts.interrupt import FILE
 
 if TYPE_CHECKING:

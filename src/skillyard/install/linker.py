@@ -12,8 +12,7 @@ from skillyard.catalog.agent_paths import Looker, lookers_of, refusal
 from skillyard.catalog.index import Entry
 from skillyard.catalog.roots import Scope
 from skillyard.core.errors import AgentNotInstalled, AmbiguousName, InvalidArgs, SkillError, SkillNotFound
-from skillyard.install.link import Wish, path_of
-from skillyard.install.links import Ledger, read_record
+from skillyard.install.links import Ledger, Wish, path_of, read_record
 from skillyard.install.lock import read_lock
 from skillyard.install.target import Place, global_place, project_place
 

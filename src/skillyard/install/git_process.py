@@ -27,8 +27,7 @@ from skillyard.catalog.roots import find_project
 from skillyard.core.errors import SourceFailed, SourceRefused
 from skillyard.core.searchpath import absolute_entries
 from skillyard.install.deadline import Deadline
-from skillyard.install.limits import Limits
-from skillyard.install.source import Tell
+from skillyard.install.source import Limits, Tell
 from skillyard.sandbox.policy import is_inside
 
 _SETTINGS = (

@@ -5,18 +5,20 @@ Pure. The files come from the templates beside us; what a person typed goes in a
 
 import json
 import re
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.catalog.dirfd import make_below, refuse_links
 from skillyard.catalog.naming import MAX_DESCRIPTION
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.kinds import Kind
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import check_text
-from skillyard.install.literals import in_docstring, quoted, script_quoted, shell_quoted
-from skillyard.install.slug import as_slug
+from skillyard.install.names import as_slug
 
 TEMPLATES = Path(__file__).parent / "templates"
 SKILL_FILE = "SKILL.md"
@@ -253,3 +255,72 @@ def _requests(actions: tuple[str, ...]) -> dict[str, dict[str, object]]:
     if "full" in requests:
         requests["full"] = {name: value for params in requests.values() for name, value in params.items()}
     return requests
+
+
+def quoted(text: str) -> str:
+    """In double quotes, for Python and for YAML: both know the same escapes."""
+    return f'"{_escaped(text, _wide)}"'
+
+
+def script_quoted(text: str) -> str:
+    """In double quotes, for JavaScript."""
+    return f'"{_escaped(text, _braced)}"'
+
+
+def shell_quoted(text: str) -> str:
+    """In single quotes, for a shell. A shell knows no NUL: whoever asks has refused it."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def in_docstring(text: str) -> str:
+    """Inside Python's triple double quotes, where line ends may stay."""
+    return "\n".join(_escaped(line, _wide) for line in text.split("\n"))
+
+
+_NAMED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _escaped(text: str, numbered: Callable[[int], str]) -> str:
+    """What cannot be seen is written by its number: nothing in the file looks other than it is."""
+    return "".join(_NAMED.get(c) or (c if c.isprintable() else numbered(ord(c))) for c in text)
+
+
+def _wide(point: int) -> str:
+    if point <= 0xFF:
+        return f"\\x{point:02x}"
+    return f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"
+
+
+def _braced(point: int) -> str:
+    return f"\\u{{{point:x}}}"
+
+
+def create(root: Path, folder: Path, files: Mapping[str, str]) -> None:
+    """Write the files below a folder of the project that is not there yet.
+
+    InvalidArgs if something of that name is there: nothing is ever overwritten. PermissionDenied if a folder on the
+    way, below the project root, is a link.
+    """
+    refuse_links(root, folder.parent)
+    if folder.exists() or folder.is_symlink():
+        raise _taken(folder)
+    make_below(root, folder.parent)
+    staged = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    try:
+        for name, text in files.items():
+            path = staged / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8", newline="\n")
+            path.chmod(0o755 if text.startswith("#!") else 0o644)
+        staged.chmod(0o755)
+        staged.rename(folder)
+    except OSError:
+        if folder.exists():  # somebody was faster
+            raise _taken(folder) from None
+        raise
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _taken(folder: Path) -> InvalidArgs:
+    return InvalidArgs(f"{folder} exists already: choose another name, or remove it first")
