@@ -13,7 +13,7 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import from_json
-from skillyard.install.mcp_config import AGENTS, Entry, find_command, make_config, write
+from skillyard.install.mcp_config import AGENTS, EntryState, find_command, make_config, write
 from tests.conftest import Skillyard
 from tests.faces.mcp_client import CEILING_SECONDS, variables
 from tests.faces.test_terminal import Terminal
@@ -129,14 +129,14 @@ def test_a_file_that_cannot_be_changed_without_loss_is_left_alone(
 
     config = make_config(project, agent, find_command(), {})
 
-    assert (config.entry, config.path, config.merged) == (Entry.UNREADABLE, name, "")
+    assert (config.entry, config.path, config.merged) == (EntryState.UNREADABLE, name, "")
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_an_entry_of_ours_that_somebody_changed_is_theirs(project: Path, agent: str) -> None:
     write(project, make_config(project, agent, ("/elsewhere/skillyard",), {}))
 
-    assert make_config(project, agent, find_command(), {}).entry is Entry.DIFFERS
+    assert make_config(project, agent, find_command(), {}).entry is EntryState.DIFFERS
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -15,7 +15,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.envelope import from_json
 from skillyard.install.linker import chosen_skills, ledger_of, wishes_of
-from skillyard.install.links import Outcome, link, unlink
+from skillyard.install.links import LinkOutcome, link, unlink
 from tests.conftest import TORTURE, Skillyard, WriteSkill
 from tests.install.conftest import good, write
 
@@ -531,9 +531,9 @@ def test_a_kill_at_any_point_loses_track_of_nothing(
             linked(yard, copy=bool(how))
         done = doomed(yard.places, point, *words, *(how if words[0] == "link" else ()))
         if point % 2:
-            assert Outcome.CONFLICT not in linked(yard, copy=bool(how)), point
+            assert LinkOutcome.CONFLICT not in linked(yard, copy=bool(how)), point
             assert (project / ".agents/skills/pdf/SKILL.md").is_file()
-        assert Outcome.KEPT not in unlinked(yard), point
+        assert LinkOutcome.KEPT not in unlinked(yard), point
         assert picture(project) == before, point
         assert not record(project).exists()
         if done != -signal.SIGKILL:
@@ -550,7 +550,7 @@ def test_a_kill_during_a_refresh_leaves_the_old_copy_or_the_new(yard: Project, p
         (skill / "docs/a.md").write_text("new")
         done = doomed(yard.places, point, "link", "pdf", "--to", ALL, "--copy")
         assert (project / ".agents/skills/pdf/docs/a.md").read_text() in {"a", "new"}
-        assert unlinked(yard) == {Outcome.REMOVED}, point
+        assert unlinked(yard) == {LinkOutcome.REMOVED}, point
         (skill / "docs/a.md").write_text("a")
         assert picture(project) == before, point
         if done != -signal.SIGKILL:
@@ -559,13 +559,13 @@ def test_a_kill_during_a_refresh_leaves_the_old_copy_or_the_new(yard: Project, p
     assert point > 8
 
 
-def linked(yard: Project, *, copy: bool) -> set[Outcome]:
+def linked(yard: Project, *, copy: bool) -> set[LinkOutcome]:
     ledger = ledger_of(yard, is_user=False, env={})
     wishes = wishes_of(yard, ledger, chosen_skills(yard, ledger, ["pdf"]), ALL.split(","), env={})
     return {step.outcome for step in link(ledger, wishes, copy=copy)}
 
 
-def unlinked(yard: Project) -> set[Outcome]:
+def unlinked(yard: Project) -> set[LinkOutcome]:
     return {step.outcome for step in unlink(ledger_of(yard, is_user=False, env={}))}
 
 

@@ -21,15 +21,15 @@ from skillyard.install.installer import keep_limit
 from skillyard.install.lock import read_lock
 from skillyard.install.review import hold, list_reviews, read_review, resume
 from skillyard.install.source import Fetched
-from skillyard.install.target import project_place
-from skillyard.install.threats.verdict import Hit, Severity, Verdict
+from skillyard.install.target import project_target
+from skillyard.install.threats.verdict import ScanVerdict, ThreatHit, ThreatLevel
 from skillyard.scripts.interrupt import FILE, read_interrupt
 from tests.conftest import Skillyard
 from tests.install.conftest import DOUBTFUL, good, write
 
 
-def found(severity: Severity) -> Verdict:
-    return Verdict((Hit("unreadable", severity, "SKILL.md", excerpt="bad"),))
+def found(severity: ThreatLevel) -> ScanVerdict:
+    return ScanVerdict((ThreatHit("unreadable", severity, "SKILL.md", excerpt="bad"),))
 
 
 def data_of(done: "subprocess.CompletedProcess[str]") -> Any:
@@ -259,27 +259,29 @@ def test_on_a_terminal_several_skills_are_chosen_by_number(project: Path, places
 
 
 def test_who_decides_sets_the_limit() -> None:
-    assert keep_limit(on_terminal=True, env={}) is Severity.CRITICAL
-    assert keep_limit(on_terminal=False, env={}) is Severity.MEDIUM
+    assert keep_limit(on_terminal=True, env={}) is ThreatLevel.CRITICAL
+    assert keep_limit(on_terminal=False, env={}) is ThreatLevel.MEDIUM
     assert keep_limit(on_terminal=True, env={"SKILLYARD_DEPTH": "1"}) is None
 
 
-@pytest.mark.parametrize("severity", [Severity.HIGH, Severity.CRITICAL, Severity.UNKNOWN])
-def test_off_a_terminal_nothing_above_medium_is_kept(severity: Severity, places: ProjectPaths, tmp_path: Path) -> None:
+@pytest.mark.parametrize("severity", [ThreatLevel.HIGH, ThreatLevel.CRITICAL, ThreatLevel.UNKNOWN])
+def test_off_a_terminal_nothing_above_medium_is_kept(
+    severity: ThreatLevel, places: ProjectPaths, tmp_path: Path
+) -> None:
     assert places.project
     verdict = found(severity)
     write(tmp_path / "x", {"SKILL.md": good("x")})
     source = parse_source(str(tmp_path / "x"), cwd=tmp_path, root=places.project).source
     (offer,) = find_offers(Fetched(tmp_path / "x"), "", source.text)
     candidate = as_candidate(offer, source, "", lambda _: verdict)
-    place = project_place(places.project)
+    place = project_target(places.project)
     review = hold(places.own_home, place, [candidate])
     with pytest.raises(PermissionDenied):
-        resume(review, {"x": "keep"}, Severity.MEDIUM, lambda _: verdict, lambda _: None)
+        resume(review, {"x": "keep"}, ThreatLevel.MEDIUM, lambda _: verdict, lambda _: None)
 
     assert skills_in(places.project) == []
     assert read_review(places.own_home, review.id) == review
-    resumed = resume(review, {"x": "keep"}, Severity.CRITICAL, lambda _: verdict, lambda _: None)
+    resumed = resume(review, {"x": "keep"}, ThreatLevel.CRITICAL, lambda _: verdict, lambda _: None)
     assert resumed.installed == ("x",)
 
 
@@ -288,16 +290,16 @@ def test_a_worse_verdict_than_was_shown_is_shown_again(places: ProjectPaths, tmp
     write(tmp_path / "x", {"SKILL.md": good("x")})
     source = parse_source(str(tmp_path / "x"), cwd=tmp_path, root=places.project).source
     (offer,) = find_offers(Fetched(tmp_path / "x"), "", source.text)
-    candidate = as_candidate(offer, source, "", lambda _: found(Severity.MEDIUM))
-    review = hold(places.own_home, project_place(places.project), [candidate])
-    resumed = resume(review, {"x": "keep"}, Severity.CRITICAL, lambda _: found(Severity.CRITICAL), lambda _: None)
+    candidate = as_candidate(offer, source, "", lambda _: found(ThreatLevel.MEDIUM))
+    review = hold(places.own_home, project_target(places.project), [candidate])
+    resumed = resume(review, {"x": "keep"}, ThreatLevel.CRITICAL, lambda _: found(ThreatLevel.CRITICAL), lambda _: None)
 
     assert (resumed.installed, resumed.changed) == ((), ("x",))
 
 
 def test_a_scan_that_fails_is_no_good_news(tmp_path: Path) -> None:
-    def fails(folder: Path) -> Verdict:
+    def fails(folder: Path) -> ScanVerdict:
         raise ValueError(folder)
 
-    assert scanned(fails, tmp_path).severity is Severity.UNKNOWN
+    assert scanned(fails, tmp_path).severity is ThreatLevel.UNKNOWN
     assert scanned(fails, tmp_path).held

@@ -12,7 +12,7 @@ from skillyard.core.errors import InvalidArgs, SourceFailed
 from skillyard.install.archive import extract, is_archive
 from skillyard.install.git import GitSource, is_bare
 from skillyard.install.names import as_safe_path
-from skillyard.install.source import Fetched, Source, Tell
+from skillyard.install.source import Fetched, SkillSource, Tell
 from skillyard.install.web import INDEX_PATH, WebArchive, WebIndex
 
 
@@ -51,27 +51,27 @@ _FORMS = (
 )
 
 
-class Wanted(NamedTuple):
+class ParsedSource(NamedTuple):
     """A source, the folder inside it, and the one skill of it where the text names one."""
 
-    source: Source
+    source: SkillSource
     path: str = ""
     skill: str = ""
 
-    def narrowed(self, names: Sequence[str]) -> "Wanted":
+    def narrowed(self, names: Sequence[str]) -> "ParsedSource":
         """A source that can fetch less fetches only these."""
         return self._replace(source=narrowed(self.source, names))
 
 
-def narrowed(source: Source, names: Sequence[str]) -> Source:
+def narrowed(source: SkillSource, names: Sequence[str]) -> SkillSource:
     return source._replace(only=tuple(names)) if isinstance(source, WebIndex) else source
 
 
-def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = FORGE) -> Wanted:
+def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = FORGE) -> ParsedSource:
     """InvalidArgs, with what there is, where the text names no source."""
     local = _local(text, ref, cwd / expand_home(text), root) if text and "\0" not in text else None
     if local:
-        return Wanted(local)
+        return ParsedSource(local)
     plain, _, fragment = text.partition("#")
     if ref and fragment and ref != fragment:
         raise InvalidArgs(f"--ref {ref} and #{fragment} say different things")
@@ -82,7 +82,7 @@ def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str 
     if found := _SHORTHAND.fullmatch(plain):
         owner, repo, path, skill = found.groups()
         url = f"{forge.rstrip('/')}/{owner}/{repo.removesuffix('.git')}"
-        return Wanted(GitSource(url, ref), _inner(path), skill or "")
+        return ParsedSource(GitSource(url, ref), _inner(path), skill or "")
     raise InvalidArgs(f"{text!r} names no source: give {_FORMS}")
 
 
@@ -91,7 +91,7 @@ def _inner(path: str) -> str:
     return str(as_safe_path(path)) if path else ""
 
 
-def locked_source(source: str, ref: str, commit: str, root: Path) -> Source:
+def locked_source(source: str, ref: str, commit: str, root: Path) -> SkillSource:
     """The source that a lock names. Never a shorthand: what is not there is not looked for elsewhere."""
     _check_ref(ref)
     if commit and not _COMMIT.fullmatch(commit):
@@ -107,7 +107,7 @@ def locked_source(source: str, ref: str, commit: str, root: Path) -> Source:
     return found._replace(commit=commit) if isinstance(found, GitSource) else found
 
 
-def _local(text: str, ref: str, path: Path, root: Path, commit: str = "") -> Source | None:
+def _local(text: str, ref: str, path: Path, root: Path, commit: str = "") -> SkillSource | None:
     if not exists(path):
         return None
     kept = _as_kept(path, root)
@@ -128,22 +128,22 @@ def _as_kept(path: Path, root: Path) -> str:
     return f"./{absolute.relative_to(root).as_posix()}" if absolute.is_relative_to(root) else str(absolute)
 
 
-def _address(url: str, ref: str) -> Wanted:
+def _address(url: str, ref: str) -> ParsedSource:
     parts = _parts(url)
     if parts.password:
         raise InvalidArgs("no passwords in addresses: the lock would keep it; use git's credential helper")
     if parts.scheme in {"http", "https"}:
         if parts.path.endswith(INDEX_PATH):
-            return Wanted(WebIndex(url))
+            return ParsedSource(WebIndex(url))
         if is_archive(parts.path):
-            return Wanted(WebArchive(url))
+            return ParsedSource(WebArchive(url))
     elif parts.scheme not in {"", "file", "ssh"}:
         raise InvalidArgs(f"{parts.scheme}:// is not spoken here: give {_FORMS}")
     if found := _TREE.search(url):
         if ref and ref != found[1]:
             raise InvalidArgs(f"the address says {found[1]}, --ref says {ref}")
-        return Wanted(GitSource(url[: found.start()], found[1]), _inner(found[2] or ""))
-    return Wanted(GitSource(url, ref))
+        return ParsedSource(GitSource(url[: found.start()], found[1]), _inner(found[2] or ""))
+    return ParsedSource(GitSource(url, ref))
 
 
 def _parts(url: str) -> SplitResult:

@@ -13,18 +13,18 @@ from uuid import uuid4
 from skillyard.catalog.discover import IGNORED, MAX_DEPTH, SKILL_FILE
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.errors import InvalidArgs, SkillNotFound
-from skillyard.install.lock import Installed
+from skillyard.install.lock import InstalledSkill
 from skillyard.install.names import MAX_CHARACTERS, as_slug
-from skillyard.install.source import Fetched, Source
+from skillyard.install.source import Fetched, SkillSource
 from skillyard.install.threats.scan import scan_skill
-from skillyard.install.threats.verdict import Hit, Severity, Verdict
-from skillyard.install.tree import check_tree, find_skill_file, hash_of, marks_of
+from skillyard.install.threats.verdict import ScanVerdict, ThreatHit, ThreatLevel
+from skillyard.install.tree import check_tree, digests_of, find_skill_file, tree_hash
 
 #: Looks at a staged folder and never runs anything of it.
-Scan: TypeAlias = Callable[[Path], Verdict]
+Scan: TypeAlias = Callable[[Path], ScanVerdict]
 
 
-def threat_scan(folder: Path) -> Verdict:
+def threat_scan(folder: Path) -> ScanVerdict:
     """By the threat rules; a folder without a SKILL.md that can be read as one is unknown."""
     verdict = scan_skill(folder)
     reading = read_skill(find_skill_file(folder) or folder / SKILL_FILE)
@@ -33,16 +33,16 @@ def threat_scan(folder: Path) -> Verdict:
     return verdict.with_hit(_unreadable(reading.findings[0].message if reading.findings else "it is no skill"))
 
 
-def scanned(scan: Scan, folder: Path) -> Verdict:
+def scanned(scan: Scan, folder: Path) -> ScanVerdict:
     """A scan that fails says nothing, and nothing is never good news."""
     try:
         return scan(folder)
     except (OSError, ValueError, RecursionError) as error:
-        return Verdict((_unreadable(f"the scan failed: {error}"),))
+        return ScanVerdict((_unreadable(f"the scan failed: {error}"),))
 
 
-def _unreadable(reason: str) -> Hit:
-    return Hit("unreadable", Severity.UNKNOWN, SKILL_FILE, excerpt=reason)
+def _unreadable(reason: str) -> ThreatHit:
+    return ThreatHit("unreadable", ThreatLevel.UNKNOWN, SKILL_FILE, excerpt=reason)
 
 
 class Offer(NamedTuple):
@@ -57,12 +57,12 @@ class Offer(NamedTuple):
     at: Path
 
 
-class Candidate(NamedTuple):
+class ScannedOffer(NamedTuple):
     """An offer that was checked and scanned: what would be installed, exactly."""
 
-    skill: Installed
+    skill: InstalledSkill
     at: Path
-    verdict: Verdict
+    verdict: ScanVerdict
     is_ours: bool = False
 
 
@@ -164,11 +164,11 @@ def choose(offers: Sequence[Offer], names: Sequence[str]) -> tuple[Offer, ...]:
     return tuple(found.values())
 
 
-def as_candidate(offer: Offer, source: Source, commit: str, scan: Scan, folder: str = "") -> Candidate:
+def as_candidate(offer: Offer, source: SkillSource, commit: str, scan: Scan, folder: str = "") -> ScannedOffer:
     """Checks every file, notes what it holds, and scans it. SourceRefused where it may not be installed at all."""
     check_tree(offer.at)
-    files = marks_of(offer.at)
-    skill = Installed(
+    files = digests_of(offer.at)
+    skill = InstalledSkill(
         folder=folder or offer.folder,
         name=offer.name,
         source=source.text,
@@ -176,7 +176,7 @@ def as_candidate(offer: Offer, source: Source, commit: str, scan: Scan, folder: 
         commit=commit,
         path=offer.path,
         reviewed="",
-        hash=hash_of(files),
+        hash=tree_hash(files),
         files=files,
     )
-    return Candidate(skill, offer.at, scanned(scan, offer.at))
+    return ScannedOffer(skill, offer.at, scanned(scan, offer.at))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, SkillError, SkillNotFound, SourceFailed
-from skillyard.install.address import FORGE, Wanted, locked_source, narrowed, parse_source
+from skillyard.install.address import FORGE, ParsedSource, locked_source, narrowed, parse_source
 from skillyard.install.candidates import (
-    Candidate,
     Offer,
     Scan,
+    ScannedOffer,
     as_candidate,
     choose,
     find_offers,
@@ -19,21 +19,21 @@ from skillyard.install.candidates import (
     threat_scan,
 )
 from skillyard.install.linker import ledger_for
-from skillyard.install.links import Step, refresh
-from skillyard.install.lock import Installed, read_lock
+from skillyard.install.links import LinkStep, refresh
+from skillyard.install.lock import InstalledSkill, read_lock
 from skillyard.install.review import Resumed, Review, forget_interrupt, hold, resume, write_interrupt
-from skillyard.install.source import Fetched, Source, Tell
+from skillyard.install.source import Fetched, SkillSource, Tell
 from skillyard.install.target import (
     Addition,
-    Place,
+    Target,
     drift_of,
-    global_place,
+    global_target,
     install,
-    open_place,
-    project_place,
+    open_target,
+    project_target,
     write_whole,
 )
-from skillyard.install.threats.verdict import Severity
+from skillyard.install.threats.verdict import ThreatLevel
 from skillyard.scripts.interrupt import FILE
 
 if TYPE_CHECKING:
@@ -47,28 +47,28 @@ SCAN: Scan = threat_scan
 Pick = Callable[[Sequence[Offer]], Sequence[Offer]]
 
 
-class Brought(NamedTuple):
+class InstallResult(NamedTuple):
     """What came of an install."""
 
-    installed: tuple[Installed, ...]
+    installed: tuple[InstalledSkill, ...]
     #: What waits for a decision; None where nothing does.
     review: Review | None
     #: Copies of them in agents' folders, that follow.
-    links: tuple[Step, ...] = ()
+    links: tuple[LinkStep, ...] = ()
 
 
-def place_of(yard: "Project", *, is_global: bool) -> Place:
-    return global_place(yard.places.own_home) if is_global else project_place(yard.root)
+def place_of(yard: "Project", *, is_global: bool) -> Target:
+    return global_target(yard.places.own_home) if is_global else project_target(yard.root)
 
 
-def keep_limit(*, on_terminal: bool, env: Mapping[str, str] = os.environ) -> Severity | None:
+def keep_limit(*, on_terminal: bool, env: Mapping[str, str] = os.environ) -> ThreatLevel | None:
     """The worst that may be kept: by a person anything, off a terminal MEDIUM, inside an agent nothing."""
     if env.get(DEPTH):
         return None
-    return Severity.CRITICAL if on_terminal else Severity.MEDIUM
+    return ThreatLevel.CRITICAL if on_terminal else ThreatLevel.MEDIUM
 
 
-def wanted_from(yard: "Project", place: Place, text: str, ref: str) -> Wanted:
+def wanted_from(yard: "Project", place: Target, text: str, ref: str) -> ParsedSource:
     return parse_source(text, ref, cwd=Path.cwd(), root=place.bounds, forge=yard.settings.forge or FORGE)
 
 
@@ -92,21 +92,21 @@ def pick_named(text: str, names: Sequence[str], *, everything: bool = False) -> 
     return pick
 
 
-def look(wanted: Wanted, staging: Path, pick: Pick, tell: Tell, folder: str = "") -> tuple[Candidate, ...]:
+def look(wanted: ParsedSource, staging: Path, pick: Pick, tell: Tell, folder: str = "") -> tuple[ScannedOffer, ...]:
     """Fetch, list, let somebody pick, check and scan. Nothing is installed."""
     fetched = wanted.source.fetch(staging, tell)
     offers = pick(find_offers(fetched, wanted.path, wanted.source.text))
     return tuple(scanned_offer(offer, wanted.source, fetched, tell, folder) for offer in offers)
 
 
-def scanned_offer(offer: Offer, source: Source, fetched: Fetched, tell: Tell, folder: str) -> Candidate:
+def scanned_offer(offer: Offer, source: SkillSource, fetched: Fetched, tell: Tell, folder: str) -> ScannedOffer:
     tell(f"scanning {offer.name}")
     return as_candidate(offer, source, fetched.commit, SCAN, folder)._replace(is_ours=fetched.is_ours)
 
 
 def bring_in(
-    yard: "Project", place: Place, found: Sequence[Candidate], *, keep: bool = False, theirs: bool = False
-) -> Brought:
+    yard: "Project", place: Target, found: Sequence[ScannedOffer], *, keep: bool = False, theirs: bool = False
+) -> InstallResult:
     """Install what is clean; hold back what is not, unless a person kept exactly these bytes before."""
     held = [each for each in found if is_held_back(yard, each)]
     clean = [_as_decided(each) for each in found if each not in held]
@@ -116,23 +116,23 @@ def bring_in(
     if review:
         tell_project(yard, review)
     skills = tuple(each.skill for each in clean)
-    return Brought(skills, review, _refresh_links(yard, place, skills))
+    return InstallResult(skills, review, _refresh_links(yard, place, skills))
 
 
-def _refresh_links(yard: "Project", place: Place, skills: Sequence[Installed]) -> tuple[Step, ...]:
+def _refresh_links(yard: "Project", place: Target, skills: Sequence[InstalledSkill]) -> tuple[LinkStep, ...]:
     return refresh(ledger_for(yard, place), [place.skills / skill.folder for skill in skills])
 
 
-def is_held_back(yard: "Project", candidate: Candidate) -> bool:
+def is_held_back(yard: "Project", candidate: ScannedOffer) -> bool:
     """What a lock says of a review comes with the project, so only what was decided on this machine counts."""
     if not candidate.verdict.held:
         return False
     file = _kept_file(yard, candidate.skill.hash)
     said = file.read_text("utf-8") if file.is_file() else ""
-    return said not in Severity.__members__ or Severity[said] < candidate.verdict.severity
+    return said not in ThreatLevel.__members__ or ThreatLevel[said] < candidate.verdict.severity
 
 
-def _as_decided(candidate: Candidate) -> Candidate:
+def _as_decided(candidate: ScannedOffer) -> ScannedOffer:
     said = str(candidate.verdict.severity) if candidate.verdict.held else ""
     return candidate._replace(skill=candidate.skill._replace(reviewed=said))
 
@@ -142,9 +142,9 @@ def _kept_file(yard: "Project", content_hash: str) -> Path:
     return yard.places.own_home / "kept" / content_hash.removeprefix("sha256:")
 
 
-def restore(yard: "Project", place: Place, tell: Tell, *, theirs: bool = False) -> Brought:
+def restore(yard: "Project", place: Target, tell: Tell, *, theirs: bool = False) -> InstallResult:
     """Everything that the lock names and that is not there. SourceFailed where a source has other bytes now."""
-    with open_place(place):
+    with open_target(place):
         lock = read_lock(place.lock_file)
         missing = [skill for skill in lock.skills.values() if not _is_there(place, skill, theirs=theirs)]
     with open_staging(yard.places.own_home) as staging:
@@ -152,26 +152,26 @@ def restore(yard: "Project", place: Place, tell: Tell, *, theirs: bool = False) 
         return bring_in(yard, place, found, keep=not theirs, theirs=theirs)
 
 
-def _is_there(place: Place, skill: Installed, *, theirs: bool) -> bool:
+def _is_there(place: Target, skill: InstalledSkill, *, theirs: bool) -> bool:
     """Files that the user edited are there, unless they are to be replaced; files beside ours never matter."""
     drift = drift_of(place, skill)
     return not drift.missing and not (theirs and drift.changed)
 
 
-def _by_source(skills: Sequence[Installed]) -> list[list[Installed]]:
-    groups: dict[tuple[str, str, str], list[Installed]] = {}
+def _by_source(skills: Sequence[InstalledSkill]) -> list[list[InstalledSkill]]:
+    groups: dict[tuple[str, str, str], list[InstalledSkill]] = {}
     for skill in skills:
         groups.setdefault((skill.source, skill.ref, skill.commit), []).append(skill)
     return list(groups.values())
 
 
-def _again(group: Sequence[Installed], place: Place, staging: Path, tell: Tell) -> list[Candidate]:
+def _again(group: Sequence[InstalledSkill], place: Target, staging: Path, tell: Tell) -> list[ScannedOffer]:
     """The very bytes of the lock, or an error: a restore is exact."""
     first = group[0]
     source = locked_source(first.source, first.ref, first.commit, place.bounds)
     source = narrowed(source, [skill.path for skill in group])
     fetched = source.fetch(inner_folder(staging), tell)
-    found: list[Candidate] = []
+    found: list[ScannedOffer] = []
     for skill in group:
         candidate = _at_path(skill, source, fetched, tell)
         if candidate.skill.hash != skill.hash:
@@ -186,7 +186,7 @@ def inner_folder(staging: Path) -> Path:
     return folder
 
 
-def _at_path(skill: Installed, source: Source, fetched: Fetched, tell: Tell) -> Candidate:
+def _at_path(skill: InstalledSkill, source: SkillSource, fetched: Fetched, tell: Tell) -> ScannedOffer:
     for offer in find_offers(fetched, skill.path, source.text):
         if offer.path == skill.path:
             return scanned_offer(offer, source, fetched, tell, skill.folder)
@@ -226,7 +226,7 @@ def forget_review(yard: "Project", review_id: str) -> None:
         forget_interrupt(yard.places.project, FILE, review_id)
 
 
-def _local_again(skill: Installed, place: Place, staging: Path) -> Path | None:
+def _local_again(skill: InstalledSkill, place: Target, staging: Path) -> Path | None:
     """A folder or file of this machine may have changed since; a commit or a digest has not."""
     if skill.commit or not skill.source.startswith(("./", "../", "/")):
         return None

@@ -12,33 +12,35 @@ from skillyard.catalog.agent_paths import Looker, lookers_of, refusal
 from skillyard.catalog.index import Entry
 from skillyard.catalog.roots import Scope
 from skillyard.core.errors import AgentNotInstalled, AmbiguousName, InvalidArgs, SkillError, SkillNotFound
-from skillyard.install.links import Ledger, Wish, path_of, read_record
+from skillyard.install.links import LinkRequest, LinkScope, path_of, read_record
 from skillyard.install.lock import read_lock
-from skillyard.install.target import Place, global_place, project_place
+from skillyard.install.target import Target, global_target, project_target
 
 if TYPE_CHECKING:
     from skillyard.app.project import Project
     from skillyard.backends.visible_skills import Sight
 
 
-def ledger_of(yard: "Project", *, is_user: bool, env: Mapping[str, str] = os.environ) -> Ledger:
+def ledger_of(yard: "Project", *, is_user: bool, env: Mapping[str, str] = os.environ) -> LinkScope:
     lookers = lookers_of(env)
     own_home = yard.places.own_home
     if is_user:
         folders = {looker.agent: looker.user[-1] for looker in lookers}
-        return Ledger(global_place(own_home), own_home / "links.json", yard.places.user_home, folders, is_project=False)
+        return LinkScope(
+            global_target(own_home), own_home / "links.json", yard.places.user_home, folders, is_project=False
+        )
     folders = {looker.agent: looker.project[-1] for looker in lookers}
     record = yard.root / ".skillyard" / "links.json"
-    return Ledger(project_place(yard.root), record, yard.root, folders, is_project=True)
+    return LinkScope(project_target(yard.root), record, yard.root, folders, is_project=True)
 
 
-def ledger_for(yard: "Project", place: Place) -> Ledger:
+def ledger_for(yard: "Project", place: Target) -> LinkScope:
     """The one whose links follow what is installed in this place."""
     return ledger_of(yard, is_user=place.bounds == yard.places.own_home)
 
 
 def chosen_skills(
-    yard: "Project", ledger: Ledger, names: Sequence[str], *, with_linked: bool = False
+    yard: "Project", ledger: LinkScope, names: Sequence[str], *, with_linked: bool = False
 ) -> tuple[Entry, ...]:
     """The named skills of this scope; without names, all that were installed here, and those that were linked."""
     yard.catalog.sync()
@@ -51,7 +53,7 @@ def chosen_skills(
     return tuple(dict.fromkeys(found))
 
 
-def _named(yard: "Project", ledger: Ledger, name: str) -> Entry:
+def _named(yard: "Project", ledger: LinkScope, name: str) -> Entry:
     """As a run would choose it, among the skills of this scope; never something that link itself made."""
     record = read_record(ledger)
     ours = {path_of(ledger, link) for link in record.links.values()}
@@ -80,16 +82,16 @@ def _named(yard: "Project", ledger: Ledger, name: str) -> Entry:
 
 def wishes_of(
     yard: "Project",
-    ledger: Ledger,
+    ledger: LinkScope,
     entries: Sequence[Entry],
     agents: Collection[str],
     env: Mapping[str, str] = os.environ,
-) -> tuple[Wish, ...]:
+) -> tuple[LinkRequest, ...]:
     lookers = [looker for looker in lookers_of(env) if looker.agent in agents]
     return tuple(_wish(yard, ledger, entry, looker) for entry in entries for looker in lookers)
 
 
-def _wish(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker) -> Wish:
+def _wish(yard: "Project", ledger: LinkScope, entry: Entry, looker: Looker) -> LinkRequest:
     """What the agent would leave out or take from elsewhere is linked all the same, and told."""
     roots = _roots(yard, ledger, looker)
     seen = [root / entry.folder_name for root in roots]
@@ -103,10 +105,10 @@ def _wish(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker) -> Wish
     if rivals and not refused:
         note = f"there is another of that name at {rivals[0]}; {looker.agent} {looker.choice}"
         mend = f"skillyard link {shlex.quote(entry.folder_name)} --check tells which one it takes"
-    return Wish(entry.folder_name, entry.folder, looker.agent, tuple(seen), note, mend)
+    return LinkRequest(entry.folder_name, entry.folder, looker.agent, tuple(seen), note, mend)
 
 
-def _roots(yard: "Project", ledger: Ledger, looker: Looker) -> list[Path]:
+def _roots(yard: "Project", ledger: LinkScope, looker: Looker) -> list[Path]:
     """The user's links serve every project, so what one project holds does not count for them."""
     return list(looker.roots(yard.places.project if ledger.is_project else None, yard.places.user_home))
 
@@ -115,7 +117,7 @@ def _is_skill(folder: Path) -> bool:
     return (folder / "SKILL.md").is_file()
 
 
-class Standing(StrEnum):
+class Visibility(StrEnum):
     SEEN = "seen"
     NOT_SEEN = "not seen"
     SHADOWED = "shadowed"
@@ -124,26 +126,26 @@ class Standing(StrEnum):
     UNKNOWN = "unknown"
 
 
-class View(NamedTuple):
+class AgentView(NamedTuple):
     """What one agent says of one skill."""
 
     name: str
     agent: str
-    standing: Standing
+    standing: Visibility
     path: str = ""
     note: str = ""
 
 
 def ask_agents(
     yard: "Project",
-    ledger: Ledger,
+    ledger: LinkScope,
     entries: Sequence[Entry],
     agents: Collection[str],
     tell: Callable[[str], None],
     env: Mapping[str, str] = os.environ,
-) -> tuple[View, ...]:
+) -> tuple[AgentView, ...]:
     """Every skill for every agent, from what the real programs list."""
-    views: list[View] = []
+    views: list[AgentView] = []
     for looker in lookers_of(env):
         if looker.agent in agents:
             tell(f"asking {looker.agent}")
@@ -152,8 +154,8 @@ def ask_agents(
 
 
 def _views(
-    yard: "Project", ledger: Ledger, entries: Sequence[Entry], looker: Looker, env: Mapping[str, str]
-) -> Iterator[View]:
+    yard: "Project", ledger: LinkScope, entries: Sequence[Entry], looker: Looker, env: Mapping[str, str]
+) -> Iterator[AgentView]:
     from skillyard.backends.visible_skills import skills_seen
 
     try:
@@ -161,16 +163,16 @@ def _views(
             sights = skills_seen(looker.agent, ledger.base if ledger.is_project else Path(empty), env)
     except AgentNotInstalled as error:
         hint = str(error.words.get("command", ""))
-        yield from (View(e.folder_name, looker.agent, Standing.NOT_INSTALLED, note=hint) for e in entries)
+        yield from (AgentView(e.folder_name, looker.agent, Visibility.NOT_INSTALLED, note=hint) for e in entries)
         return
     except SkillError as error:
-        yield from (View(e.folder_name, looker.agent, Standing.UNKNOWN, note=error.msg) for e in entries)
+        yield from (AgentView(e.folder_name, looker.agent, Visibility.UNKNOWN, note=error.msg) for e in entries)
         return
     for entry in entries:
         yield _view(yard, ledger, entry, looker, sights)
 
 
-def _view(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sights: "tuple[Sight, ...]") -> View:
+def _view(yard: "Project", ledger: LinkScope, entry: Entry, looker: Looker, sights: "tuple[Sight, ...]") -> AgentView:
     links = [link for link in read_record(ledger).links.values() if link.name == entry.folder_name]
     ours = {entry.folder.resolve(), *(path_of(ledger, link).resolve() for link in links)}
     paths = [path for sight in sights if (path := _path(yard, ledger, entry, looker, sight))]
@@ -178,17 +180,17 @@ def _view(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sights:
     others = [path for path in paths if path.resolve() not in ours]
     if mine:
         note = f"also {', '.join(map(str, others))}" if others else ""
-        return View(entry.folder_name, looker.agent, Standing.SEEN, str(mine[0]), note)
+        return AgentView(entry.folder_name, looker.agent, Visibility.SEEN, str(mine[0]), note)
     if others:
         note = "another of that name: rename or remove one of them"
-        return View(entry.folder_name, looker.agent, Standing.SHADOWED, str(others[0]), note)
+        return AgentView(entry.folder_name, looker.agent, Visibility.SHADOWED, str(others[0]), note)
     refused = refusal(looker, entry)
     flag = "" if ledger.is_project else " --user"
     mend = refused.why if refused else f"skillyard link {shlex.quote(entry.folder_name)} --to {looker.agent}{flag}"
-    return View(entry.folder_name, looker.agent, Standing.NOT_SEEN, note=mend)
+    return AgentView(entry.folder_name, looker.agent, Visibility.NOT_SEEN, note=mend)
 
 
-def _path(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sight: "Sight") -> Path | None:
+def _path(yard: "Project", ledger: LinkScope, entry: Entry, looker: Looker, sight: "Sight") -> Path | None:
     """The folder of a listed skill, where it has this one's name. Claude Code tells a folder's name and whose it is."""
     if sight.path:
         folder = Path(sight.path).parent

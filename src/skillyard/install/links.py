@@ -19,19 +19,19 @@ from uuid import uuid4
 from skillyard.catalog.dirfd import refuse_links
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillNotFound
-from skillyard.install.target import Place, delete_tree, exchange, open_place, write_whole
-from skillyard.install.tree import Marks, check_tree, copy_checked, marks_of
+from skillyard.install.target import Target, delete_tree, exchange, open_target, write_whole
+from skillyard.install.tree import FileDigests, check_tree, copy_checked, digests_of
 
 VERSION = 1
 _MOST_BYTES = 64 * 1024 * 1024
 _STAGED = re.compile(r"\.skillyard-[0-9a-f]{32}")
 
 
-class Ledger(NamedTuple):
+class LinkScope(NamedTuple):
     """One scope of links: a project's, or the user's."""
 
     #: Where the skills of this scope are installed; its lock is ours too.
-    place: Place
+    place: Target
     file: Path
     #: What relative paths in the record are relative to: the project, or the home folder.
     base: Path
@@ -53,9 +53,9 @@ class Link(NamedTuple):
     #: What the symlink says; nothing for a copy.
     to: str = ""
     #: What a copy holds.
-    files: Marks = MappingProxyType({})
+    files: FileDigests = MappingProxyType({})
     #: What it held before, while it is being refreshed.
-    before: Marks = MappingProxyType({})
+    before: FileDigests = MappingProxyType({})
     #: The name beside it of a copy that is on its way in or out.
     staged: str = ""
 
@@ -68,25 +68,25 @@ class Link(NamedTuple):
         return f"{self.folder}/{self.name}"
 
 
-class Record(NamedTuple):
+class LinkRecord(NamedTuple):
     #: By their path.
     links: Mapping[str, Link] = MappingProxyType({})
     #: Folders that were not there before us.
     made: tuple[str, ...] = ()
 
-    def with_link(self, link: Link) -> "Record":
+    def with_link(self, link: Link) -> "LinkRecord":
         return self._replace(links={**self.links, link.key: link})
 
-    def without(self, key: str) -> "Record":
+    def without(self, key: str) -> "LinkRecord":
         return self._replace(links={other: link for other, link in self.links.items() if other != key})
 
 
-def read_record(ledger: Ledger) -> Record:
+def read_record(ledger: LinkScope) -> LinkRecord:
     """InvalidArgs where it is not what we write."""
     try:
         fields = json.loads(read_whole(ledger.file, _MOST_BYTES))
     except FileNotFoundError:
-        return Record()
+        return LinkRecord()
     except (ValueError, RecursionError):
         raise _broken(ledger) from None
     try:
@@ -98,10 +98,10 @@ def read_record(ledger: Ledger) -> Record:
         raise _broken(ledger) from None
     if not all(map(_is_plain, links)) or (ledger.is_project and not _is_within(ledger, links, made)):
         raise _broken(ledger)
-    return Record({link.key: link for link in links}, made)
+    return LinkRecord({link.key: link for link in links}, made)
 
 
-def write_record(ledger: Ledger, record: Record) -> None:
+def write_record(ledger: LinkScope, record: LinkRecord) -> None:
     if not record.links and not record.made:
         ledger.file.unlink(missing_ok=True)
         return
@@ -112,7 +112,7 @@ def write_record(ledger: Ledger, record: Record) -> None:
     write_whole(ledger.file, json.dumps(fields, indent=1) + "\n")
 
 
-def _broken(ledger: Ledger) -> InvalidArgs:
+def _broken(ledger: LinkScope) -> InvalidArgs:
     return InvalidArgs(f"{ledger.file} was not written by us: look at it, and delete it")
 
 
@@ -129,7 +129,7 @@ def _link(entry: Mapping[str, Any]) -> Link:
     )
 
 
-def _marks(fields: Mapping[str, Any]) -> Marks:
+def _marks(fields: Mapping[str, Any]) -> FileDigests:
     return {str(path): str(mark) for path, mark in fields.items()}
 
 
@@ -139,13 +139,13 @@ def _is_plain(link: Link) -> bool:
     return is_name and (not link.staged or bool(_STAGED.fullmatch(link.staged)))
 
 
-def _is_within(ledger: Ledger, links: list[Link], made: tuple[str, ...]) -> bool:
+def _is_within(ledger: LinkScope, links: list[Link], made: tuple[str, ...]) -> bool:
     known = set(ledger.folders.values())
     above = known | {str(parent) for folder in known for parent in Path(folder).parents} - {"."}
     return all(link.folder in known for link in links) and all(folder in above for folder in made)
 
 
-class Outcome(StrEnum):
+class LinkOutcome(StrEnum):
     LINKED = "linked"
     COPIED = "copied"
     #: The agent sees it without anything being written.
@@ -161,19 +161,19 @@ class Outcome(StrEnum):
     GONE = "gone"
 
 
-class Step(NamedTuple):
+class LinkStep(NamedTuple):
     """What happens to one skill for one agent."""
 
     name: str
     agent: str
-    outcome: Outcome
+    outcome: LinkOutcome
     path: Path
     note: str = ""
     #: What to do about it.
     next: str = ""
 
 
-class Wish(NamedTuple):
+class LinkRequest(NamedTuple):
     """One skill for one agent."""
 
     name: str
@@ -185,15 +185,17 @@ class Wish(NamedTuple):
     note: str = ""
     next: str = ""
 
-    def step(self, outcome: Outcome, path: Path) -> Step:
-        return Step(self.name, self.agent, outcome, path, self.note, self.next)
+    def step(self, outcome: LinkOutcome, path: Path) -> LinkStep:
+        return LinkStep(self.name, self.agent, outcome, path, self.note, self.next)
 
 
-def link(ledger: Ledger, wishes: Sequence[Wish], *, copy: bool = False, dry_run: bool = False) -> tuple[Step, ...]:
+def link(
+    ledger: LinkScope, wishes: Sequence[LinkRequest], *, copy: bool = False, dry_run: bool = False
+) -> tuple[LinkStep, ...]:
     """What came of each wish. A dry run takes no lock and writes nothing."""
     if dry_run:
         return _plan(ledger, read_record(ledger), wishes, copy=copy)[0]
-    with open_place(ledger.place):
+    with open_target(ledger.place):
         record = _tidied(ledger, read_record(ledger))
         steps, planned = _plan(ledger, record, wishes, copy=copy)
         _make(ledger, record, planned, steps)
@@ -201,21 +203,21 @@ def link(ledger: Ledger, wishes: Sequence[Wish], *, copy: bool = False, dry_run:
 
 
 def unlink(
-    ledger: Ledger,
+    ledger: LinkScope,
     names: Collection[str] | None = None,
     agents: Collection[str] | None = None,
     *,
     dry_run: bool = False,
-) -> tuple[Step, ...]:
+) -> tuple[LinkStep, ...]:
     """Takes away what link made: all of it, or that of some names or agents. SkillNotFound for a name it never made."""
     record = read_record(ledger)
     known = tuple(sorted({link.name for link in record.links.values()}))
     for name in names or ():
         if name not in known:
             raise SkillNotFound(name, known)
-    if dry_run or record == Record():
+    if dry_run or record == LinkRecord():
         return tuple(step for undo in _undoing(ledger, record, names, agents) for step in undo.steps())
-    with open_place(ledger.place):
+    with open_target(ledger.place):
         record = _tidied(ledger, read_record(ledger))
         undone = list(_undoing(ledger, record, names, agents))
         for undo in undone:
@@ -224,39 +226,39 @@ def unlink(
     return tuple(step for undo in undone for step in undo.steps())
 
 
-def unlink_sources(ledger: Ledger, sources: Collection[Path]) -> tuple[Step, ...]:
+def unlink_sources(ledger: LinkScope, sources: Collection[Path]) -> tuple[LinkStep, ...]:
     """The same for skills that are about to go."""
     wanted = {_stored(ledger, source) for source in sources}
     names = [link.name for link in read_record(ledger).links.values() if link.source in wanted]
     return unlink(ledger, names) if names else ()
 
 
-def refresh(ledger: Ledger, sources: Collection[Path]) -> tuple[Step, ...]:
+def refresh(ledger: LinkScope, sources: Collection[Path]) -> tuple[LinkStep, ...]:
     """Copies of these skills become what the skills are now; an edited copy stays as it is, and is told."""
     wanted = {_stored(ledger, source) for source in sources}
     if not any(link.is_copy and link.source in wanted for link in read_record(ledger).links.values()):
         return ()
-    with open_place(ledger.place):
+    with open_target(ledger.place):
         record = _tidied(ledger, read_record(ledger))
         copies = [link for link in record.links.values() if link.is_copy and link.source in wanted]
-        wishes = [Wish(link.name, ledger.base / link.source, agent) for link in copies for agent in link.agents]
+        wishes = [LinkRequest(link.name, ledger.base / link.source, agent) for link in copies for agent in link.agents]
         steps, planned = _plan(ledger, record, wishes, copy=True)
         _make(ledger, record, planned, steps)
-    return tuple(step for step in steps if step.outcome is not Outcome.VISIBLE)
+    return tuple(step for step in steps if step.outcome is not LinkOutcome.VISIBLE)
 
 
-def path_of(ledger: Ledger, link: Link) -> Path:
+def path_of(ledger: LinkScope, link: Link) -> Path:
     return ledger.base / link.folder / link.name
 
 
-def is_intact(ledger: Ledger, link: Link) -> bool:
+def is_intact(ledger: LinkScope, link: Link) -> bool:
     """Whether what stands there is still what we made."""
     path = path_of(ledger, link)
     if not link.is_copy:
         return path.is_symlink() and str(path.readlink()) == link.to
     if path.is_symlink() or not path.is_dir() or _holds_repository(path):
         return False
-    found = marks_of(path)
+    found = digests_of(path)
     return found in (link.files, link.before) and bool(found)
 
 
@@ -265,40 +267,42 @@ def _holds_repository(folder: Path) -> bool:
     return any(".git" in names for _, folders, files in os.walk(folder) for names in (folders, files))
 
 
-def _plan(ledger: Ledger, record: Record, wishes: Sequence[Wish], *, copy: bool) -> tuple[tuple[Step, ...], Record]:
+def _plan(
+    ledger: LinkScope, record: LinkRecord, wishes: Sequence[LinkRequest], *, copy: bool
+) -> tuple[tuple[LinkStep, ...], LinkRecord]:
     """Pure but for looking: what will happen, and the record as it will be."""
-    steps: list[Step] = []
+    steps: list[LinkStep] = []
     for wish in wishes:
         step, record = _plan_one(ledger, record, wish, copy=copy)
         steps.append(step)
     return tuple(steps), record
 
 
-def _plan_one(ledger: Ledger, record: Record, wish: Wish, *, copy: bool) -> tuple[Step, Record]:
+def _plan_one(ledger: LinkScope, record: LinkRecord, wish: LinkRequest, *, copy: bool) -> tuple[LinkStep, LinkRecord]:
     folder = ledger.folders[wish.agent]
     path = ledger.base / folder / wish.name
     ours = {path_of(ledger, known) for known in record.links.values()}
     seen = [where for where in wish.seen_at if where not in ours and where.resolve() == wish.source.resolve()]
     if seen:
-        return wish.step(Outcome.VISIBLE, seen[0]), record
+        return wish.step(LinkOutcome.VISIBLE, seen[0]), record
     known = record.links.get(f"{folder}/{wish.name}")
     if known and known.source == _stored(ledger, wish.source) and not _is_taken(ledger, known):
         return _again(ledger, record, known, wish)
     shared = _shared(ledger, record, wish)
     if shared:
-        return wish.step(Outcome.VISIBLE, path_of(ledger, shared)), record.with_link(_for_agent(shared, wish.agent))
+        return wish.step(LinkOutcome.VISIBLE, path_of(ledger, shared)), record.with_link(_for_agent(shared, wish.agent))
     if os.path.lexists(path):
         return _conflict(wish, path, known), record
     _check_folder(ledger, folder)
     made = _new_link(ledger, wish, folder, copy=copy)
-    return wish.step(Outcome.COPIED if copy else Outcome.LINKED, path), record.with_link(made)
+    return wish.step(LinkOutcome.COPIED if copy else LinkOutcome.LINKED, path), record.with_link(made)
 
 
-def _is_taken(ledger: Ledger, link: Link) -> bool:
+def _is_taken(ledger: LinkScope, link: Link) -> bool:
     return os.path.lexists(path_of(ledger, link)) and not is_intact(ledger, link)
 
 
-def _shared(ledger: Ledger, record: Record, wish: Wish) -> Link | None:
+def _shared(ledger: LinkScope, record: LinkRecord, wish: LinkRequest) -> Link | None:
     """What was made for another agent, in a folder that this one reads too."""
     folders = {str(where.parent) for where in wish.seen_at}
     for known in sorted(record.links.values(), key=lambda link: (wish.agent not in link.agents, link.key)):
@@ -308,43 +312,43 @@ def _shared(ledger: Ledger, record: Record, wish: Wish) -> Link | None:
     return None
 
 
-def _again(ledger: Ledger, record: Record, known: Link, wish: Wish) -> tuple[Step, Record]:
+def _again(ledger: LinkScope, record: LinkRecord, known: Link, wish: LinkRequest) -> tuple[LinkStep, LinkRecord]:
     """It was made before: kept, made again where it went missing, refreshed where the skill has changed."""
     known, path = _for_agent(known, wish.agent), path_of(ledger, known)
     there = os.path.lexists(path)
     if not known.is_copy:
-        return wish.step(Outcome.VISIBLE if there else Outcome.LINKED, path), record.with_link(known)
+        return wish.step(LinkOutcome.VISIBLE if there else LinkOutcome.LINKED, path), record.with_link(known)
     check_tree(wish.source)
-    here, now = marks_of(path) if there else {}, marks_of(wish.source)
+    here, now = digests_of(path) if there else {}, digests_of(wish.source)
     if here == now:
-        return wish.step(Outcome.VISIBLE, path), record.with_link(known)
+        return wish.step(LinkOutcome.VISIBLE, path), record.with_link(known)
     renewed = known._replace(files=now, before=here, staged=_staging_name())
-    return wish.step(Outcome.COPIED, path), record.with_link(renewed)
+    return wish.step(LinkOutcome.COPIED, path), record.with_link(renewed)
 
 
 def _for_agent(link: Link, agent: str) -> Link:
     return link._replace(agents=tuple(sorted({*link.agents, agent})))
 
 
-def _conflict(wish: Wish, path: Path, known: Link | None) -> Step:
+def _conflict(wish: LinkRequest, path: Path, known: Link | None) -> LinkStep:
     quoted = shlex.quote(str(path))
     note, mend = "something else of that name stands there", f"move it away, then link again: mv {quoted} …"
     if known and known.is_copy:
         note = "the copy was edited here, and stays"
     elif path.is_symlink() and not path.exists():
         note, mend = f"a link that leads nowhere stands there, to {path.readlink()}", f"rm {quoted}, then link again"
-    return Step(wish.name, wish.agent, Outcome.CONFLICT, path, note, mend)
+    return LinkStep(wish.name, wish.agent, LinkOutcome.CONFLICT, path, note, mend)
 
 
-def _new_link(ledger: Ledger, wish: Wish, folder: str, *, copy: bool) -> Link:
+def _new_link(ledger: LinkScope, wish: LinkRequest, folder: str, *, copy: bool) -> Link:
     made = Link(folder, wish.name, (wish.agent,), _stored(ledger, wish.source))
     if copy:
         check_tree(wish.source)
-        return made._replace(files=marks_of(wish.source), staged=_staging_name())
+        return made._replace(files=digests_of(wish.source), staged=_staging_name())
     return made._replace(to=_target(ledger, wish.source, folder))
 
 
-def _target(ledger: Ledger, source: Path, folder: str) -> str:
+def _target(ledger: LinkScope, source: Path, folder: str) -> str:
     """Relative inside a project, which moves as a whole; absolute for the user's."""
     if not (ledger.is_project and source.is_relative_to(ledger.base)):
         return str(source)
@@ -352,7 +356,7 @@ def _target(ledger: Ledger, source: Path, folder: str) -> str:
     return os.path.relpath(base / source.relative_to(ledger.base), (base / folder).resolve())
 
 
-def _stored(ledger: Ledger, source: Path) -> str:
+def _stored(ledger: LinkScope, source: Path) -> str:
     return str(source.relative_to(ledger.base) if source.is_relative_to(ledger.base) else source)
 
 
@@ -360,7 +364,7 @@ def _staging_name() -> str:
     return f".skillyard-{uuid4().hex}"
 
 
-def _check_folder(ledger: Ledger, folder: str) -> None:
+def _check_folder(ledger: LinkScope, folder: str) -> None:
     """What cannot be ended must not be begun."""
     path = ledger.base / folder
     # One folder for all agents is a usual way to keep skills: a link that stays in the project is used.
@@ -373,9 +377,9 @@ def _check_folder(ledger: Ledger, folder: str) -> None:
         raise PermissionDenied(f"{existing} cannot be written to")
 
 
-def _make(ledger: Ledger, before: Record, planned: Record, steps: Sequence[Step]) -> None:
+def _make(ledger: LinkScope, before: LinkRecord, planned: LinkRecord, steps: Sequence[LinkStep]) -> None:
     """Written down, made, and then the record without what is over."""
-    new = {step.path for step in steps if step.outcome in {Outcome.LINKED, Outcome.COPIED}}
+    new = {step.path for step in steps if step.outcome in {LinkOutcome.LINKED, LinkOutcome.COPIED}}
     links = [known for known in planned.links.values() if path_of(ledger, known) in new]
     planned = _with_folders(ledger, planned, links)
     if planned != before:
@@ -392,7 +396,7 @@ def _make(ledger: Ledger, before: Record, planned: Record, steps: Sequence[Step]
         write_record(ledger, planned)
 
 
-def _with_folders(ledger: Ledger, record: Record, links: Sequence[Link]) -> Record:
+def _with_folders(ledger: LinkScope, record: LinkRecord, links: Sequence[Link]) -> LinkRecord:
     """The folders that will have to be made are written down too."""
     new = dict.fromkeys(record.made)
     for folder in (Path(known.folder) for known in links):
@@ -401,7 +405,7 @@ def _with_folders(ledger: Ledger, record: Record, links: Sequence[Link]) -> Reco
     return record._replace(made=tuple(new))
 
 
-def _put_copy(ledger: Ledger, link: Link) -> None:
+def _put_copy(ledger: LinkScope, link: Link) -> None:
     """Whole or not at all: copied beside its place, then renamed or exchanged."""
     path = path_of(ledger, link)
     staged = path.with_name(link.staged)
@@ -413,7 +417,7 @@ def _put_copy(ledger: Ledger, link: Link) -> None:
     delete_tree(staged)
 
 
-def _tidied(ledger: Ledger, record: Record) -> Record:
+def _tidied(ledger: LinkScope, record: LinkRecord) -> LinkRecord:
     """Without what a crash left on its way in or out."""
     for key, known in record.links.items():
         if known.staged:
@@ -429,17 +433,17 @@ class _Undo(NamedTuple):
     path: Path
     leaving: tuple[str, ...]
     staying: tuple[str, ...]
-    outcome: Outcome
+    outcome: LinkOutcome
     note: str = ""
     next: str = ""
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[LinkStep]:
         for agent in self.leaving:
-            yield Step(self.link.name, agent, self.outcome, self.path, self.note, self.next)
+            yield LinkStep(self.link.name, agent, self.outcome, self.path, self.note, self.next)
 
 
 def _undoing(
-    ledger: Ledger, record: Record, names: Collection[str] | None, agents: Collection[str] | None
+    ledger: LinkScope, record: LinkRecord, names: Collection[str] | None, agents: Collection[str] | None
 ) -> Iterator[_Undo]:
     for known in record.links.values():
         leaving = tuple(agent for agent in known.agents if agents is None or agent in agents)
@@ -447,42 +451,42 @@ def _undoing(
             yield _undo_of(ledger, known, leaving)
 
 
-def _undo_of(ledger: Ledger, link: Link, leaving: tuple[str, ...]) -> _Undo:
+def _undo_of(ledger: LinkScope, link: Link, leaving: tuple[str, ...]) -> _Undo:
     path = path_of(ledger, link)
     staying = tuple(agent for agent in link.agents if agent not in leaving)
     if staying:
         others = ", ".join(staying)
         return _Undo(
-            link, path, leaving, staying, Outcome.SHARED, f"still there, because it was linked for {others} too"
+            link, path, leaving, staying, LinkOutcome.SHARED, f"still there, because it was linked for {others} too"
         )
     if not os.path.lexists(path):
-        return _Undo(link, path, leaving, (), Outcome.GONE, "it was not there any more")
+        return _Undo(link, path, leaving, (), LinkOutcome.GONE, "it was not there any more")
     if is_intact(ledger, link):
-        return _Undo(link, path, leaving, (), Outcome.REMOVED)
+        return _Undo(link, path, leaving, (), LinkOutcome.REMOVED)
     what = "the copy was edited" if link.is_copy else "it is not the link that was made"
     mend = f"rm -r {shlex.quote(str(path))}"
-    return _Undo(link, path, leaving, (), Outcome.KEPT, f"{what}: it stays, and is yours now", mend)
+    return _Undo(link, path, leaving, (), LinkOutcome.KEPT, f"{what}: it stays, and is yours now", mend)
 
 
-def _undo(ledger: Ledger, record: Record, undo: _Undo) -> Record:
+def _undo(ledger: LinkScope, record: LinkRecord, undo: _Undo) -> LinkRecord:
     """The thing first, the record second: what is gone may still be written down, never the other way round."""
     known, path = undo.link, undo.path
     if undo.staying:
         record = record.with_link(known._replace(agents=undo.staying))
     else:
-        if undo.outcome is Outcome.REMOVED and known.is_copy:
+        if undo.outcome is LinkOutcome.REMOVED and known.is_copy:
             leaving = path.with_name(_staging_name())
             write_record(ledger, record.with_link(known._replace(staged=leaving.name)))
             path.rename(leaving)
             delete_tree(leaving)
-        elif undo.outcome is Outcome.REMOVED:
+        elif undo.outcome is LinkOutcome.REMOVED:
             path.unlink()
         record = record.without(known.key)
     write_record(ledger, record)
     return record
 
 
-def _prune(ledger: Ledger, record: Record) -> None:
+def _prune(ledger: LinkScope, record: LinkRecord) -> None:
     """Folders that we made and that are empty go; one that somebody else uses by now is theirs."""
     needed = {part for known in record.links.values() for part in (known.folder, *map(str, Path(known.folder).parents))}
     kept: list[str] = []

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.install.names import as_safe_path, as_slug
-from skillyard.install.tree import Marks, hash_of
+from skillyard.install.tree import FileDigests, tree_hash
 
 VERSION = 1
 #: Every file of every skill has a line.
@@ -26,7 +26,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _NEEDED = frozenset({"name", "source", "hash"})
 
 
-class Installed(NamedTuple):
+class InstalledSkill(NamedTuple):
     """One installed skill."""
 
     #: Its folder below the place.
@@ -44,13 +44,13 @@ class Installed(NamedTuple):
     #: The severity that a person kept it in spite of; for people to read, it decides nothing.
     reviewed: str
     hash: str
-    files: Marks
+    files: FileDigests
 
 
 class Lock(NamedTuple):
-    skills: Mapping[str, Installed]
+    skills: Mapping[str, InstalledSkill]
 
-    def with_changes(self, changed: Iterable[Installed] = (), removed: Iterable[str] = ()) -> "Lock":
+    def with_changes(self, changed: Iterable[InstalledSkill] = (), removed: Iterable[str] = ()) -> "Lock":
         gone = set(removed)
         kept = {folder: skill for folder, skill in self.skills.items() if folder not in gone}
         return Lock({**kept, **{skill.folder: skill for skill in changed}})
@@ -80,7 +80,7 @@ def parse_lock(text: str, shown: str = "skillyard.lock") -> Lock:
     return Lock({folder: _installed(folder, table, shown) for folder, table in skills.items()})
 
 
-def _installed(folder: str, table: Any, shown: str) -> Installed:
+def _installed(folder: str, table: Any, shown: str) -> InstalledSkill:
     where = f"{shown}: [skills.{quoted(folder)}]"
     try:
         if as_slug(folder) != folder:
@@ -95,9 +95,9 @@ def _installed(folder: str, table: Any, shown: str) -> Installed:
         files = _files(table.get("files", {}), where)
     except SkillError as error:
         raise InvalidArgs(error.msg if error.msg.startswith(shown) else f"{where}: {error.msg}") from None
-    if hash_of(files) != texts["hash"]:
+    if tree_hash(files) != texts["hash"]:
         raise InvalidArgs(f"{where}: the hash is not that of its files: a merge may have gone wrong")
-    return Installed(folder=folder, files=files, **{key: str(text) for key, text in texts.items()})
+    return InstalledSkill(folder=folder, files=files, **{key: str(text) for key, text in texts.items()})
 
 
 def _files(table: Any, where: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ _START_SECONDS = 30
 _MOST_BYTES = 10_000_000
 
 
-class Entry(StrEnum):
+class EntryState(StrEnum):
     """How our entry stands in an agent's file."""
 
     MISSING = "missing"
@@ -31,14 +31,14 @@ class Entry(StrEnum):
     UNREADABLE = "unreadable"
 
 
-class Config(NamedTuple):
+class AgentConfig(NamedTuple):
     """One agent's file: what to put there, and what would stand in the file then."""
 
     agent: str
     path: str
     #: What a person can paste: a whole file by itself.
     text: str
-    entry: Entry
+    entry: EntryState
     merged: str = ""
 
 
@@ -47,7 +47,7 @@ def find_command() -> tuple[str, ...]:
     return own_command()
 
 
-def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str, str]) -> Config:
+def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str, str]) -> AgentConfig:
     if agent not in AGENTS:
         raise InvalidArgs(f"no agent {agent!r}; there are {', '.join(AGENTS)}")
     words = (*command, "mcp")
@@ -66,12 +66,12 @@ def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str
 AGENTS = ("claude-code", "codex", "opencode")
 
 
-def write(root: Path, config: Config) -> Config:
+def write(root: Path, config: AgentConfig) -> AgentConfig:
     """All of it or nothing, beside whatever else stands in the file."""
     path = root / config.path
     _refuse_links(root, path)
     write_whole(path, config.merged, path.stat().st_mode & 0o777 if path.exists() else None)
-    return config._replace(entry=Entry.WRITTEN)
+    return config._replace(entry=EntryState.WRITTEN)
 
 
 def _refuse_links(root: Path, path: Path) -> None:
@@ -79,22 +79,24 @@ def _refuse_links(root: Path, path: Path) -> None:
         raise InvalidArgs(f"{path.relative_to(root)} is a link; paste the text where it leads")
 
 
-def _json(root: Path, agent: str, name: str, table: str, mine: Mapping[str, Any], more: Mapping[str, Any]) -> Config:
+def _json(
+    root: Path, agent: str, name: str, table: str, mine: Mapping[str, Any], more: Mapping[str, Any]
+) -> AgentConfig:
     text = _as_json({**more, table: {SERVER: mine}})
     try:
         content = read_whole(root / name, _MOST_BYTES, follow=True)
         known = json.loads(content, object_pairs_hook=_without_twins) if content.strip() else {}
     except FileNotFoundError:
-        return Config(agent, name, text, Entry.MISSING, text)
+        return AgentConfig(agent, name, text, EntryState.MISSING, text)
     except (ValueError, RecursionError):
-        return Config(agent, name, text, Entry.UNREADABLE)
+        return AgentConfig(agent, name, text, EntryState.UNREADABLE)
     servers = known.get(table, {}) if isinstance(known, dict) else None
     if not isinstance(servers, dict):
-        return Config(agent, name, text, Entry.UNREADABLE)
+        return AgentConfig(agent, name, text, EntryState.UNREADABLE)
     if SERVER in servers:
-        return Config(agent, name, text, Entry.KEPT if servers[SERVER] == mine else Entry.DIFFERS)
+        return AgentConfig(agent, name, text, EntryState.KEPT if servers[SERVER] == mine else EntryState.DIFFERS)
     merged = _as_json({**known, table: {**servers, SERVER: mine}})
-    return Config(agent, name, text, Entry.MISSING, merged)
+    return AgentConfig(agent, name, text, EntryState.MISSING, merged)
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def _as_json(value: Mapping[str, Any]) -> str:
     return f"{shown}\n"
 
 
-def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> Config:
+def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> AgentConfig:
     import tomllib
 
     name = ".codex/config.toml"
@@ -129,19 +131,21 @@ def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> Config:
         content = read_whole(root / name, _MOST_BYTES, follow=True)
         known = tomllib.loads(content)
     except FileNotFoundError:
-        return Config("codex", name, text, Entry.MISSING, text)
+        return AgentConfig("codex", name, text, EntryState.MISSING, text)
     except (ValueError, RecursionError):
-        return Config("codex", name, text, Entry.UNREADABLE)
+        return AgentConfig("codex", name, text, EntryState.UNREADABLE)
     servers, mine = known.get("mcp_servers", {}), tomllib.loads(text)["mcp_servers"][SERVER]
     if isinstance(servers, dict) and SERVER in servers:
-        return Config("codex", name, text, Entry.KEPT if servers[SERVER] == mine else Entry.DIFFERS)
+        return AgentConfig("codex", name, text, EntryState.KEPT if servers[SERVER] == mine else EntryState.DIFFERS)
     gap = "" if not content else "\n" if content.endswith("\n") else "\n\n"
     merged = f"{content}{gap}{text}"
     try:
         complete = tomllib.loads(merged) == {**known, "mcp_servers": {**servers, SERVER: mine}}
     except (ValueError, TypeError):  # `mcp_servers` is written in a way that a table cannot follow
         complete = False
-    return Config("codex", name, text, Entry.MISSING if complete else Entry.UNREADABLE, merged if complete else "")
+    return AgentConfig(
+        "codex", name, text, EntryState.MISSING if complete else EntryState.UNREADABLE, merged if complete else ""
+    )
 
 
 def _toml(text: str) -> str:

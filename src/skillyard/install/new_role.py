@@ -82,7 +82,7 @@ _LISTED = Text("skillyard role 列出全部角色", "`skillyard role` lists them
 _MAKE_ONE = Text("skillyard role new <name> 创建角色", "`skillyard role new NAME` makes one")
 
 
-class Made(NamedTuple):
+class NewRole(NamedTuple):
     draft: RoleDraft
     #: Relative to the project.
     folder: str
@@ -110,7 +110,7 @@ def find_role(root: Path, name: str) -> Role:
     raise InvalidArgs(f"no role {name!r} in {ROLES_FOLDER}/; {told}", details={"nearest": list(near)}, advice=advice)
 
 
-def make_role(root: Path, name: str, *, description: str, skill: str, lang: Lang) -> Made:
+def make_role(root: Path, name: str, *, description: str, skill: str, lang: Lang) -> NewRole:
     """Write a new role, whole or not at all, and the schema for editors where it is not there yet."""
     from uuid import uuid4
 
@@ -124,4 +124,4 @@ def make_role(root: Path, name: str, *, description: str, skill: str, lang: Lang
     schema = agents / SCHEMA_FILE.name
     if not schema.exists() and not schema.is_symlink():
         write_below(root, f"{ROLES_FOLDER}/{SCHEMA_FILE.name}", SCHEMA_FILE.read_bytes())
-    return Made(draft, f"{ROLES_FOLDER}/{draft.slug}", tuple(files))
+    return NewRole(draft, f"{ROLES_FOLDER}/{draft.slug}", tuple(files))

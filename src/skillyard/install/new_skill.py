@@ -24,7 +24,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 SKILL_FILE = "SKILL.md"
 
 
-class Program(StrEnum):
+class ProgramLanguage(StrEnum):
     """What a skill's program is written in."""
 
     PYTHON = "python"
@@ -32,11 +32,11 @@ class Program(StrEnum):
     NODE = "node"
 
 
-_ENDINGS = {Program.PYTHON: "py", Program.BASH: "sh", Program.NODE: "mjs"}
-_RUNNERS = {Program.PYTHON: "sys.executable", Program.BASH: '"bash"', Program.NODE: '"node"'}
+_ENDINGS = {ProgramLanguage.PYTHON: "py", ProgramLanguage.BASH: "sh", ProgramLanguage.NODE: "mjs"}
+_RUNNERS = {ProgramLanguage.PYTHON: "sys.executable", ProgramLanguage.BASH: '"bash"', ProgramLanguage.NODE: '"node"'}
 
 
-class Action(NamedTuple):
+class ActionTemplate(NamedTuple):
     """One of S3's conventional actions: what it is for, what it takes, and a request that works."""
 
     says: Text
@@ -46,18 +46,22 @@ class Action(NamedTuple):
     needs: str = ""
 
 
-CONVENTIONAL: Mapping[str, Action] = {
-    "analyze": Action(
+CONVENTIONAL: Mapping[str, ActionTemplate] = {
+    "analyze": ActionTemplate(
         Text("分析数据", "analyzes data"), ("target", "days"), {"target": "ci_builds", "days": 7}, "target"
     ),
-    "report": Action(Text("生成报告", "writes a report"), ("type", "format"), {"type": "daily", "format": "markdown"}),
-    "fetch": Action(Text("获取数据", "fetches data"), ("source", "query"), {"source": "sample", "query": "first"}),
-    "push": Action(
+    "report": ActionTemplate(
+        Text("生成报告", "writes a report"), ("type", "format"), {"type": "daily", "format": "markdown"}
+    ),
+    "fetch": ActionTemplate(
+        Text("获取数据", "fetches data"), ("source", "query"), {"source": "sample", "query": "first"}
+    ),
+    "push": ActionTemplate(
         Text("推送数据", "pushes data"), ("destination",), {"destination": "archive", "data": {"id": 1}}, "destination"
     ),
-    "full": Action(Text("完整流程", "does everything in one go"), (), {}),
+    "full": ActionTemplate(Text("完整流程", "does everything in one go"), (), {}),
 }
-_OTHER = Action(Text("自定义", "something of its own"), ("text",), {"text": "example"})
+_OTHER = ActionTemplate(Text("自定义", "something of its own"), ("text",), {"text": "example"})
 DEFAULT_ACTIONS = ("analyze", "report")
 _PARAMS = {
     "target": Text(
@@ -98,14 +102,14 @@ _SECTION = re.compile(r"^[^\n]*⟦(\w+)⟧\n(.*?)^[^\n]*⟦end⟧\n", re.MULTILI
 _SLOT = re.compile(r"⟪(\w+)⟫|«([^«»|]*)\|([^«»]*)»")
 
 
-class Draft(NamedTuple):
+class SkillDraft(NamedTuple):
     """Everything that a new skill is made from, checked."""
 
     slug: str
     title: str
     description: str
     kind: Kind
-    program: Program
+    program: ProgramLanguage
     actions: tuple[str, ...]
     lang: Lang
 
@@ -135,18 +139,18 @@ def make_draft(
     name: str,
     kind: Kind,
     *,
-    program: Program = Program.PYTHON,
+    program: ProgramLanguage = ProgramLanguage.PYTHON,
     title: str = "",
     description: str = "",
     actions: tuple[str, ...] = (),
     lang: Lang = Lang.EN,
-) -> Draft:
+) -> SkillDraft:
     """InvalidArgs where no skill can be made of it, with what would do."""
     for what, text in (("name", name), ("title", title), ("description", description)):
         check_words(what, text)
     if actions and kind is not Kind.JSON:
         raise InvalidArgs("only JSON skills have actions: add --kind json")
-    if kind is Kind.JSON and program is Program.BASH:
+    if kind is Kind.JSON and program is ProgramLanguage.BASH:
         raise InvalidArgs("bash cannot read JSON by itself: use --lang python or node, or --kind command")
     slug = as_slug(name)
     label = title.strip() or name.strip()
@@ -157,7 +161,7 @@ def make_draft(
     for action in chosen:
         if not _ACTION_NAME.fullmatch(action):
             raise InvalidArgs(f"{action!r} is no action's name: use a-z, 0-9 and _, starting with a letter")
-    return Draft(slug, label, about, kind, program, chosen, lang)
+    return SkillDraft(slug, label, about, kind, program, chosen, lang)
 
 
 def check_words(what: str, text: str) -> None:
@@ -169,7 +173,7 @@ def check_words(what: str, text: str) -> None:
         raise InvalidArgs(f"the {what} holds a NUL character")
 
 
-def as_files(draft: Draft) -> dict[str, str]:
+def as_files(draft: SkillDraft) -> dict[str, str]:
     """The files by name. Nothing of what was typed is ever code in them."""
     words = _words(draft)
     files = {SKILL_FILE: _render(f"{draft.kind}.md.txt", draft, words)}
@@ -181,12 +185,12 @@ def as_files(draft: Draft) -> dict[str, str]:
     return files
 
 
-def _render(template: str, draft: Draft, words: Mapping[str, str]) -> str:
+def _render(template: str, draft: SkillDraft, words: Mapping[str, str]) -> str:
     text = (TEMPLATES / template).read_text("utf-8")
     return filled(_SECTION.sub(lambda section: _chosen(section, draft), text), draft.lang, words)
 
 
-def _chosen(section: re.Match[str], draft: Draft) -> str:
+def _chosen(section: re.Match[str], draft: SkillDraft) -> str:
     """A conventional action's code where it is wanted; the last section once for each of the author's own."""
     name, code = section[1], section[2]
     if name in CONVENTIONAL:
@@ -199,7 +203,7 @@ def filled(text: str, lang: Lang, words: Mapping[str, str]) -> str:
     return _SLOT.sub(lambda slot: words[slot[1]] if slot[1] else slot[2] if lang is Lang.ZH else slot[3], text)
 
 
-def _words(draft: Draft) -> dict[str, str]:
+def _words(draft: SkillDraft) -> dict[str, str]:
     call = " ".join((f"skillyard run @{draft.slug}", *draft.example))
     return {
         "name": as_yaml(draft.slug),
@@ -237,7 +241,7 @@ def heading(title: str, slug: str) -> str:
     return title if _PLAIN_HEADING.fullmatch(title) else slug
 
 
-def _params(draft: Draft) -> str:
+def _params(draft: SkillDraft) -> str:
     """All params of all actions. One is required only where every action needs it."""
     takes = [CONVENTIONAL.get(action, _OTHER) for action in draft.actions]
     names = dict.fromkeys(name for action in takes for name in action.params)

@@ -18,22 +18,22 @@ from uuid import uuid4
 from skillyard.catalog.dirfd import read_below, remove_below, write_below
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.values import Json
-from skillyard.install.candidates import Candidate, Scan, open_staging, scanned
-from skillyard.install.lock import Installed
-from skillyard.install.target import Addition, Place, install, write_whole
-from skillyard.install.threats.verdict import Hit, Severity, Verdict
-from skillyard.install.tree import copy_checked, hash_of, marks_of
+from skillyard.install.candidates import Scan, ScannedOffer, open_staging, scanned
+from skillyard.install.lock import InstalledSkill
+from skillyard.install.target import Addition, Target, install, write_whole
+from skillyard.install.threats.verdict import ScanVerdict, ThreatHit, ThreatLevel
+from skillyard.install.tree import copy_checked, digests_of, tree_hash
 
 _ID = re.compile(r"[0-9a-f]{12}")
 KEEP, UNINSTALL = "keep", "uninstall"
 _MOST_INTERRUPT_BYTES = 4_000_000
 
 
-class Held(NamedTuple):
+class HeldSkill(NamedTuple):
     """One skill that waits."""
 
-    skill: Installed
-    verdict: Verdict
+    skill: InstalledSkill
+    verdict: ScanVerdict
     #: Its staged files.
     at: Path
 
@@ -43,8 +43,8 @@ class Review(NamedTuple):
 
     id: str
     home: Path
-    place: Place
-    held: Mapping[str, Held]
+    place: Target
+    held: Mapping[str, HeldSkill]
 
     @property
     def resume_command(self) -> str:
@@ -55,7 +55,7 @@ class Resumed(NamedTuple):
     """What came of a resume; the rest still waits."""
 
     review: Review
-    kept: tuple[Held, ...] = ()
+    kept: tuple[HeldSkill, ...] = ()
     uninstalled: tuple[str, ...] = ()
     #: Not what was shown before: scanned again, and not decided.
     changed: tuple[str, ...] = ()
@@ -66,14 +66,14 @@ class Resumed(NamedTuple):
 
 
 #: The files of a held skill as its source has them now; None where that cannot be told from here.
-LookAgain = Callable[[Installed], Path | None]
+LookAgain = Callable[[InstalledSkill], Path | None]
 
 
 def _folder(own_home: Path) -> Path:
     return own_home / "reviews"
 
 
-def hold(own_home: Path, place: Place, candidates: Sequence[Candidate]) -> Review:
+def hold(own_home: Path, place: Target, candidates: Sequence[ScannedOffer]) -> Review:
     """Keeps a copy of each, and what the scan said; there whole or not at all. The same again is the same review."""
     hashes = {each.skill.folder: each.skill.hash for each in candidates}
     for known in list_reviews(own_home):
@@ -82,7 +82,7 @@ def hold(own_home: Path, place: Place, candidates: Sequence[Candidate]) -> Revie
     base, name = _folder(own_home), uuid4().hex[:12]
     base.mkdir(parents=True, exist_ok=True)
     held = {
-        each.skill.folder: Held(each.skill, each.verdict, base / name / "skills" / each.skill.folder)
+        each.skill.folder: HeldSkill(each.skill, each.verdict, base / name / "skills" / each.skill.folder)
         for each in candidates
     }
     review = Review(name, base / name, place, held)
@@ -134,7 +134,7 @@ def _discard(home: Path) -> None:
 def resume(
     review: Review,
     decisions: Mapping[str, Json],
-    limit: Severity | None,
+    limit: ThreatLevel | None,
     scan: Scan,
     look_again: LookAgain,
 ) -> Resumed:
@@ -162,7 +162,7 @@ def _kept(review: Review, decisions: Mapping[str, Json]) -> list[str]:
     return [name for name in review.held if decisions.get(name) == KEEP]
 
 
-def check_limit(review: Review, decisions: Mapping[str, Json], limit: Severity | None) -> None:
+def check_limit(review: Review, decisions: Mapping[str, Json], limit: ThreatLevel | None) -> None:
     """PermissionDenied where something would be kept that is worse than `limit`; None: anything."""
     kept = _kept(review, decisions)
     if kept and limit is None:
@@ -175,19 +175,19 @@ def check_limit(review: Review, decisions: Mapping[str, Json], limit: Severity |
         )
 
 
-def _addition(held: Held) -> Addition:
+def _addition(held: HeldSkill) -> Addition:
     return Addition(held.skill._replace(reviewed=str(held.verdict.severity)), held.at)
 
 
 def _refreshed(review: Review, scan: Scan, look_again: LookAgain) -> tuple[Review, tuple[str, ...]]:
     """Every skill scanned again; those that are not, or not only, what was shown are named."""
-    held: dict[str, Held] = {}
+    held: dict[str, HeldSkill] = {}
     changed: list[str] = []
     for name, old in review.held.items():
         _take_over(old, look_again(old.skill), review.home / f"again-{name}")
-        files = marks_of(old.at) if old.at.is_dir() else {}
+        files = digests_of(old.at) if old.at.is_dir() else {}
         verdict = scanned(scan, old.at)
-        held[name] = Held(old.skill._replace(files=files, hash=hash_of(files)), verdict, old.at)
+        held[name] = HeldSkill(old.skill._replace(files=files, hash=tree_hash(files)), verdict, old.at)
         if files != old.skill.files or verdict.severity > old.verdict.severity:
             changed.append(name)
     refreshed = review._replace(held=held)
@@ -195,9 +195,9 @@ def _refreshed(review: Review, scan: Scan, look_again: LookAgain) -> tuple[Revie
     return refreshed, tuple(changed)
 
 
-def _take_over(old: Held, found: Path | None, staged: Path) -> None:
+def _take_over(old: HeldSkill, found: Path | None, staged: Path) -> None:
     """What the source has now stands in the place of what it had."""
-    if found is None or marks_of(found) == old.skill.files:
+    if found is None or digests_of(found) == old.skill.files:
         return
     shutil.rmtree(staged, ignore_errors=True)
     copy_checked(found, staged)
@@ -271,9 +271,9 @@ def _as_text(review: Review) -> str:
 
 
 def _parsed(name: str, home: Path, fields: Mapping[str, Any]) -> Review:
-    place = Place(**{key: Path(path) for key, path in fields["place"].items()})
-    held: dict[str, Held] = {}
+    place = Target(**{key: Path(path) for key, path in fields["place"].items()})
+    held: dict[str, HeldSkill] = {}
     for folder, about in fields["skills"].items():
-        skill = Installed(**{key: about[key] for key in Installed._fields})
-        held[folder] = Held(skill, Verdict(tuple(map(Hit.of, about["hits"]))), home / "skills" / folder)
+        skill = InstalledSkill(**{key: about[key] for key in InstalledSkill._fields})
+        held[folder] = HeldSkill(skill, ScanVerdict(tuple(map(ThreatHit.of, about["hits"]))), home / "skills" / folder)
     return Review(name, home, place, held)

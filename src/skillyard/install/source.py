@@ -17,7 +17,7 @@ class Fetched(NamedTuple):
     is_ours: bool = False
 
 
-class Source(Protocol):
+class SkillSource(Protocol):
     """Where skills come from. Writes only below the staging folder; never runs anything that it fetched."""
 
     @property

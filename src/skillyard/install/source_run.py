@@ -12,30 +12,30 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.plainfile import exists, expand_home
 from skillyard.core.errors import InvalidArgs, SourceRefused
-from skillyard.install.candidates import Candidate, Offer, choose, open_staging, scanned
+from skillyard.install.candidates import Offer, ScannedOffer, choose, open_staging, scanned
 from skillyard.install.git import GitSource
 from skillyard.install.installer import SCAN, inner_folder, is_held_back, look, place_of, wanted_from
-from skillyard.install.lock import Installed
-from skillyard.install.review import Held
+from skillyard.install.lock import InstalledSkill
+from skillyard.install.review import HeldSkill
 from skillyard.install.source import Tell
 from skillyard.install.target import write_whole
-from skillyard.install.tree import copy_checked, marks_of
+from skillyard.install.tree import copy_checked, digests_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from skillyard.app.project import Project
-    from skillyard.install.address import Wanted
+    from skillyard.install.address import ParsedSource
 
 FOLDER = "adhoc"
 UNUSED_SECONDS = 30 * 24 * 3600.0
 _ABOUT, _LOCK, _SKILL = "skill.json", "lock", "skill"
 
 
-class Staged(NamedTuple):
+class StagedCopy(NamedTuple):
     """A skill and where its files are; `lease` is the lock, held as long as somebody holds it."""
 
-    skill: Installed
+    skill: InstalledSkill
     at: Path
     lease: IO[bytes]
 
@@ -45,7 +45,7 @@ def key_of(source: str, state: str, path: str, skill: str) -> str:
     return hashlib.sha256(json.dumps([source, state, path, skill]).encode()).hexdigest()[:32]
 
 
-def find_staged(own_home: Path, key: str) -> Staged | None:
+def find_staged(own_home: Path, key: str) -> StagedCopy | None:
     """None where there is none, or where it is not what was staged any more: then it goes."""
     home = own_home / FOLDER / key
     try:
@@ -57,10 +57,10 @@ def find_staged(own_home: Path, key: str) -> Staged | None:
         fcntl.flock(lease, fcntl.LOCK_SH)
         os.utime(home / _LOCK)
         fields = json.loads((home / _ABOUT).read_text("utf-8"))
-        skill = Installed(**{name: fields[name] for name in Installed._fields})
+        skill = InstalledSkill(**{name: fields[name] for name in InstalledSkill._fields})
         is_held = (home / _LOCK).stat().st_ino == os.fstat(lease.fileno()).st_ino
-        if is_held and marks_of(home / _SKILL / skill.folder) == skill.files:
-            found = Staged(skill, home / _SKILL / skill.folder, lease)
+        if is_held and digests_of(home / _SKILL / skill.folder) == skill.files:
+            found = StagedCopy(skill, home / _SKILL / skill.folder, lease)
     except (OSError, ValueError, KeyError, TypeError):
         found = None  # gone or broken in the meantime: it is fetched again
     if found is None:
@@ -68,7 +68,7 @@ def find_staged(own_home: Path, key: str) -> Staged | None:
     return found
 
 
-def stage(own_home: Path, key: str, candidate: Candidate, unused_seconds: float = UNUSED_SECONDS) -> Staged:
+def stage(own_home: Path, key: str, candidate: ScannedOffer, unused_seconds: float = UNUSED_SECONDS) -> StagedCopy:
     """A copy of its own; on the way, what nobody used for long is taken away."""
     base = own_home / FOLDER
     base.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ _HEAD = re.compile(r"[A-Za-z][A-Za-z+.-]*://[^/]*/?|[\w.-]+@[\w.-]+:(?!//)")
 _TAIL = re.compile(r"(?:@(?P<skill>[^@#:]+))?(?:#(?P<ref>[^#:]+))?(?::(?P<script>.+))?")
 
 
-class Asked(NamedTuple):
+class SkillAddress(NamedTuple):
     """What was typed, taken apart."""
 
     source: str
@@ -126,33 +126,33 @@ class Asked(NamedTuple):
         return f"skillyard add {shlex.quote(self.source)} --skill {shlex.quote(skill)}{ref}"
 
 
-class Ready(NamedTuple):
-    """Staged and scanned. `is_held` says that a person must decide before it runs."""
+class SourceRun(NamedTuple):
+    """StagedCopy and scanned. `is_held` says that a person must decide before it runs."""
 
-    asked: Asked
-    staged: Staged
-    held: Held
+    asked: SkillAddress
+    staged: StagedCopy
+    held: HeldSkill
     is_held: bool
     reused: bool
 
 
-def split_source(text: str, cwd: Path) -> Asked:
+def split_source(text: str, cwd: Path) -> SkillAddress:
     """The longest start of it that is a path here; else an address or the shorthand."""
     ends = [len(text), *(at for at in range(len(text) - 1, 0, -1) if text[at] in "@#:")]
     for end in ends:
         tail = _TAIL.fullmatch(text[end:])
         if tail and exists(cwd / expand_home(text[:end])):
-            return Asked(text[:end], *(tail[name] or "" for name in ("skill", "ref", "script")))
+            return SkillAddress(text[:end], *(tail[name] or "" for name in ("skill", "ref", "script")))
     head = _HEAD.match(text)
     start = head.end() if head else 0
     end = next((at for at in range(start, len(text)) if text[at] in "@#:"), len(text))
     tail = _TAIL.fullmatch(text[end:])
     if tail is None:
         raise InvalidArgs(f"{text!r} is not SOURCE[@skill][#ref][:program]")
-    return Asked(text[:end], *(tail[name] or "" for name in ("skill", "ref", "script")))
+    return SkillAddress(text[:end], *(tail[name] or "" for name in ("skill", "ref", "script")))
 
 
-def make_ready(yard: "Project", asked: Asked, tell: Tell) -> Ready:
+def make_ready(yard: "Project", asked: SkillAddress, tell: Tell) -> SourceRun:
     """From the copy of the same commit where there is one; else fetched. Scanned in any case: rules change."""
     own_home = yard.places.own_home
     wanted = wanted_from(yard, place_of(yard, is_global=False), asked.source, asked.ref)
@@ -162,13 +162,17 @@ def make_ready(yard: "Project", asked: Asked, tell: Tell) -> Ready:
         known = _known(wanted, inner_folder(staging), own_home, tell)
         staged = known or _fetched(wanted, asked, inner_folder(staging), own_home, tell)
     verdict = scanned(SCAN, staged.at)
-    candidate = Candidate(staged.skill, staged.at, verdict)
-    return Ready(
-        asked, staged, Held(staged.skill, verdict, staged.at), is_held_back(yard, candidate), reused=known is not None
+    candidate = ScannedOffer(staged.skill, staged.at, verdict)
+    return SourceRun(
+        asked,
+        staged,
+        HeldSkill(staged.skill, verdict, staged.at),
+        is_held_back(yard, candidate),
+        reused=known is not None,
     )
 
 
-def _known(wanted: "Wanted", staging: Path, own_home: Path, tell: Tell) -> Staged | None:
+def _known(wanted: "ParsedSource", staging: Path, own_home: Path, tell: Tell) -> StagedCopy | None:
     """Only git can tell its state without giving everything."""
     if not isinstance(wanted.source, GitSource):
         return None
@@ -176,7 +180,7 @@ def _known(wanted: "Wanted", staging: Path, own_home: Path, tell: Tell) -> Stage
     return find_staged(own_home, _key(wanted, commit)) if commit else None
 
 
-def _fetched(wanted: "Wanted", asked: Asked, staging: Path, own_home: Path, tell: Tell) -> Staged:
+def _fetched(wanted: "ParsedSource", asked: SkillAddress, staging: Path, own_home: Path, tell: Tell) -> StagedCopy:
     def pick(offers: "Sequence[Offer]") -> "Sequence[Offer]":
         if wanted.skill:
             offers = choose(offers, [wanted.skill])
@@ -193,5 +197,5 @@ def _fetched(wanted: "Wanted", asked: Asked, staging: Path, own_home: Path, tell
     return stage(own_home, _key(wanted, candidate.skill.commit or candidate.skill.hash), candidate)
 
 
-def _key(wanted: "Wanted", state: str) -> str:
+def _key(wanted: "ParsedSource", state: str) -> str:
     return key_of(wanted.source.text, state, wanted.path, wanted.skill)

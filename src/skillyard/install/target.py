@@ -25,9 +25,9 @@ from uuid import uuid4
 from skillyard.catalog.dirfd import refuse_links
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillNotFound, SourceRefused
-from skillyard.install.lock import Installed, Lock, as_text, read_lock
+from skillyard.install.lock import InstalledSkill, Lock, as_text, read_lock
 from skillyard.install.names import as_slug
-from skillyard.install.tree import Drift, copy_checked, copy_file, drift_between, marks_of
+from skillyard.install.tree import Drift, copy_checked, copy_file, digests_of, drift_between
 
 _AT_FDCWD = -100
 _LINUX_EXCHANGE = 2
@@ -35,7 +35,7 @@ _MACOS_SWAP = 2
 _UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
-class Exchange(Protocol):
+class FolderSwap(Protocol):
     """Swaps two folders in one step; False where it cannot, and then nothing has happened."""
 
     def __call__(self, one: Path, other: Path) -> bool: ...
@@ -72,7 +72,7 @@ def never_exchange(one: Path, other: Path) -> bool:
     return False
 
 
-def swap_in(staged: Path, target: Path, trash: Path, swap: Exchange = exchange) -> None:
+def swap_in(staged: Path, target: Path, trash: Path, swap: FolderSwap = exchange) -> None:
     """The staged folder stands at the target, what stood there lies in the trash. Can be repeated after any stop.
 
     Whoever repeats it must know from elsewhere that the staged folder is not at the target yet.
@@ -91,7 +91,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 _HEX = re.compile(r"[0-9a-f]{32}")
 
 
-class Place(NamedTuple):
+class Target(NamedTuple):
     """One folder of installed skills. Everything in it changes only through `Change`, under the lock."""
 
     skills: Path
@@ -110,7 +110,7 @@ class Place(NamedTuple):
         return self.state / "trash"
 
 
-class Move(NamedTuple):
+class FolderMove(NamedTuple):
     """One folder's change. Without `staged` it is taken away; without `inode` nothing of ours stands there yet."""
 
     name: str
@@ -118,16 +118,16 @@ class Move(NamedTuple):
     inode: int
 
 
-def project_place(root: Path) -> Place:
-    return Place(root / ".claude" / "skills", root / "skillyard.lock", root / ".skillyard" / "install", root)
+def project_target(root: Path) -> Target:
+    return Target(root / ".claude" / "skills", root / "skillyard.lock", root / ".skillyard" / "install", root)
 
 
-def global_place(own_home: Path) -> Place:
-    return Place(own_home / "skills", own_home / "skillyard.lock", own_home / "install", own_home)
+def global_target(own_home: Path) -> Target:
+    return Target(own_home / "skills", own_home / "skillyard.lock", own_home / "install", own_home)
 
 
 @contextmanager
-def open_place(place: Place, swap: Exchange = exchange) -> Iterator[None]:
+def open_target(place: Target, swap: FolderSwap = exchange) -> Iterator[None]:
     """Alone in the place; what an earlier process left behind is ended and cleaned first."""
     _check_bounds(place)
     place.state.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def open_place(place: Place, swap: Exchange = exchange) -> Iterator[None]:
         yield
 
 
-def _check_bounds(place: Place) -> None:
+def _check_bounds(place: Target) -> None:
     """A link in a cloned project must not make us write or clean up elsewhere."""
     for path in (place.skills, place.state):
         refuse_links(place.bounds, path)
@@ -147,27 +147,27 @@ def _check_bounds(place: Place) -> None:
             raise PermissionDenied(f"{path} is a link, and we never made it: delete it")
 
 
-def _hide(place: Place) -> None:
+def _hide(place: Target) -> None:
     """What is ours in a project is nobody's commit."""
     ignore = place.state.parent / ".gitignore"
     if place.state.parent.name == ".skillyard" and not ignore.exists():
         ignore.write_text("*\n", "utf-8")
 
 
-def is_unfinished(place: Place) -> bool:
+def is_unfinished(place: Target) -> bool:
     return (place.state / _JOURNAL).exists()
 
 
-def new_staging(place: Place) -> Path:
+def new_staging(place: Target) -> Path:
     folder = place.staging / uuid4().hex
     folder.parent.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def apply(place: Place, moves: Sequence[tuple[str, Path | None]], lock_text: str, swap: Exchange = exchange) -> None:
-    """Each named folder becomes the staged one, or goes; then the lock file says so. To be called in `open_place`."""
+def apply(place: Target, moves: Sequence[tuple[str, Path | None]], lock_text: str, swap: FolderSwap = exchange) -> None:
+    """Each named folder becomes the staged one, or goes; then the lock file says so. To be called in `open_target`."""
     planned = [
-        Move(name, staged.name if staged else "", staged.stat().st_ino if staged else 0) for name, staged in moves
+        FolderMove(name, staged.name if staged else "", staged.stat().st_ino if staged else 0) for name, staged in moves
     ]
     _check_writable(place, [name for name, _ in moves])
     journal = {"moves": [list(move) for move in planned], "lock": lock_text, "id": uuid4().hex}
@@ -175,7 +175,7 @@ def apply(place: Place, moves: Sequence[tuple[str, Path | None]], lock_text: str
     _finish(place, swap)
 
 
-def _check_writable(place: Place, names: Sequence[str]) -> None:
+def _check_writable(place: Target, names: Sequence[str]) -> None:
     """What cannot be ended must not be begun."""
     place.skills.mkdir(parents=True, exist_ok=True)
     if place.skills.stat().st_dev != place.state.stat().st_dev:
@@ -186,7 +186,7 @@ def _check_writable(place: Place, names: Sequence[str]) -> None:
             raise PermissionDenied(f"{folder} cannot be written to")
 
 
-def recover(place: Place, swap: Exchange = exchange) -> None:
+def recover(place: Target, swap: FolderSwap = exchange) -> None:
     """End what was begun, then throw away what nobody will ever need."""
     if is_unfinished(place):
         _finish(place, swap)
@@ -197,7 +197,7 @@ def recover(place: Place, swap: Exchange = exchange) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _finish(place: Place, swap: Exchange) -> None:
+def _finish(place: Target, swap: FolderSwap) -> None:
     change, moves, lock_text = _read_journal(place.state / _JOURNAL)
     place.trash.mkdir(parents=True, exist_ok=True)
     place.skills.mkdir(parents=True, exist_ok=True)
@@ -210,11 +210,11 @@ def _finish(place: Place, swap: Exchange) -> None:
     delete_tree(place.trash)
 
 
-def _read_journal(file: Path) -> tuple[str, list[Move], str]:
+def _read_journal(file: Path) -> tuple[str, list[FolderMove], str]:
     """A project can come with one that we never wrote: no name in it may be more than a name."""
     try:
         fields = json.loads(read_whole(file, _MOST_BYTES))
-        moves = [Move(str(name), str(staged), int(inode)) for name, staged, inode in fields["moves"]]
+        moves = [FolderMove(str(name), str(staged), int(inode)) for name, staged, inode in fields["moves"]]
         change, lock_text = str(fields["id"]), str(fields["lock"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InvalidArgs(f"{file} is broken, and not by us: delete it") from None
@@ -224,7 +224,7 @@ def _read_journal(file: Path) -> tuple[str, list[Move], str]:
     return change, moves, lock_text
 
 
-def _do(place: Place, move: Move, change: str, swap: Exchange) -> None:
+def _do(place: Target, move: FolderMove, change: str, swap: FolderSwap) -> None:
     target, trash = place.skills / move.name, place.trash / f"{change}-{move.name}"
     if not move.staged:
         if os.path.lexists(target) and not os.path.lexists(trash):
@@ -276,20 +276,25 @@ def delete_tree(folder: Path) -> None:
 class Addition(NamedTuple):
     """A skill to be put in, and where its files are now."""
 
-    skill: Installed
+    skill: InstalledSkill
     at: Path
     #: Its files are ours and hold what was scanned: they can be moved instead of copied.
     is_ours: bool = False
 
 
 def install(
-    place: Place, additions: Sequence[Addition], *, swap: Exchange = exchange, keep: bool = False, theirs: bool = False
+    place: Target,
+    additions: Sequence[Addition],
+    *,
+    swap: FolderSwap = exchange,
+    keep: bool = False,
+    theirs: bool = False,
 ) -> None:
     """All of them, or none. Local edits are never overwritten: InvalidArgs, unless `keep` or `theirs` says how.
 
     Files that the user added stay in any case. `keep` leaves edited files as they are, `theirs` replaces them.
     """
-    with open_place(place, swap):
+    with open_target(place, swap):
         lock = read_lock(place.lock_file)
         moves: list[tuple[str, Path | None]] = []
         for addition in additions:
@@ -299,7 +304,7 @@ def install(
         apply(place, moves, as_text(changed), swap)
 
 
-def _check_free(place: Place, lock: Lock, skill: Installed) -> None:
+def _check_free(place: Target, lock: Lock, skill: InstalledSkill) -> None:
     known, target = lock.skills.get(skill.folder), place.skills / skill.folder
     if known is None and (target.exists() or target.is_symlink()):
         raise InvalidArgs(f"{target} is there already and was not installed by us: use --as NAME, or remove it first")
@@ -307,19 +312,19 @@ def _check_free(place: Place, lock: Lock, skill: Installed) -> None:
         raise InvalidArgs(f"{skill.folder} was installed from {known.source}: use --as NAME, or remove it first")
 
 
-def _staged(place: Place, lock: Lock, addition: Addition, *, keep: bool, theirs: bool) -> Path:
+def _staged(place: Target, lock: Lock, addition: Addition, *, keep: bool, theirs: bool) -> Path:
     """The new folder, complete: what comes, and what of the user's stays."""
     skill, staged = addition.skill, new_staging(place)
     if addition.is_ours and addition.at.stat().st_dev == staged.parent.stat().st_dev:
         addition.at.rename(staged)
     else:
         copy_checked(addition.at, staged)
-        if marks_of(staged) != skill.files:
+        if digests_of(staged) != skill.files:
             raise SourceRefused(f"{skill.name} changed while it was being installed")
     target, known = place.skills / skill.folder, lock.skills.get(skill.folder)
     if known is None or not target.is_dir():
         return staged
-    found = marks_of(target)
+    found = digests_of(target)
     drift = drift_between(known.files, found)
     edited = [path for path in drift.changed if found[path] != skill.files.get(path)]
     if edited and not keep and not theirs:
@@ -339,21 +344,21 @@ def edits_error(folder: str, edited: Sequence[str]) -> InvalidArgs:
     )
 
 
-def compare(place: Place) -> Mapping[str, Drift]:
+def compare(place: Target) -> Mapping[str, Drift]:
     """How each installed skill differs from the lock. Waits for whoever is changing the place."""
-    with open_place(place):
+    with open_target(place):
         lock = read_lock(place.lock_file)
         return {folder: drift_of(place, skill) for folder, skill in sorted(lock.skills.items())}
 
 
-def drift_of(place: Place, skill: Installed) -> Drift:
+def drift_of(place: Target, skill: InstalledSkill) -> Drift:
     target = place.skills / skill.folder
-    return drift_between(skill.files, marks_of(target) if target.is_dir() else {})
+    return drift_between(skill.files, digests_of(target) if target.is_dir() else {})
 
 
-def find_installed(lock: Lock, names: Sequence[str], source: str = "") -> tuple[Installed, ...]:
+def find_installed(lock: Lock, names: Sequence[str], source: str = "") -> tuple[InstalledSkill, ...]:
     """By folder or by name, or all of one source; SkillNotFound where nothing of ours is called so."""
-    found: dict[str, Installed] = {}
+    found: dict[str, InstalledSkill] = {}
     for name in names:
         matches = [skill for skill in lock.skills.values() if name in {skill.folder, skill.name}]
         if not matches:
@@ -367,10 +372,10 @@ def find_installed(lock: Lock, names: Sequence[str], source: str = "") -> tuple[
     return tuple(found.values())
 
 
-def remove(place: Place, folders: Sequence[str], swap: Exchange = exchange) -> Mapping[str, tuple[str, ...]]:
+def remove(place: Target, folders: Sequence[str], swap: FolderSwap = exchange) -> Mapping[str, tuple[str, ...]]:
     """Takes away what was installed. Files that the user made or edited stay; they are returned, by folder."""
     kept: dict[str, tuple[str, ...]] = {}
-    with open_place(place, swap):
+    with open_target(place, swap):
         lock = read_lock(place.lock_file)
         moves: list[tuple[str, Path | None]] = []
         for folder in folders:
@@ -384,7 +389,7 @@ def remove(place: Place, folders: Sequence[str], swap: Exchange = exchange) -> M
     return {folder: files for folder, files in kept.items() if files}
 
 
-def _remains(place: Place, folder: str, files: Sequence[str]) -> Path | None:
+def _remains(place: Target, folder: str, files: Sequence[str]) -> Path | None:
     if not files:
         return None
     staged = new_staging(place)

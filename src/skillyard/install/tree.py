@@ -18,7 +18,7 @@ from skillyard.install.source import LIMITS, Limits
 IGNORED = frozenset({"__pycache__", ".git", ".DS_Store"})
 
 #: What each file holds, by its path: "sha256:…", "program:sha256:…" or "link:target".
-Marks: TypeAlias = Mapping[str, str]
+FileDigests: TypeAlias = Mapping[str, str]
 
 
 class _File(NamedTuple):
@@ -33,12 +33,12 @@ def find_skill_file(folder: Path) -> Path | None:
     return folder / (SKILL_FILE if SKILL_FILE in found else found[0]) if found else None
 
 
-def marks_of(folder: Path) -> dict[str, str]:
+def digests_of(folder: Path) -> dict[str, str]:
     """Every file below the folder with its mark, in the order of their paths."""
     return {str(file.path): _mark(folder / file.path, file.status) for file in _files(folder)}
 
 
-def hash_of(marks: Marks) -> str:
+def tree_hash(marks: FileDigests) -> str:
     """One hash over all: the same files in the same places, and nothing else."""
     digest = hashlib.sha256()
     for path, mark in sorted(marks.items()):
@@ -138,7 +138,7 @@ class Drift(NamedTuple):
         return not (self.changed or self.missing or self.added)
 
 
-def drift_between(wanted: Marks, found: Marks) -> Drift:
+def drift_between(wanted: FileDigests, found: FileDigests) -> Drift:
     return Drift(
         changed=tuple(sorted(path for path in wanted.keys() & found.keys() if wanted[path] != found[path])),
         missing=tuple(sorted(wanted.keys() - found.keys())),

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 from skillyard.core.errors import SkillError
 from skillyard.install.address import locked_source
-from skillyard.install.candidates import Candidate, Offer, find_offers
+from skillyard.install.candidates import Offer, ScannedOffer, find_offers
 from skillyard.install.installer import inner_folder, scanned_offer
-from skillyard.install.lock import Installed, read_lock
-from skillyard.install.source import Fetched, Source, Tell
-from skillyard.install.target import Place, drift_of
+from skillyard.install.lock import InstalledSkill, read_lock
+from skillyard.install.source import Fetched, SkillSource, Tell
+from skillyard.install.target import Target, drift_of
 from skillyard.install.tree import Drift, drift_between
 
 _MAX_DIFF_BYTES = 64 * 1024
 _MAX_DIFF_LINES = 200
 
 
-class Standing(StrEnum):
+class UpdateState(StrEnum):
     CURRENT = "current"
     CHANGED = "changed"
     #: The source does not have it any more; it stays installed.
@@ -27,12 +27,12 @@ class Standing(StrEnum):
     FAILED = "failed"
 
 
-class Step(NamedTuple):
+class UpdateStep(NamedTuple):
     """One installed skill, and what its source has for it now."""
 
-    skill: Installed
-    standing: Standing
-    candidate: Candidate | None = None
+    skill: InstalledSkill
+    standing: UpdateState
+    candidate: ScannedOffer | None = None
     #: From what was installed to what would be.
     drift: Drift = Drift()
     #: Files that were changed here and that the update would overwrite.
@@ -40,18 +40,18 @@ class Step(NamedTuple):
     reason: str = ""
 
 
-class Plan(NamedTuple):
-    steps: tuple[Step, ...]
+class UpdatePlan(NamedTuple):
+    steps: tuple[UpdateStep, ...]
     #: Skills of the same sources that are not installed: (source, name).
     new: tuple[tuple[str, str], ...]
 
 
-def plan_update(place: Place, skills: Sequence[Installed], staging: Path, tell: Tell) -> Plan:
+def plan_update(place: Target, skills: Sequence[InstalledSkill], staging: Path, tell: Tell) -> UpdatePlan:
     """Fetches each source once. A source that fails is told, and the others go on."""
-    steps: list[Step] = []
+    steps: list[UpdateStep] = []
     new: list[tuple[str, str]] = []
     known = read_lock(place.lock_file).skills.values()
-    groups: dict[tuple[str, str], list[Installed]] = {}
+    groups: dict[tuple[str, str], list[InstalledSkill]] = {}
     for skill in skills:
         groups.setdefault((skill.source, skill.ref), []).append(skill)
     for (text, ref), group in groups.items():
@@ -61,26 +61,30 @@ def plan_update(place: Place, skills: Sequence[Installed], staging: Path, tell: 
             offers = {offer.path: offer for offer in find_offers(fetched, "", text)}
             steps += [_step(place, skill, offers.get(skill.path), source, fetched, tell) for skill in group]
         except SkillError as error:
-            steps += [Step(skill, Standing.FAILED, reason=error.msg) for skill in group]
+            steps += [UpdateStep(skill, UpdateState.FAILED, reason=error.msg) for skill in group]
             continue
         have = {skill.path for skill in known if skill.source == text}
         new += [(text, offer.name) for path, offer in offers.items() if path not in have]
-    return Plan(tuple(steps), tuple(new))
+    return UpdatePlan(tuple(steps), tuple(new))
 
 
-def _step(place: Place, skill: Installed, offer: Offer | None, source: Source, fetched: Fetched, tell: Tell) -> Step:
+def _step(
+    place: Target, skill: InstalledSkill, offer: Offer | None, source: SkillSource, fetched: Fetched, tell: Tell
+) -> UpdateStep:
     if offer is None:
-        return Step(skill, Standing.GONE)
+        return UpdateStep(skill, UpdateState.GONE)
     candidate = scanned_offer(offer, source, fetched, tell, skill.folder)
     if candidate.skill.hash == skill.hash:
-        return Step(skill, Standing.CURRENT, candidate)
+        return UpdateStep(skill, UpdateState.CURRENT, candidate)
     here = drift_of(place, skill)
     drift = drift_between(skill.files, candidate.skill.files)
     touched = {*drift.changed, *drift.missing}
-    return Step(skill, Standing.CHANGED, candidate, drift, tuple(path for path in here.changed if path in touched))
+    return UpdateStep(
+        skill, UpdateState.CHANGED, candidate, drift, tuple(path for path in here.changed if path in touched)
+    )
 
 
-def differences(place: Place, step: Step) -> Iterator[str]:
+def differences(place: Target, step: UpdateStep) -> Iterator[str]:
     """The edited files, line by line: what is here against what would come."""
     for path in step.edited:
         here = place.skills / step.skill.folder / path

@@ -58,14 +58,16 @@ class WebIndex(NamedTuple):
             left -= self._get(entry, folder / as_slug(entry.name), staging / "artifact", tell, deadline, left)
         return Fetched(folder, f"sha256:{digest}")
 
-    def _wanted(self, entries: "tuple[Entry, ...]") -> "tuple[Entry, ...]":
+    def _wanted(self, entries: "tuple[PublishedSkill, ...]") -> "tuple[PublishedSkill, ...]":
         names = {name for entry in entries for name in (entry.name, as_slug(entry.name))}
         for name in self.only:
             if name not in names:
                 raise SkillNotFound(name, tuple(entry.name for entry in entries[:20]))
         return tuple(e for e in entries if not self.only or {e.name, as_slug(e.name)} & {*self.only})
 
-    def _get(self, entry: "Entry", into: Path, artifact: Path, tell: Tell, deadline: Deadline, most_bytes: int) -> int:
+    def _get(
+        self, entry: "PublishedSkill", into: Path, artifact: Path, tell: Tell, deadline: Deadline, most_bytes: int
+    ) -> int:
         """How many bytes it was."""
         limits = self.limits._replace(total_bytes=most_bytes)
         found = download(urljoin(self.text, entry.url), artifact, limits, tell, above=self.text, deadline=deadline)
@@ -80,7 +82,7 @@ class WebIndex(NamedTuple):
         return size
 
 
-class Entry(NamedTuple):
+class PublishedSkill(NamedTuple):
     """One skill of an index."""
 
     name: str
@@ -89,7 +91,7 @@ class Entry(NamedTuple):
     is_archive: bool
 
 
-def parse_index(content: bytes) -> tuple[Entry, ...]:
+def parse_index(content: bytes) -> tuple[PublishedSkill, ...]:
     """SourceRefused where it is not the format; entries of unknown types are left out, as the draft wants."""
     try:
         fields = json.loads(content)
@@ -105,7 +107,7 @@ def parse_index(content: bytes) -> tuple[Entry, ...]:
     return entries
 
 
-def _entry(fields: Any) -> Entry | None:
+def _entry(fields: Any) -> PublishedSkill | None:
     if not isinstance(fields, dict) or fields.get("type") not in {"skill-md", "archive"}:
         return None
     name, url, digest = (fields.get(key) for key in ("name", "url", "digest"))
@@ -115,7 +117,7 @@ def _entry(fields: Any) -> Entry | None:
         as_slug(name)
     except InvalidArgs as error:
         raise SourceRefused(error.msg) from None
-    return Entry(name, url, digest.lower(), fields["type"] == "archive")
+    return PublishedSkill(name, url, digest.lower(), fields["type"] == "archive")
 
 
 def download(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from skillyard.core.errors import InvalidArgs
 from skillyard.install.candidates import open_staging
 from skillyard.install.installer import (
-    Brought,
+    InstallResult,
     bring_in,
     inner_folder,
     keep_limit,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from skillyard.scripts.workflow_graph import Begun
 
 
-def install_from(yard: "Project", text: str, names: Sequence[str], tell: "Tell", *, everything: bool) -> Brought:
+def install_from(yard: "Project", text: str, names: Sequence[str], tell: "Tell", *, everything: bool) -> InstallResult:
     """From the text of one source into the project: staged, scanned, and installed or held back."""
     place = place_of(yard, is_global=False)
     wanted = wanted_from(yard, place, text, "")

@@ -23,10 +23,10 @@ from skillyard.faces.ask import ask, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import answer_of
 from skillyard.faces.present import Lines, Steps
-from skillyard.install.candidates import Candidate, Offer, choose, open_staging
+from skillyard.install.candidates import Offer, ScannedOffer, choose, open_staging
 from skillyard.install.installer import bring_in, inner_folder, look, pick_named, place_of, wanted_from
 from skillyard.install.names import as_slug
-from skillyard.install.target import Place
+from skillyard.install.target import Target
 
 _ADDING = Text("正在安装", "adding")
 _WHICH = Text(
@@ -72,7 +72,9 @@ def _answer(options: Options) -> Answer:
         return answer_of(yard, bring_in(yard, place, found), lang, terminal=on_terminal() and not options.json)
 
 
-def _look(yard: Project, place: Place, text: str, options: Options, staging: Path, steps: Steps) -> Sequence[Candidate]:
+def _look(
+    yard: Project, place: Target, text: str, options: Options, staging: Path, steps: Steps
+) -> Sequence[ScannedOffer]:
     wanted = wanted_from(yard, place, text, options.ref)
     names = [*options.skill, *([wanted.skill] if wanted.skill else [])]
     folder = as_slug(options.name) if options.name else ""
@@ -99,14 +101,14 @@ def _named(word: str, offers: Sequence[Offer]) -> str:
     return word
 
 
-def _check_apart(found: Sequence[Candidate]) -> None:
+def _check_apart(found: Sequence[ScannedOffer]) -> None:
     folders = [each.skill.folder for each in found]
     twice = sorted({folder for folder in folders if folders.count(folder) > 1})
     if twice:
         raise InvalidArgs(f"two of these would be {twice[0]}: add one of them by itself, with --as")
 
 
-def _planned(found: Sequence[Candidate], lang: Lang) -> Answer:
+def _planned(found: Sequence[ScannedOffer], lang: Lang) -> Answer:
     skills: list[Json] = [
         {
             "name": each.skill.name,

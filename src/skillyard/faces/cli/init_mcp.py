@@ -10,17 +10,17 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer
 from skillyard.faces.present import Lines, Page, Table
-from skillyard.install.mcp_config import Config, Entry, find_command, make_config, write
+from skillyard.install.mcp_config import AgentConfig, EntryState, find_command, make_config, write
 from skillyard.trust.consent import refuse_inside_agents
 
 _SHOWN = Text("{count} 个智能体的配置, 未写入任何文件", "configuration for {count} agents; nothing was written")
 _WRITTEN = Text("已写入 {written} 个文件, 共 {count} 个智能体", "{written} files written, for {count} agents")
 _QUESTION = Text("把它写进 {path} 吗, 用于 {agent}?", "Put this into {path}, for {agent}?")
 _NOTES = {
-    Entry.MISSING: Text("未写入: 请自己粘贴", "not written: paste it yourself"),
-    Entry.KEPT: Text("原来就有", "was there already"),
-    Entry.DIFFERS: Text("已有同名的另一项; 保持原样", "another entry of this name is there; left as it is"),
-    Entry.UNREADABLE: Text(
+    EntryState.MISSING: Text("未写入: 请自己粘贴", "not written: paste it yourself"),
+    EntryState.KEPT: Text("原来就有", "was there already"),
+    EntryState.DIFFERS: Text("已有同名的另一项; 保持原样", "another entry of this name is there; left as it is"),
+    EntryState.UNREADABLE: Text(
         "文件里有注释, 或格式不对: 请自己粘贴",
         "the file has comments, or is not what it should be: paste it yourself",
     ),
@@ -35,7 +35,7 @@ def answer(root: Path, agents: Sequence[str], lang: Lang, *, yes: bool, quiet: b
     if yes or asks:
         refuse_inside_agents()
         configs = [_settled(root, config, lang, yes=yes) for config in configs]
-    written = sum(config.entry is Entry.WRITTEN for config in configs)
+    written = sum(config.entry is EntryState.WRITTEN for config in configs)
     files: list[Json] = [
         {"agent": config.agent, "path": config.path, "text": config.text, "entry": str(config.entry)}
         for config in configs
@@ -48,8 +48,8 @@ def answer(root: Path, agents: Sequence[str], lang: Lang, *, yes: bool, quiet: b
     )
 
 
-def _settled(root: Path, config: Config, lang: Lang, *, yes: bool) -> Config:
-    if config.entry is not Entry.MISSING:
+def _settled(root: Path, config: AgentConfig, lang: Lang, *, yes: bool) -> AgentConfig:
+    if config.entry is not EntryState.MISSING:
         return config
     if not yes:
         sys.stderr.write(f"\n{config.text}\n")
@@ -58,17 +58,17 @@ def _settled(root: Path, config: Config, lang: Lang, *, yes: bool) -> Config:
     return write(root, config)
 
 
-def _table(configs: Sequence[Config], lang: Lang) -> Page:
+def _table(configs: Sequence[AgentConfig], lang: Lang) -> Page:
     rows = [(str(config.entry), config.agent, config.path, _note(config, lang)) for config in configs]
     return Table(columns=("what", "agent", "path", "note"), rows=rows)
 
 
-def _note(config: Config, lang: Lang) -> str:
+def _note(config: AgentConfig, lang: Lang) -> str:
     note = _NOTES.get(config.entry)
     return note.fill(lang) if note else ""
 
 
-def _texts(configs: Sequence[Config]) -> Page:
+def _texts(configs: Sequence[AgentConfig]) -> Page:
     """One by itself is the whole file; several have a line between them that says whose is whose."""
     if len(configs) == 1:
         return Lines(configs[0].text.splitlines())

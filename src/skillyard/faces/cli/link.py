@@ -24,8 +24,8 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, Table
-from skillyard.install.linker import Standing, View, ask_agents, chosen_skills, ledger_of, wishes_of
-from skillyard.install.links import Outcome, Step, link
+from skillyard.install.linker import AgentView, Visibility, ask_agents, chosen_skills, ledger_of, wishes_of
+from skillyard.install.links import LinkOutcome, LinkStep, link
 
 _LINE = Text("{outcome:<9} {name} 用于 {agent}: {path}", "{outcome:<9} {name} for {agent}: {path}")
 _CHECKING = Text("正在检查", "checking")
@@ -77,7 +77,7 @@ def _answer(options: Options) -> Answer:
                 return _checked(lang, ask_agents(yard, ledger, entries, options.to or AGENTS, tell))
         wishes = wishes_of(yard, ledger, entries, options.to)
         steps = link(ledger, wishes, copy=options.copy, dry_run=options.dry_run)
-    new = sum(step.outcome in {Outcome.LINKED, Outcome.COPIED} for step in steps)
+    new = sum(step.outcome in {LinkOutcome.LINKED, LinkOutcome.COPIED} for step in steps)
     summary = Text(
         "已链接 {count} 处, {seen} 处已可见, {bad} 处冲突", "{count} linked, {seen} visible already, {bad} in conflict"
     )
@@ -86,7 +86,7 @@ def _answer(options: Options) -> Answer:
             "将要链接 {count} 处 (未链接), {seen} 处已可见, {bad} 处冲突",
             "would link {count} (nothing was made), {seen} visible already, {bad} in conflict",
         )
-    seen = sum(step.outcome is Outcome.VISIBLE for step in steps)
+    seen = sum(step.outcome is LinkOutcome.VISIBLE for step in steps)
     bad = len(steps) - new - seen
     return Answer(
         summary=summary,
@@ -97,11 +97,11 @@ def _answer(options: Options) -> Answer:
     )
 
 
-def links_data(steps: Sequence[Step]) -> list[Json]:
+def links_data(steps: Sequence[LinkStep]) -> list[Json]:
     return [{**step._asdict(), "outcome": str(step.outcome), "path": str(step.path)} for step in steps]
 
 
-def links_page(steps: Sequence[Step], lang: Lang) -> Lines:
+def links_page(steps: Sequence[LinkStep], lang: Lang) -> Lines:
     lines: list[str] = []
     for step in steps:
         lines.append(_LINE.fill(lang, **step._asdict()))
@@ -110,12 +110,12 @@ def links_page(steps: Sequence[Step], lang: Lang) -> Lines:
     return Lines(lines or [_NOTHING.fill(lang)])
 
 
-def _checked(lang: Lang, views: Sequence[View]) -> Answer:
-    asked = [view for view in views if view.standing is not Standing.NOT_INSTALLED]
+def _checked(lang: Lang, views: Sequence[AgentView]) -> Answer:
+    asked = [view for view in views if view.standing is not Visibility.NOT_INSTALLED]
     if not asked:
         missing = ", ".join(sorted({view.agent for view in views}))
         raise AgentNotInstalled(f"not installed: {missing}", agent=missing, command=views[0].note)
-    seen = sum(view.standing is Standing.SEEN for view in asked)
+    seen = sum(view.standing is Visibility.SEEN for view in asked)
     rows = [
         (view.name, view.agent, str(view.standing), " ".join(filter(None, (view.path, as_read(view.note, lang)))))
         for view in views

@@ -21,7 +21,7 @@ from skillyard.core.kinds import Kind
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines
-from skillyard.install.new_skill import CONVENTIONAL, Program, as_files, create, make_draft
+from skillyard.install.new_skill import CONVENTIONAL, ProgramLanguage, as_files, create, make_draft
 
 _PLACE = ".claude/skills"
 _MADE, _NEXT = Text("已创建 {folder}", "made {folder}"), Text("接下来:", "next:")
@@ -50,9 +50,9 @@ def arguments(parser: Parser) -> None:
     offered = ", ".join(CONVENTIONAL)
     parser.add_argument("--actions", default="", help=f"of a JSON skill, with commas: {offered}, or your own")
     add_output_options(parser, lang=False)
-    choices = (*map(str, Program), *_LANGUAGES)
+    choices = (*map(str, ProgramLanguage), *_LANGUAGES)
     parser.add_argument("--lang", action=_Lang, choices=choices, help="of the program (python), and of the words")
-    parser.set_defaults(answer=partial(answer_with, _answer), program=str(Program.PYTHON))
+    parser.set_defaults(answer=partial(answer_with, _answer), program=str(ProgramLanguage.PYTHON))
 
 
 def _answer(options: Options) -> Answer:
@@ -60,7 +60,7 @@ def _answer(options: Options) -> Answer:
     draft = make_draft(
         options.name,
         Kind(options.kind),
-        program=Program(options.program),
+        program=ProgramLanguage(options.program),
         title=options.title,
         description=options.description,
         actions=tuple(word.strip() for word in options.actions.split(",") if word.strip()),

@@ -9,8 +9,8 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import ask_key
 from skillyard.faces.cli.command import Answer
 from skillyard.faces.present import Lines, one_line
-from skillyard.install.installer import Brought, resume_review
-from skillyard.install.review import KEEP, UNINSTALL, Held, Review, interrupt_data
+from skillyard.install.installer import InstallResult, resume_review
+from skillyard.install.review import KEEP, UNINSTALL, HeldSkill, Review, interrupt_data
 
 _ADDED = Text("已安装 {count} 个技能", "{count} skills installed")
 _PAUSED = Text("工作流已暂停: {count} 个技能需 LLM 分析", "{count} skills are held back until somebody decides")
@@ -26,7 +26,7 @@ _STAGED = Text("  暂存在 {path}", "  staged in {path}")
 _SHOWN_FILES = 40
 
 
-def answer_of(yard: Project, brought: Brought, lang: Lang, *, terminal: bool) -> Answer:
+def answer_of(yard: Project, brought: InstallResult, lang: Lang, *, terminal: bool) -> Answer:
     installed = [skill.folder for skill in brought.installed]
     review, uninstalled = brought.review, list[str]()
     if review and terminal:
@@ -55,7 +55,7 @@ def waiting_lines(review: Review, lang: Lang) -> list[str]:
     return [*lines, _DECIDE.fill(lang, command=f"{review.resume_command} --decisions '{{{example}}}'")]
 
 
-def three_lines(held: Held, lang: Lang) -> list[str]:
+def three_lines(held: HeldSkill, lang: Lang) -> list[str]:
     """What it is, and the two worst things about it."""
     skill, verdict = held.skill, held.verdict
     commit = f" @ {skill.commit[:12]}" if skill.commit and not skill.commit.startswith("sha256:") else ""
@@ -82,7 +82,7 @@ def ask_decisions(review: Review, lang: Lang) -> dict[str, Json]:
     return decisions
 
 
-def all_lines(held: Held, lang: Lang) -> list[str]:
+def all_lines(held: HeldSkill, lang: Lang) -> list[str]:
     hits = [f"  {hit.severity.name:<8} {hit.where}  {hit.rule}: {hit.excerpt}" for hit in held.verdict.hits[:100]]
     files = [f"  {path}" for path in list(held.skill.files)[:_SHOWN_FILES]]
     return [*hits, _STAGED.fill(lang, path=held.at), *files]

@@ -13,7 +13,7 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import ask_key
 from skillyard.faces.cli.review_prompt import all_lines, tell_lines, three_lines
 from skillyard.faces.present import Steps
-from skillyard.install.source_run import Asked, Ready, make_ready
+from skillyard.install.source_run import SkillAddress, SourceRun, make_ready
 
 _NOT_RUN = Text("未运行: {name} 须由用户决定", "not run: a person must decide on {name} first")
 _QUESTION = Text("  r 只运行这一次 · s 查看 · q 不运行 ", "  r run it this once · s show · q do not run ")
@@ -22,7 +22,7 @@ _REUSED = Text("使用之前获取的副本 {state}", "using the copy of {state}
 _DECIDE = Text("查看后由你决定: {command}", "look at it and decide: {command}")
 
 
-def fetch(yard: Project, asked: Asked, lang: Lang) -> Ready:
+def fetch(yard: Project, asked: SkillAddress, lang: Lang) -> SourceRun:
     if os.environ.get(DEPTH):
         raise PermissionDenied("an agent runs only what is installed: a person runs other things, or installs them")
     with Steps(_FETCHING.fill(lang), lang=lang) as steps:
@@ -32,7 +32,7 @@ def fetch(yard: Project, asked: Asked, lang: Lang) -> Ready:
     return ready
 
 
-def may_run(ready: Ready, lang: Lang, *, on_terminal: bool) -> bool:
+def may_run(ready: SourceRun, lang: Lang, *, on_terminal: bool) -> bool:
     """What is not held back may; else one key of a person decides, for this run alone."""
     if not ready.is_held:
         return True
@@ -46,7 +46,7 @@ def may_run(ready: Ready, lang: Lang, *, on_terminal: bool) -> bool:
     return key == "r"
 
 
-def not_run(ready: Ready, agent: str, lang: Lang) -> Result:
+def not_run(ready: SourceRun, agent: str, lang: Lang) -> Result:
     """Interrupted, with what a person does next. Nothing was started, and nothing is installed."""
     name, verdict = ready.held.skill.folder, ready.held.verdict
     data: dict[str, Json] = {
@@ -61,10 +61,10 @@ def not_run(ready: Ready, agent: str, lang: Lang) -> Result:
     return Result(agent=agent, state=State.INTERRUPTED, summary=summary, data=data, meta=meta)
 
 
-def about(ready: Ready) -> dict[str, Json]:
+def about(ready: SourceRun) -> dict[str, Json]:
     """For a result's meta: exactly what ran."""
     return {"source": ready.staged.skill.source, "commit": _state(ready), "reused": ready.reused}
 
 
-def _state(ready: Ready) -> str:
+def _state(ready: SourceRun) -> str:
     return ready.staged.skill.commit or ready.staged.skill.hash

@@ -26,10 +26,10 @@ from skillyard.faces.cli.review_prompt import NOTHING_INSTALLED, answer_of
 from skillyard.faces.present import Lines, Steps, one_line
 from skillyard.install.candidates import open_staging
 from skillyard.install.installer import bring_in, place_of
-from skillyard.install.links import Step as LinkStep
+from skillyard.install.links import LinkStep
 from skillyard.install.lock import read_lock
-from skillyard.install.target import Place, find_installed
-from skillyard.install.update import Plan, Standing, Step, differences, plan_update
+from skillyard.install.target import Target, find_installed
+from skillyard.install.update import UpdatePlan, UpdateState, UpdateStep, differences, plan_update
 
 _UPDATING = Text("正在更新", "updating")
 _WOULD = Text("可更新 {count} 个技能 (未更新)", "{count} skills would change")
@@ -63,14 +63,14 @@ def _answer(options: Options) -> Answer:
             return _told(plan, place, _WOULD, lang)
         if not (options.keep or options.theirs):
             _refuse_edits(plan, place, show=not options.json)
-        changed = [step.candidate for step in plan.steps if step.candidate and step.standing is Standing.CHANGED]
+        changed = [step.candidate for step in plan.steps if step.candidate and step.standing is UpdateState.CHANGED]
         brought = bring_in(yard, place, changed, keep=options.keep, theirs=options.theirs)
         if brought.review:
             return answer_of(yard, brought, lang, terminal=on_terminal() and not options.json)
         return _told(plan, place, _DID, lang, brought.links)
 
 
-def _refuse_edits(plan: Plan, place: Place, *, show: bool) -> None:
+def _refuse_edits(plan: UpdatePlan, place: Target, *, show: bool) -> None:
     edited = [step for step in plan.steps if step.edited]
     if edited:
         diff = [line for step in edited for line in differences(place, step)]
@@ -84,9 +84,9 @@ def _refuse_edits(plan: Plan, place: Place, *, show: bool) -> None:
         )
 
 
-def _told(plan: Plan, place: Place, summary: Text, lang: Lang, links: Sequence[LinkStep] = ()) -> Answer:
-    changed = sum(step.standing is Standing.CHANGED for step in plan.steps)
-    failed = any(step.standing is Standing.FAILED for step in plan.steps)
+def _told(plan: UpdatePlan, place: Target, summary: Text, lang: Lang, links: Sequence[LinkStep] = ()) -> Answer:
+    changed = sum(step.standing is UpdateState.CHANGED for step in plan.steps)
+    failed = any(step.standing is UpdateState.FAILED for step in plan.steps)
     new: list[Json] = [{"source": source, "name": name} for source, name in plan.new]
     return Answer(
         summary=summary,
@@ -103,7 +103,7 @@ def _told(plan: Plan, place: Place, summary: Text, lang: Lang, links: Sequence[L
     )
 
 
-def _as_data(step: Step, place: Place) -> dict[str, Json]:
+def _as_data(step: UpdateStep, place: Target) -> dict[str, Json]:
     return {
         "folder": step.skill.folder,
         "standing": str(step.standing),
@@ -116,7 +116,7 @@ def _as_data(step: Step, place: Place) -> dict[str, Json]:
     }
 
 
-def _lines(steps: Sequence[Step], place: Place, lang: Lang) -> list[str]:
+def _lines(steps: Sequence[UpdateStep], place: Target, lang: Lang) -> list[str]:
     lines: list[str] = []
     for step in steps:
         lines.append(

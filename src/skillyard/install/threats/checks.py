@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from skillyard.catalog.reading import Reading
 from skillyard.core.values import Json
-from skillyard.install.threats.files import File
+from skillyard.install.threats.files import SkillFile
 
 _MACHINE = (
     (b"\x7fELF", "a Linux program"),
@@ -25,7 +25,7 @@ _MACHINE = (
 _ARCHIVES = frozenset({".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".whl", ".jar", ".egg", ".skill"})
 
 
-def find_binary(file: File, names: frozenset[str]) -> Iterator[tuple[str, str]]:
+def find_binary(file: SkillFile, names: frozenset[str]) -> Iterator[tuple[str, str]]:
     """The rule and what to say; `names` are all the files of the skill."""
     path = PurePosixPath(file.name)
     if file.mode & (stat.S_ISUID | stat.S_ISGID):
@@ -64,18 +64,18 @@ _LOOSE = re.compile(
 _RUNS = frozenset({"command", "path", "run", "script"})
 
 
-class Asked(NamedTuple):
+class FieldMatch(NamedTuple):
     rule: str
     field: str
     shown: str
 
 
-def find_asked(reading: Reading) -> Iterator[Asked]:
+def find_asked(reading: Reading) -> Iterator[FieldMatch]:
     fields = reading.skill.fields if reading.skill else {}
     for field in ("allowed-tools", "allowed_tools", "tools"):
-        yield from (Asked(rule, field, tool) for rule, tool in _tools(fields.get(field)))
+        yield from (FieldMatch(rule, field, tool) for rule, tool in _tools(fields.get(field)))
     for shown in _commands(fields.get("hooks")):
-        yield Asked("hook-command", "hooks", shown)
+        yield FieldMatch("hook-command", "hooks", shown)
 
 
 def _tools(value: Json) -> Iterator[tuple[str, str]]:
@@ -115,7 +115,7 @@ _INSTALL = re.compile(
 _NAME = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:\[[\w,-]*\])?(?:[=<>~!@^].*)?")
 
 
-class Wanted(NamedTuple):
+class PackageMention(NamedTuple):
     """A package that a file asks for, and where."""
 
     name: str
@@ -123,7 +123,7 @@ class Wanted(NamedTuple):
     registry: str
 
 
-def find_squats(file: File) -> Iterator[tuple[Wanted, str]]:
+def find_squats(file: SkillFile) -> Iterator[tuple[PackageMention, str]]:
     """What the file asks for that nobody knows, with the popular name that it is nearly."""
     for wanted in _wanted(file):
         near = nearly(wanted.name, wanted.registry)
@@ -166,22 +166,23 @@ def _neighbours(name: str) -> frozenset[str]:
     ) - {name}
 
 
-def _wanted(file: File) -> Iterator[Wanted]:
+def _wanted(file: SkillFile) -> Iterator[PackageMention]:
     name = file.name.rpartition("/")[2].lower()
     if name == "package.json":
         yield from _of_package_json(file)
     elif re.fullmatch(r"[\w.-]*requirements[\w.-]*\.(?:txt|in)", name):
-        yield from (Wanted(found[1], found.start(1), "pypi") for found in _REQUIREMENT.finditer(file.text))
+        yield from (PackageMention(found[1], found.start(1), "pypi") for found in _REQUIREMENT.finditer(file.text))
     elif file.language == "python" and "# /// script" in file.text:
         for block in _BLOCK.finditer(file.text):
             yield from (
-                Wanted(n[1], n.start(1), "pypi") for n in _QUOTED.finditer(file.text, block.start(), block.end())
+                PackageMention(n[1], n.start(1), "pypi")
+                for n in _QUOTED.finditer(file.text, block.start(), block.end())
             )
     if file.language in {"text", "shell"}:
         yield from _of_commands(file)
 
 
-def _of_package_json(file: File) -> Iterator[Wanted]:
+def _of_package_json(file: SkillFile) -> Iterator[PackageMention]:
     try:
         data = json.loads(file.text)
     except (ValueError, RecursionError):
@@ -190,10 +191,10 @@ def _of_package_json(file: File) -> Iterator[Wanted]:
         names = data.get(field) if isinstance(data, dict) else None
         for name in names if isinstance(names, dict) else ():
             if not name.startswith("@"):
-                yield Wanted(name, max(file.text.find(f'"{name}"'), 0), "npm")
+                yield PackageMention(name, max(file.text.find(f'"{name}"'), 0), "npm")
 
 
-def _of_commands(file: File) -> Iterator[Wanted]:
+def _of_commands(file: SkillFile) -> Iterator[PackageMention]:
     for command in _INSTALL.finditer(file.text):
         registry = "pypi" if command["pip"] else "npm"
         for word in re.finditer(r"\S+", command["names"]):
@@ -201,6 +202,6 @@ def _of_commands(file: File) -> Iterator[Wanted]:
                 break  # a comment
             name = _NAME.fullmatch(word[0].strip("\"',.:)"))
             if name:
-                yield Wanted(name[1], command.start("names") + word.start(), registry)
+                yield PackageMention(name[1], command.start("names") + word.start(), registry)
             if word[0][-1] in ".,:)":
                 break  # the sentence goes on

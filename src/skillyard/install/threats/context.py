@@ -9,7 +9,7 @@ import re
 from bisect import bisect
 from functools import cached_property
 
-from skillyard.install.threats.files import File
+from skillyard.install.threats.files import SkillFile
 
 _WARNING = re.compile(
     r"\b(?:never|don['’]?t|do not|avoid|must not|should(?: not|n['’]t)|cannot|can['’]?t|forbid\w*|prohibit\w*|"
@@ -35,10 +35,10 @@ _NEAR = 80
 _LOOK_BACK = 400
 
 
-class Context:
+class MatchContext:
     """One file's layout, worked out at its first match."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: SkillFile) -> None:
         self._file = file
         self._text = file.joined
 

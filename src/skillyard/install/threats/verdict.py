@@ -7,7 +7,7 @@ from typing import NamedTuple
 from skillyard.core.values import Json
 
 
-class Severity(IntEnum):
+class ThreatLevel(IntEnum):
     """From nothing to worst; its name is what goes on the wire."""
 
     SAFE = 0
@@ -22,28 +22,28 @@ class Severity(IntEnum):
     def __str__(self) -> str:
         return self.name
 
-    def lowered(self, steps: int) -> "Severity":
+    def lowered(self, steps: int) -> "ThreatLevel":
         """So many steps milder, at least INFO; what could not be read stays unknown."""
         if self not in _LADDER:
             return self
         return _LADDER[max(_LADDER.index(self) - steps, 0)]
 
 
-_LADDER = (Severity.INFO, Severity.LOW, Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)
+_LADDER = (ThreatLevel.INFO, ThreatLevel.LOW, ThreatLevel.MEDIUM, ThreatLevel.HIGH, ThreatLevel.CRITICAL)
 
 #: From here on an install is held back, and `scan` fails.
-HELD = Severity.MEDIUM
+HELD = ThreatLevel.MEDIUM
 
 
 #: The lines that a held-back install shows.
 LINES_THAT_MATTER = 3
 
 
-class Hit(NamedTuple):
+class ThreatHit(NamedTuple):
     """One rule at one place. `file` is relative to the skill's folder; `excerpt` is safe to print."""
 
     rule: str
-    severity: Severity
+    severity: ThreatLevel
     file: str
     line: int = 1
     column: int = 1
@@ -57,12 +57,14 @@ class Hit(NamedTuple):
         return {**self._asdict(), "severity": self.severity.name}
 
     @classmethod
-    def of(cls, data: Mapping[str, Json]) -> "Hit":
+    def of(cls, data: Mapping[str, Json]) -> "ThreatHit":
         """Reads back what `as_dict` wrote; what is not there or of another type is as bad as not read."""
         name, line, column = data.get("severity"), data.get("line"), data.get("column")
         return cls(
             rule=str(data.get("rule", "")),
-            severity=Severity[name] if isinstance(name, str) and name in Severity.__members__ else Severity.UNKNOWN,
+            severity=ThreatLevel[name]
+            if isinstance(name, str) and name in ThreatLevel.__members__
+            else ThreatLevel.UNKNOWN,
             file=str(data.get("file", "")),
             line=line if isinstance(line, int) else 1,
             column=column if isinstance(column, int) else 1,
@@ -70,18 +72,18 @@ class Hit(NamedTuple):
         )
 
 
-class Verdict(NamedTuple):
+class ScanVerdict(NamedTuple):
     """The worst first."""
 
-    hits: tuple[Hit, ...] = ()
+    hits: tuple[ThreatHit, ...] = ()
 
     @property
-    def severity(self) -> Severity:
-        return max((hit.severity for hit in self.hits), default=Severity.SAFE)
+    def severity(self) -> ThreatLevel:
+        return max((hit.severity for hit in self.hits), default=ThreatLevel.SAFE)
 
-    def with_hit(self, hit: Hit) -> "Verdict":
+    def with_hit(self, hit: ThreatHit) -> "ScanVerdict":
         """One more, in its place."""
-        return Verdict(tuple(sorted((hit, *self.hits), key=lambda each: -each.severity)))
+        return ScanVerdict(tuple(sorted((hit, *self.hits), key=lambda each: -each.severity)))
 
     @property
     def held(self) -> bool:
@@ -89,9 +91,9 @@ class Verdict(NamedTuple):
         return self.severity >= HELD
 
     @property
-    def lines_that_matter(self) -> tuple[Hit, ...]:
+    def lines_that_matter(self) -> tuple[ThreatHit, ...]:
         """The worst hits, each rule once while there are others to show."""
-        firsts: dict[str, Hit] = {}
+        firsts: dict[str, ThreatHit] = {}
         for hit in self.hits:
             firsts.setdefault(hit.rule, hit)
         shown = [*firsts.values(), *(hit for hit in self.hits if hit not in firsts.values())]
