@@ -14,7 +14,7 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs
 from skillyard.install.address import parse_source
-from skillyard.install.candidates import as_candidate, find_offers
+from skillyard.install.offers import find_offers, scan_offer
 from skillyard.install.source import Fetched
 from skillyard.install.source_run import FOLDER, SkillAddress, find_staged, split_source, stage
 from skillyard.install.threats.verdict import ScanVerdict
@@ -224,8 +224,9 @@ def test_a_copy_that_somebody_changed_is_not_used_and_an_old_one_goes(places: Pr
     assert places.project
     write(tmp_path / "x", {"SKILL.md": good("x")})
     source = parse_source(str(tmp_path / "x"), cwd=tmp_path, root=places.project).source
-    (offer,) = find_offers(Fetched(tmp_path / "x"), "", source.text)
-    candidate = as_candidate(offer, source, "", lambda _: ScanVerdict())
+    fetched = Fetched(tmp_path / "x")
+    (offer,) = find_offers(fetched, "", source.text)
+    candidate = scan_offer(offer, source, fetched, print, scan=lambda _: ScanVerdict())
     used = stage(places.own_home, "a" * 32, candidate)
     stage(places.own_home, "b" * 32, candidate).lease.close()
     changed = stage(places.own_home, "c" * 32, candidate)

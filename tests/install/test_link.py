@@ -14,8 +14,9 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.envelope import from_json
-from skillyard.install.linker import chosen_skills, ledger_of, wishes_of
-from skillyard.install.links import LinkOutcome, link, unlink
+from skillyard.install.linker import Linker
+from skillyard.install.links import LinkOutcome
+from skillyard.install.target import project_target
 from tests.conftest import TORTURE, Skillyard, WriteSkill
 from tests.install.conftest import good, write
 
@@ -559,14 +560,16 @@ def test_a_kill_during_a_refresh_leaves_the_old_copy_or_the_new(yard: Project, p
     assert point > 8
 
 
+def linker(yard: Project) -> Linker:
+    return Linker(project_target(yard.root), yard.places.user_home, lambda: yard.catalog, env={})
+
+
 def linked(yard: Project, *, copy: bool) -> set[LinkOutcome]:
-    ledger = ledger_of(yard, is_user=False, env={})
-    wishes = wishes_of(yard, ledger, chosen_skills(yard, ledger, ["pdf"]), ALL.split(","), env={})
-    return {step.outcome for step in link(ledger, wishes, copy=copy)}
+    return {step.outcome for step in linker(yard).link(["pdf"], ALL.split(","), copy=copy)}
 
 
 def unlinked(yard: Project) -> set[LinkOutcome]:
-    return {step.outcome for step in unlink(ledger_of(yard, is_user=False, env={}))}
+    return {step.outcome for step in linker(yard).unlink()}
 
 
 def doomed(places: ProjectPaths, point: int, *words: str) -> int:

@@ -1,4 +1,4 @@
-"""Skills in the agents' own folders: which skills, whose folders, and what the agents themselves say."""
+"""Links skills into the agents' own folders: which skills, for which agents, and which of them the agents see."""
 
 import os
 import shlex
@@ -6,115 +6,17 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from skillyard.backends.visible_skills import Sight, skills_seen
 from skillyard.catalog.agent_paths import Looker, lookers_of, refusal
+from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.index import Entry
 from skillyard.catalog.roots import Scope
 from skillyard.core.errors import AgentNotInstalled, AmbiguousName, InvalidArgs, SkillError, SkillNotFound
-from skillyard.install.links import LinkRequest, LinkScope, path_of, read_record
+from skillyard.install.links import LinkRequest, LinkStep, link, link_scope, path_of, read_record, unlink
 from skillyard.install.lock import read_lock
-from skillyard.install.target import Target, global_target, project_target
-
-if TYPE_CHECKING:
-    from skillyard.app.project import Project
-    from skillyard.backends.visible_skills import Sight
-
-
-def ledger_of(yard: "Project", *, is_user: bool, env: Mapping[str, str] = os.environ) -> LinkScope:
-    lookers = lookers_of(env)
-    own_home = yard.places.own_home
-    if is_user:
-        folders = {looker.agent: looker.user[-1] for looker in lookers}
-        return LinkScope(
-            global_target(own_home), own_home / "links.json", yard.places.user_home, folders, is_project=False
-        )
-    folders = {looker.agent: looker.project[-1] for looker in lookers}
-    record = yard.root / ".skillyard" / "links.json"
-    return LinkScope(project_target(yard.root), record, yard.root, folders, is_project=True)
-
-
-def ledger_for(yard: "Project", place: Target) -> LinkScope:
-    """The one whose links follow what is installed in this place."""
-    return ledger_of(yard, is_user=place.bounds == yard.places.own_home)
-
-
-def chosen_skills(
-    yard: "Project", ledger: LinkScope, names: Sequence[str], *, with_linked: bool = False
-) -> tuple[Entry, ...]:
-    """The named skills of this scope; without names, all that were installed here, and those that were linked."""
-    yard.catalog.sync()
-    if names:
-        return tuple(dict.fromkeys(_named(yard, ledger, name.removeprefix("@")) for name in names))
-    folders = [ledger.place.skills / folder for folder in sorted(read_lock(ledger.place.lock_file).skills)]
-    if with_linked:
-        folders += [ledger.base / link.source for link in read_record(ledger).links.values()]
-    found = (entry for folder in folders for entry in yard.catalog.candidates(folder.name) if entry.folder == folder)
-    return tuple(dict.fromkeys(found))
-
-
-def _named(yard: "Project", ledger: LinkScope, name: str) -> Entry:
-    """As a run would choose it, among the skills of this scope; never something that link itself made."""
-    record = read_record(ledger)
-    ours = {path_of(ledger, link) for link in record.links.values()}
-    scope = Scope.PROJECT if ledger.is_project else Scope.USER
-    roots = {str(root.path) for root in yard.catalog.roots if root.scope is scope}
-    everywhere = [entry for entry in yard.catalog.candidates(name) if entry.folder not in ours]
-    found = [entry for entry in everywhere if entry.root in roots]
-    if not found and everywhere:
-        where = (
-            f"{name} is one of your own skills: add --user"
-            if ledger.is_project
-            else f"{name} is a skill of this project: leave out --user"
-        )
-        raise InvalidArgs(where)
-    plain = name.rpartition("/")[2]
-    matches = [entry for entry in found if entry.folder_name == plain] or found
-    if not matches:
-        raise SkillNotFound(name, yard.catalog.nearest(name))
-    strongest = [entry for entry in matches if entry.root == matches[0].root]
-    if len(strongest) > 1:
-        raise AmbiguousName(name, tuple(str(entry.folder.relative_to(entry.root)) for entry in strongest))
-    if strongest[0].role:
-        raise InvalidArgs(f"{name} is a role's skill: agents reach it only through Skillyard")
-    return strongest[0]
-
-
-def wishes_of(
-    yard: "Project",
-    ledger: LinkScope,
-    entries: Sequence[Entry],
-    agents: Collection[str],
-    env: Mapping[str, str] = os.environ,
-) -> tuple[LinkRequest, ...]:
-    lookers = [looker for looker in lookers_of(env) if looker.agent in agents]
-    return tuple(_wish(yard, ledger, entry, looker) for entry in entries for looker in lookers)
-
-
-def _wish(yard: "Project", ledger: LinkScope, entry: Entry, looker: Looker) -> LinkRequest:
-    """What the agent would leave out or take from elsewhere is linked all the same, and told."""
-    roots = _roots(yard, ledger, looker)
-    seen = [root / entry.folder_name for root in roots]
-    if looker.nested and any(entry.folder.is_relative_to(root) for root in roots):
-        seen.append(entry.folder)
-    refused = refusal(looker, entry)
-    rivals = [path for path in seen if _is_skill(path) and path.resolve() != entry.folder.resolve()]
-    target = ledger.base / ledger.folders[looker.agent] / entry.folder_name
-    rivals = [path for path in rivals if path != target]
-    note, mend = (refused.why, refused.fix) if refused else ("", "")
-    if rivals and not refused:
-        note = f"there is another of that name at {rivals[0]}; {looker.agent} {looker.choice}"
-        mend = f"skillyard link {shlex.quote(entry.folder_name)} --check tells which one it takes"
-    return LinkRequest(entry.folder_name, entry.folder, looker.agent, tuple(seen), note, mend)
-
-
-def _roots(yard: "Project", ledger: LinkScope, looker: Looker) -> list[Path]:
-    """The user's links serve every project, so what one project holds does not count for them."""
-    return list(looker.roots(yard.places.project if ledger.is_project else None, yard.places.user_home))
-
-
-def _is_skill(folder: Path) -> bool:
-    return (folder / "SKILL.md").is_file()
+from skillyard.install.target import Target
 
 
 class Visibility(StrEnum):
@@ -136,68 +38,150 @@ class AgentView(NamedTuple):
     note: str = ""
 
 
-def ask_agents(
-    yard: "Project",
-    ledger: LinkScope,
-    entries: Sequence[Entry],
-    agents: Collection[str],
-    tell: Callable[[str], None],
-    env: Mapping[str, str] = os.environ,
-) -> tuple[AgentView, ...]:
-    """Every skill for every agent, from what the real programs list."""
-    views: list[AgentView] = []
-    for looker in lookers_of(env):
-        if looker.agent in agents:
+class Linker:
+    """Links for one scope: the skills of a project in it, or the user's own for all projects."""
+
+    def __init__(
+        self, target: Target, user_home: Path, catalog: Callable[[], Catalog], env: Mapping[str, str] = os.environ
+    ) -> None:
+        self._scope = link_scope(target, user_home, env)
+        self._user_home, self._catalog, self._env = user_home, catalog, env
+
+    def link(
+        self, names: Sequence[str], agents: Collection[str], *, copy: bool = False, dry_run: bool = False
+    ) -> tuple[LinkStep, ...]:
+        """Link the named skills, or all installed ones, for these agents."""
+        lookers = self._lookers(agents)
+        requests = [self._request(entry, looker) for entry in self._chosen(names) for looker in lookers]
+        return link(self._scope, requests, copy=copy, dry_run=dry_run)
+
+    def unlink(
+        self, names: Collection[str] | None = None, agents: Collection[str] | None = None, *, dry_run: bool = False
+    ) -> tuple[LinkStep, ...]:
+        """Undo what `link` made: all of it, or that of some names or agents."""
+        return unlink(self._scope, names, agents, dry_run=dry_run)
+
+    def check(
+        self, names: Sequence[str], agents: Collection[str], tell: Callable[[str], None]
+    ) -> tuple[AgentView, ...]:
+        """Ask the real programs which skills they list: every skill for every agent."""
+        entries, views = self._chosen(names, with_linked=True), list[AgentView]()
+        for looker in self._lookers(agents):
             tell(f"asking {looker.agent}")
-            views += _views(yard, ledger, entries, looker, env)
-    return tuple(views)
+            views += self._views(entries, looker)
+        return tuple(views)
+
+    def _lookers(self, agents: Collection[str]) -> list[Looker]:
+        return [looker for looker in lookers_of(self._env) if looker.agent in agents]
+
+    def _chosen(self, names: Sequence[str], *, with_linked: bool = False) -> tuple[Entry, ...]:
+        """The named skills of this scope; without names, all that were installed, and with `with_linked` linked."""
+        scope, catalog = self._scope, self._catalog()
+        catalog.sync()
+        if names:
+            return tuple(dict.fromkeys(self._named(catalog, name.removeprefix("@")) for name in names))
+        folders = [scope.target.skills / folder for folder in sorted(read_lock(scope.target.lock_file).skills)]
+        if with_linked:
+            folders += [scope.base / link.source for link in read_record(scope).links.values()]
+        found = (entry for folder in folders for entry in catalog.candidates(folder.name) if entry.folder == folder)
+        entries = tuple(dict.fromkeys(found))
+        if not entries:
+            raise InvalidArgs(
+                "nothing is installed here: name the skills to link, or install some with `skillyard add`"
+            )
+        return entries
+
+    def _named(self, catalog: Catalog, name: str) -> Entry:
+        """As a run would choose it, among the skills of this scope; never something that link itself made."""
+        is_project = self._scope.is_project
+        ours = {path_of(self._scope, link) for link in read_record(self._scope).links.values()}
+        scope = Scope.PROJECT if is_project else Scope.USER
+        roots = {str(root.path) for root in catalog.roots if root.scope is scope}
+        everywhere = [entry for entry in catalog.candidates(name) if entry.folder not in ours]
+        found = [entry for entry in everywhere if entry.root in roots]
+        if not found and everywhere:
+            where = (
+                f"{name} is one of your own skills: add --user"
+                if is_project
+                else f"{name} is a skill of this project: leave out --user"
+            )
+            raise InvalidArgs(where)
+        plain = name.rpartition("/")[2]
+        matches = [entry for entry in found if entry.folder_name == plain] or found
+        if not matches:
+            raise SkillNotFound(name, catalog.nearest(name))
+        strongest = [entry for entry in matches if entry.root == matches[0].root]
+        if len(strongest) > 1:
+            raise AmbiguousName(name, tuple(str(entry.folder.relative_to(entry.root)) for entry in strongest))
+        if strongest[0].role:
+            raise InvalidArgs(f"{name} is a role's skill: agents reach it only through Skillyard")
+        return strongest[0]
+
+    def _request(self, entry: Entry, looker: Looker) -> LinkRequest:
+        """What the agent would leave out or take from elsewhere is linked all the same, with a note."""
+        roots = self._roots(looker)
+        seen = [root / entry.folder_name for root in roots]
+        if looker.nested and any(entry.folder.is_relative_to(root) for root in roots):
+            seen.append(entry.folder)
+        refused = refusal(looker, entry)
+        target = self._scope.base / self._scope.folders[looker.agent] / entry.folder_name
+        rivals = [path for path in seen if _is_skill(path) and path.resolve() != entry.folder.resolve()]
+        rivals = [path for path in rivals if path != target]
+        note, mend = (refused.why, refused.fix) if refused else ("", "")
+        if rivals and not refused:
+            note = f"there is another of that name at {rivals[0]}; {looker.agent} {looker.choice}"
+            mend = f"skillyard link {shlex.quote(entry.folder_name)} --check tells which one it takes"
+        return LinkRequest(entry.folder_name, entry.folder, looker.agent, tuple(seen), note, mend)
+
+    def _roots(self, looker: Looker) -> list[Path]:
+        """The user's links serve every project, so what one project holds does not count for them."""
+        return list(looker.roots(self._scope.base if self._scope.is_project else None, self._user_home))
+
+    def _views(self, entries: Sequence[Entry], looker: Looker) -> Iterator[AgentView]:
+        try:
+            with tempfile.TemporaryDirectory() as empty:  # the user's skills are those of no project
+                at = self._scope.base if self._scope.is_project else Path(empty)
+                sights = skills_seen(looker.agent, at, self._env)
+        except AgentNotInstalled as error:
+            hint = str(error.words.get("command", ""))
+            yield from (AgentView(e.folder_name, looker.agent, Visibility.NOT_INSTALLED, note=hint) for e in entries)
+            return
+        except SkillError as error:
+            yield from (AgentView(e.folder_name, looker.agent, Visibility.UNKNOWN, note=error.msg) for e in entries)
+            return
+        for entry in entries:
+            yield self._view(entry, looker, sights)
+
+    def _view(self, entry: Entry, looker: Looker, sights: tuple[Sight, ...]) -> AgentView:
+        scope = self._scope
+        links = [link for link in read_record(scope).links.values() if link.name == entry.folder_name]
+        ours = {entry.folder.resolve(), *(path_of(scope, link).resolve() for link in links)}
+        paths = [path for sight in sights if (path := self._path(entry, looker, sight))]
+        mine = [path for path in paths if path.resolve() in ours]
+        others = [path for path in paths if path.resolve() not in ours]
+        if mine:
+            note = f"also {', '.join(map(str, others))}" if others else ""
+            return AgentView(entry.folder_name, looker.agent, Visibility.SEEN, str(mine[0]), note)
+        if others:
+            note = "another of that name: rename or remove one of them"
+            return AgentView(entry.folder_name, looker.agent, Visibility.SHADOWED, str(others[0]), note)
+        refused = refusal(looker, entry)
+        flag = "" if scope.is_project else " --user"
+        mend = refused.why if refused else f"skillyard link {shlex.quote(entry.folder_name)} --to {looker.agent}{flag}"
+        return AgentView(entry.folder_name, looker.agent, Visibility.NOT_SEEN, note=mend)
+
+    def _path(self, entry: Entry, looker: Looker, sight: Sight) -> Path | None:
+        """The folder of a listed skill if it has this one's name. Claude Code tells a folder's name and whose it is."""
+        if sight.path:
+            folder = Path(sight.path).parent
+            return folder if sight.name == entry.name or folder.name == entry.folder_name else None
+        if sight.name != entry.folder_name:
+            return None
+        users = [self._user_home / looker.user[0]]
+        projects = [root for root in self._roots(looker) if root not in users]
+        roots = {"user": users, "project": projects}.get(sight.owner, [*users, *projects])
+        return next((root / sight.name for root in roots if _is_skill(root / sight.name)), None)
 
 
-def _views(
-    yard: "Project", ledger: LinkScope, entries: Sequence[Entry], looker: Looker, env: Mapping[str, str]
-) -> Iterator[AgentView]:
-    from skillyard.backends.visible_skills import skills_seen
-
-    try:
-        with tempfile.TemporaryDirectory() as empty:  # the user's skills are those of no project
-            sights = skills_seen(looker.agent, ledger.base if ledger.is_project else Path(empty), env)
-    except AgentNotInstalled as error:
-        hint = str(error.words.get("command", ""))
-        yield from (AgentView(e.folder_name, looker.agent, Visibility.NOT_INSTALLED, note=hint) for e in entries)
-        return
-    except SkillError as error:
-        yield from (AgentView(e.folder_name, looker.agent, Visibility.UNKNOWN, note=error.msg) for e in entries)
-        return
-    for entry in entries:
-        yield _view(yard, ledger, entry, looker, sights)
-
-
-def _view(yard: "Project", ledger: LinkScope, entry: Entry, looker: Looker, sights: "tuple[Sight, ...]") -> AgentView:
-    links = [link for link in read_record(ledger).links.values() if link.name == entry.folder_name]
-    ours = {entry.folder.resolve(), *(path_of(ledger, link).resolve() for link in links)}
-    paths = [path for sight in sights if (path := _path(yard, ledger, entry, looker, sight))]
-    mine = [path for path in paths if path.resolve() in ours]
-    others = [path for path in paths if path.resolve() not in ours]
-    if mine:
-        note = f"also {', '.join(map(str, others))}" if others else ""
-        return AgentView(entry.folder_name, looker.agent, Visibility.SEEN, str(mine[0]), note)
-    if others:
-        note = "another of that name: rename or remove one of them"
-        return AgentView(entry.folder_name, looker.agent, Visibility.SHADOWED, str(others[0]), note)
-    refused = refusal(looker, entry)
-    flag = "" if ledger.is_project else " --user"
-    mend = refused.why if refused else f"skillyard link {shlex.quote(entry.folder_name)} --to {looker.agent}{flag}"
-    return AgentView(entry.folder_name, looker.agent, Visibility.NOT_SEEN, note=mend)
-
-
-def _path(yard: "Project", ledger: LinkScope, entry: Entry, looker: Looker, sight: "Sight") -> Path | None:
-    """The folder of a listed skill, where it has this one's name. Claude Code tells a folder's name and whose it is."""
-    if sight.path:
-        folder = Path(sight.path).parent
-        return folder if sight.name == entry.name or folder.name == entry.folder_name else None
-    if sight.name != entry.folder_name:
-        return None
-    users = [yard.places.user_home / looker.user[0]]
-    projects = [root for root in _roots(yard, ledger, looker) if root not in users]
-    roots = {"user": users, "project": projects}.get(sight.owner, [*users, *projects])
-    return next((root / sight.name for root in roots if _is_skill(root / sight.name)), None)
+def _is_skill(folder: Path) -> bool:
+    return (folder / "SKILL.md").is_file()

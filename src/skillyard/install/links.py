@@ -1,8 +1,12 @@
-"""What `link` made: links.json, the only truth for it, so that `unlink` takes away exactly that.
+"""Makes skills visible in the agents' own folders, by symlinks or copies, and undoes that exactly.
 
-A thing is written down here before it is made, and struck out after it is gone: what a crash leaves behind is known.
-In a project the file may come with a clone, so everything in it is checked: no name in it can be a path, and no folder
-in it is another than those that agents read.
+links.json records what was made. Each change is recorded first and made second, so that after kill -9 at any point
+`unlink` still knows everything, and the same `link` again finishes what was begun. Nothing that somebody else put there
+is overwritten or removed. In a project the file may come with a clone, so everything in it is checked: no name in it
+can be a path, and every folder in it must be one that agents read.
+
+Covered: kill -9, two at once (the lock of the target), links in a project that lead elsewhere, edited copies.
+Not covered: somebody who changes the same folder between our look and our change.
 """
 
 import json
@@ -16,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from skillyard.catalog.agent_paths import lookers_of
 from skillyard.catalog.dirfd import refuse_links
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillNotFound
@@ -30,8 +35,8 @@ _STAGED = re.compile(r"\.skillyard-[0-9a-f]{32}")
 class LinkScope(NamedTuple):
     """One scope of links: a project's, or the user's."""
 
-    #: Where the skills of this scope are installed; its lock is ours too.
-    place: Target
+    #: Where the skills of this scope are installed; its lock guards the links too.
+    target: Target
     file: Path
     #: What relative paths in the record are relative to: the project, or the home folder.
     base: Path
@@ -39,6 +44,16 @@ class LinkScope(NamedTuple):
     folders: Mapping[str, str]
     #: A project comes from strangers: nothing is written through a link out of it.
     is_project: bool
+
+
+def link_scope(target: Target, user_home: Path, env: Mapping[str, str] = os.environ) -> LinkScope:
+    """The links that follow what is installed in this target."""
+    lookers, root = lookers_of(env), target.bounds
+    if target.is_project:
+        folders = {looker.agent: looker.project[-1] for looker in lookers}
+        return LinkScope(target, root / ".skillyard" / "links.json", root, folders, is_project=True)
+    folders = {looker.agent: looker.user[-1] for looker in lookers}
+    return LinkScope(target, root / "links.json", user_home, folders, is_project=False)
 
 
 class Link(NamedTuple):
@@ -81,39 +96,39 @@ class LinkRecord(NamedTuple):
         return self._replace(links={other: link for other, link in self.links.items() if other != key})
 
 
-def read_record(ledger: LinkScope) -> LinkRecord:
+def read_record(scope: LinkScope) -> LinkRecord:
     """InvalidArgs where it is not what we write."""
     try:
-        fields = json.loads(read_whole(ledger.file, _MOST_BYTES))
+        fields = json.loads(read_whole(scope.file, _MOST_BYTES))
     except FileNotFoundError:
         return LinkRecord()
     except (ValueError, RecursionError):
-        raise _broken(ledger) from None
+        raise _broken(scope) from None
     try:
         if fields["version"] != VERSION:
-            raise InvalidArgs(f"{ledger.file}: another skillyard wrote it")
+            raise InvalidArgs(f"{scope.file}: another skillyard wrote it")
         links = [_link(entry) for entry in fields["links"]]
         made = tuple(map(str, fields["made"]))
     except (KeyError, TypeError, AttributeError):
-        raise _broken(ledger) from None
-    if not all(map(_is_plain, links)) or (ledger.is_project and not _is_within(ledger, links, made)):
-        raise _broken(ledger)
+        raise _broken(scope) from None
+    if not all(map(_is_plain, links)) or (scope.is_project and not _is_within(scope, links, made)):
+        raise _broken(scope)
     return LinkRecord({link.key: link for link in links}, made)
 
 
-def write_record(ledger: LinkScope, record: LinkRecord) -> None:
+def write_record(scope: LinkScope, record: LinkRecord) -> None:
     if not record.links and not record.made:
-        ledger.file.unlink(missing_ok=True)
+        scope.file.unlink(missing_ok=True)
         return
     links = [
         {key: value for key, value in record.links[path]._asdict().items() if value} for path in sorted(record.links)
     ]
     fields = {"version": VERSION, "links": links, "made": list(record.made)}
-    write_whole(ledger.file, json.dumps(fields, indent=1) + "\n")
+    write_whole(scope.file, json.dumps(fields, indent=1) + "\n")
 
 
-def _broken(ledger: LinkScope) -> InvalidArgs:
-    return InvalidArgs(f"{ledger.file} was not written by us: look at it, and delete it")
+def _broken(scope: LinkScope) -> InvalidArgs:
+    return InvalidArgs(f"{scope.file} was not written by us: look at it, and delete it")
 
 
 def _link(entry: Mapping[str, Any]) -> Link:
@@ -139,8 +154,8 @@ def _is_plain(link: Link) -> bool:
     return is_name and (not link.staged or bool(_STAGED.fullmatch(link.staged)))
 
 
-def _is_within(ledger: LinkScope, links: list[Link], made: tuple[str, ...]) -> bool:
-    known = set(ledger.folders.values())
+def _is_within(scope: LinkScope, links: list[Link], made: tuple[str, ...]) -> bool:
+    known = set(scope.folders.values())
     above = known | {str(parent) for folder in known for parent in Path(folder).parents} - {"."}
     return all(link.folder in known for link in links) and all(folder in above for folder in made)
 
@@ -190,70 +205,70 @@ class LinkRequest(NamedTuple):
 
 
 def link(
-    ledger: LinkScope, wishes: Sequence[LinkRequest], *, copy: bool = False, dry_run: bool = False
+    scope: LinkScope, wishes: Sequence[LinkRequest], *, copy: bool = False, dry_run: bool = False
 ) -> tuple[LinkStep, ...]:
     """What came of each wish. A dry run takes no lock and writes nothing."""
     if dry_run:
-        return _plan(ledger, read_record(ledger), wishes, copy=copy)[0]
-    with open_target(ledger.place):
-        record = _tidied(ledger, read_record(ledger))
-        steps, planned = _plan(ledger, record, wishes, copy=copy)
-        _make(ledger, record, planned, steps)
+        return _plan(scope, read_record(scope), wishes, copy=copy)[0]
+    with open_target(scope.target):
+        record = _tidied(scope, read_record(scope))
+        steps, planned = _plan(scope, record, wishes, copy=copy)
+        _make(scope, record, planned, steps)
     return steps
 
 
 def unlink(
-    ledger: LinkScope,
+    scope: LinkScope,
     names: Collection[str] | None = None,
     agents: Collection[str] | None = None,
     *,
     dry_run: bool = False,
 ) -> tuple[LinkStep, ...]:
     """Takes away what link made: all of it, or that of some names or agents. SkillNotFound for a name it never made."""
-    record = read_record(ledger)
+    record = read_record(scope)
     known = tuple(sorted({link.name for link in record.links.values()}))
     for name in names or ():
         if name not in known:
             raise SkillNotFound(name, known)
     if dry_run or record == LinkRecord():
-        return tuple(step for undo in _undoing(ledger, record, names, agents) for step in undo.steps())
-    with open_target(ledger.place):
-        record = _tidied(ledger, read_record(ledger))
-        undone = list(_undoing(ledger, record, names, agents))
+        return tuple(step for undo in _undoing(scope, record, names, agents) for step in undo.steps())
+    with open_target(scope.target):
+        record = _tidied(scope, read_record(scope))
+        undone = list(_undoing(scope, record, names, agents))
         for undo in undone:
-            record = _undo(ledger, record, undo)
-        _prune(ledger, record)
+            record = _undo(scope, record, undo)
+        _prune(scope, record)
     return tuple(step for undo in undone for step in undo.steps())
 
 
-def unlink_sources(ledger: LinkScope, sources: Collection[Path]) -> tuple[LinkStep, ...]:
+def unlink_sources(scope: LinkScope, sources: Collection[Path]) -> tuple[LinkStep, ...]:
     """The same for skills that are about to go."""
-    wanted = {_stored(ledger, source) for source in sources}
-    names = [link.name for link in read_record(ledger).links.values() if link.source in wanted]
-    return unlink(ledger, names) if names else ()
+    wanted = {_stored(scope, source) for source in sources}
+    names = [link.name for link in read_record(scope).links.values() if link.source in wanted]
+    return unlink(scope, names) if names else ()
 
 
-def refresh(ledger: LinkScope, sources: Collection[Path]) -> tuple[LinkStep, ...]:
+def refresh(scope: LinkScope, sources: Collection[Path]) -> tuple[LinkStep, ...]:
     """Copies of these skills become what the skills are now; an edited copy stays as it is, and is told."""
-    wanted = {_stored(ledger, source) for source in sources}
-    if not any(link.is_copy and link.source in wanted for link in read_record(ledger).links.values()):
+    wanted = {_stored(scope, source) for source in sources}
+    if not any(link.is_copy and link.source in wanted for link in read_record(scope).links.values()):
         return ()
-    with open_target(ledger.place):
-        record = _tidied(ledger, read_record(ledger))
+    with open_target(scope.target):
+        record = _tidied(scope, read_record(scope))
         copies = [link for link in record.links.values() if link.is_copy and link.source in wanted]
-        wishes = [LinkRequest(link.name, ledger.base / link.source, agent) for link in copies for agent in link.agents]
-        steps, planned = _plan(ledger, record, wishes, copy=True)
-        _make(ledger, record, planned, steps)
+        wishes = [LinkRequest(link.name, scope.base / link.source, agent) for link in copies for agent in link.agents]
+        steps, planned = _plan(scope, record, wishes, copy=True)
+        _make(scope, record, planned, steps)
     return tuple(step for step in steps if step.outcome is not LinkOutcome.VISIBLE)
 
 
-def path_of(ledger: LinkScope, link: Link) -> Path:
-    return ledger.base / link.folder / link.name
+def path_of(scope: LinkScope, link: Link) -> Path:
+    return scope.base / link.folder / link.name
 
 
-def is_intact(ledger: LinkScope, link: Link) -> bool:
+def is_intact(scope: LinkScope, link: Link) -> bool:
     """Whether what stands there is still what we made."""
-    path = path_of(ledger, link)
+    path = path_of(scope, link)
     if not link.is_copy:
         return path.is_symlink() and str(path.readlink()) == link.to
     if path.is_symlink() or not path.is_dir() or _holds_repository(path):
@@ -268,53 +283,53 @@ def _holds_repository(folder: Path) -> bool:
 
 
 def _plan(
-    ledger: LinkScope, record: LinkRecord, wishes: Sequence[LinkRequest], *, copy: bool
+    scope: LinkScope, record: LinkRecord, wishes: Sequence[LinkRequest], *, copy: bool
 ) -> tuple[tuple[LinkStep, ...], LinkRecord]:
     """Pure but for looking: what will happen, and the record as it will be."""
     steps: list[LinkStep] = []
     for wish in wishes:
-        step, record = _plan_one(ledger, record, wish, copy=copy)
+        step, record = _plan_one(scope, record, wish, copy=copy)
         steps.append(step)
     return tuple(steps), record
 
 
-def _plan_one(ledger: LinkScope, record: LinkRecord, wish: LinkRequest, *, copy: bool) -> tuple[LinkStep, LinkRecord]:
-    folder = ledger.folders[wish.agent]
-    path = ledger.base / folder / wish.name
-    ours = {path_of(ledger, known) for known in record.links.values()}
+def _plan_one(scope: LinkScope, record: LinkRecord, wish: LinkRequest, *, copy: bool) -> tuple[LinkStep, LinkRecord]:
+    folder = scope.folders[wish.agent]
+    path = scope.base / folder / wish.name
+    ours = {path_of(scope, known) for known in record.links.values()}
     seen = [where for where in wish.seen_at if where not in ours and where.resolve() == wish.source.resolve()]
     if seen:
         return wish.step(LinkOutcome.VISIBLE, seen[0]), record
     known = record.links.get(f"{folder}/{wish.name}")
-    if known and known.source == _stored(ledger, wish.source) and not _is_taken(ledger, known):
-        return _again(ledger, record, known, wish)
-    shared = _shared(ledger, record, wish)
+    if known and known.source == _stored(scope, wish.source) and not _is_taken(scope, known):
+        return _again(scope, record, known, wish)
+    shared = _shared(scope, record, wish)
     if shared:
-        return wish.step(LinkOutcome.VISIBLE, path_of(ledger, shared)), record.with_link(_for_agent(shared, wish.agent))
+        return wish.step(LinkOutcome.VISIBLE, path_of(scope, shared)), record.with_link(_for_agent(shared, wish.agent))
     if os.path.lexists(path):
         return _conflict(wish, path, known), record
-    _check_folder(ledger, folder)
-    made = _new_link(ledger, wish, folder, copy=copy)
+    _check_folder(scope, folder)
+    made = _new_link(scope, wish, folder, copy=copy)
     return wish.step(LinkOutcome.COPIED if copy else LinkOutcome.LINKED, path), record.with_link(made)
 
 
-def _is_taken(ledger: LinkScope, link: Link) -> bool:
-    return os.path.lexists(path_of(ledger, link)) and not is_intact(ledger, link)
+def _is_taken(scope: LinkScope, link: Link) -> bool:
+    return os.path.lexists(path_of(scope, link)) and not is_intact(scope, link)
 
 
-def _shared(ledger: LinkScope, record: LinkRecord, wish: LinkRequest) -> Link | None:
+def _shared(scope: LinkScope, record: LinkRecord, wish: LinkRequest) -> Link | None:
     """What was made for another agent, in a folder that this one reads too."""
     folders = {str(where.parent) for where in wish.seen_at}
     for known in sorted(record.links.values(), key=lambda link: (wish.agent not in link.agents, link.key)):
-        is_same = known.name == wish.name and known.source == _stored(ledger, wish.source)
-        if is_same and known.folder != ledger.folders[wish.agent] and str(path_of(ledger, known).parent) in folders:
-            return known if not _is_taken(ledger, known) else None
+        is_same = known.name == wish.name and known.source == _stored(scope, wish.source)
+        if is_same and known.folder != scope.folders[wish.agent] and str(path_of(scope, known).parent) in folders:
+            return known if not _is_taken(scope, known) else None
     return None
 
 
-def _again(ledger: LinkScope, record: LinkRecord, known: Link, wish: LinkRequest) -> tuple[LinkStep, LinkRecord]:
+def _again(scope: LinkScope, record: LinkRecord, known: Link, wish: LinkRequest) -> tuple[LinkStep, LinkRecord]:
     """It was made before: kept, made again where it went missing, refreshed where the skill has changed."""
-    known, path = _for_agent(known, wish.agent), path_of(ledger, known)
+    known, path = _for_agent(known, wish.agent), path_of(scope, known)
     there = os.path.lexists(path)
     if not known.is_copy:
         return wish.step(LinkOutcome.VISIBLE if there else LinkOutcome.LINKED, path), record.with_link(known)
@@ -340,36 +355,36 @@ def _conflict(wish: LinkRequest, path: Path, known: Link | None) -> LinkStep:
     return LinkStep(wish.name, wish.agent, LinkOutcome.CONFLICT, path, note, mend)
 
 
-def _new_link(ledger: LinkScope, wish: LinkRequest, folder: str, *, copy: bool) -> Link:
-    made = Link(folder, wish.name, (wish.agent,), _stored(ledger, wish.source))
+def _new_link(scope: LinkScope, wish: LinkRequest, folder: str, *, copy: bool) -> Link:
+    made = Link(folder, wish.name, (wish.agent,), _stored(scope, wish.source))
     if copy:
         check_tree(wish.source)
         return made._replace(files=digests_of(wish.source), staged=_staging_name())
-    return made._replace(to=_target(ledger, wish.source, folder))
+    return made._replace(to=_target(scope, wish.source, folder))
 
 
-def _target(ledger: LinkScope, source: Path, folder: str) -> str:
+def _target(scope: LinkScope, source: Path, folder: str) -> str:
     """Relative inside a project, which moves as a whole; absolute for the user's."""
-    if not (ledger.is_project and source.is_relative_to(ledger.base)):
+    if not (scope.is_project and source.is_relative_to(scope.base)):
         return str(source)
-    base = ledger.base.resolve()
-    return os.path.relpath(base / source.relative_to(ledger.base), (base / folder).resolve())
+    base = scope.base.resolve()
+    return os.path.relpath(base / source.relative_to(scope.base), (base / folder).resolve())
 
 
-def _stored(ledger: LinkScope, source: Path) -> str:
-    return str(source.relative_to(ledger.base) if source.is_relative_to(ledger.base) else source)
+def _stored(scope: LinkScope, source: Path) -> str:
+    return str(source.relative_to(scope.base) if source.is_relative_to(scope.base) else source)
 
 
 def _staging_name() -> str:
     return f".skillyard-{uuid4().hex}"
 
 
-def _check_folder(ledger: LinkScope, folder: str) -> None:
+def _check_folder(scope: LinkScope, folder: str) -> None:
     """What cannot be ended must not be begun."""
-    path = ledger.base / folder
+    path = scope.base / folder
     # One folder for all agents is a usual way to keep skills: a link that stays in the project is used.
-    if ledger.is_project and not path.resolve().is_relative_to(ledger.base.resolve()):
-        refuse_links(ledger.base, path)
+    if scope.is_project and not path.resolve().is_relative_to(scope.base.resolve()):
+        refuse_links(scope.base, path)
     existing = next(above for above in (path, *path.parents) if os.path.lexists(above))
     if not existing.is_dir():
         raise PermissionDenied(f"{existing} is no folder: move it away, then link again")
@@ -377,39 +392,39 @@ def _check_folder(ledger: LinkScope, folder: str) -> None:
         raise PermissionDenied(f"{existing} cannot be written to")
 
 
-def _make(ledger: LinkScope, before: LinkRecord, planned: LinkRecord, steps: Sequence[LinkStep]) -> None:
+def _make(scope: LinkScope, before: LinkRecord, planned: LinkRecord, steps: Sequence[LinkStep]) -> None:
     """Written down, made, and then the record without what is over."""
     new = {step.path for step in steps if step.outcome in {LinkOutcome.LINKED, LinkOutcome.COPIED}}
-    links = [known for known in planned.links.values() if path_of(ledger, known) in new]
-    planned = _with_folders(ledger, planned, links)
+    links = [known for known in planned.links.values() if path_of(scope, known) in new]
+    planned = _with_folders(scope, planned, links)
     if planned != before:
-        write_record(ledger, planned)
+        write_record(scope, planned)
     for known in links:
-        path = path_of(ledger, known)
+        path = path_of(scope, known)
         path.parent.mkdir(parents=True, exist_ok=True)
         if known.is_copy:
-            _put_copy(ledger, known)
+            _put_copy(scope, known)
             planned = planned.with_link(known._replace(staged="", before={}))
         else:
             path.symlink_to(known.to, target_is_directory=True)
     if any(known.is_copy for known in links):
-        write_record(ledger, planned)
+        write_record(scope, planned)
 
 
-def _with_folders(ledger: LinkScope, record: LinkRecord, links: Sequence[Link]) -> LinkRecord:
+def _with_folders(scope: LinkScope, record: LinkRecord, links: Sequence[Link]) -> LinkRecord:
     """The folders that will have to be made are written down too."""
     new = dict.fromkeys(record.made)
     for folder in (Path(known.folder) for known in links):
-        missing = [part for part in (folder, *folder.parents) if not (ledger.base / part).exists()]
+        missing = [part for part in (folder, *folder.parents) if not (scope.base / part).exists()]
         new.update(dict.fromkeys(str(part) for part in reversed(missing)))
     return record._replace(made=tuple(new))
 
 
-def _put_copy(ledger: LinkScope, link: Link) -> None:
+def _put_copy(scope: LinkScope, link: Link) -> None:
     """Whole or not at all: copied beside its place, then renamed or exchanged."""
-    path = path_of(ledger, link)
+    path = path_of(scope, link)
     staged = path.with_name(link.staged)
-    copy_checked(ledger.base / link.source, staged)
+    copy_checked(scope.base / link.source, staged)
     if os.path.lexists(path) and not exchange(staged, path):
         delete_tree(path)
     if not os.path.lexists(path):
@@ -417,11 +432,11 @@ def _put_copy(ledger: LinkScope, link: Link) -> None:
     delete_tree(staged)
 
 
-def _tidied(ledger: LinkScope, record: LinkRecord) -> LinkRecord:
+def _tidied(scope: LinkScope, record: LinkRecord) -> LinkRecord:
     """Without what a crash left on its way in or out."""
     for key, known in record.links.items():
         if known.staged:
-            delete_tree(path_of(ledger, known).with_name(known.staged))
+            delete_tree(path_of(scope, known).with_name(known.staged))
             record = record.with_link(record.links[key]._replace(staged=""))
     return record
 
@@ -443,16 +458,16 @@ class _Undo(NamedTuple):
 
 
 def _undoing(
-    ledger: LinkScope, record: LinkRecord, names: Collection[str] | None, agents: Collection[str] | None
+    scope: LinkScope, record: LinkRecord, names: Collection[str] | None, agents: Collection[str] | None
 ) -> Iterator[_Undo]:
     for known in record.links.values():
         leaving = tuple(agent for agent in known.agents if agents is None or agent in agents)
         if (names is None or known.name in names) and leaving:
-            yield _undo_of(ledger, known, leaving)
+            yield _undo_of(scope, known, leaving)
 
 
-def _undo_of(ledger: LinkScope, link: Link, leaving: tuple[str, ...]) -> _Undo:
-    path = path_of(ledger, link)
+def _undo_of(scope: LinkScope, link: Link, leaving: tuple[str, ...]) -> _Undo:
+    path = path_of(scope, link)
     staying = tuple(agent for agent in link.agents if agent not in leaving)
     if staying:
         others = ", ".join(staying)
@@ -461,14 +476,14 @@ def _undo_of(ledger: LinkScope, link: Link, leaving: tuple[str, ...]) -> _Undo:
         )
     if not os.path.lexists(path):
         return _Undo(link, path, leaving, (), LinkOutcome.GONE, "it was not there any more")
-    if is_intact(ledger, link):
+    if is_intact(scope, link):
         return _Undo(link, path, leaving, (), LinkOutcome.REMOVED)
     what = "the copy was edited" if link.is_copy else "it is not the link that was made"
     mend = f"rm -r {shlex.quote(str(path))}"
     return _Undo(link, path, leaving, (), LinkOutcome.KEPT, f"{what}: it stays, and is yours now", mend)
 
 
-def _undo(ledger: LinkScope, record: LinkRecord, undo: _Undo) -> LinkRecord:
+def _undo(scope: LinkScope, record: LinkRecord, undo: _Undo) -> LinkRecord:
     """The thing first, the record second: what is gone may still be written down, never the other way round."""
     known, path = undo.link, undo.path
     if undo.staying:
@@ -476,25 +491,25 @@ def _undo(ledger: LinkScope, record: LinkRecord, undo: _Undo) -> LinkRecord:
     else:
         if undo.outcome is LinkOutcome.REMOVED and known.is_copy:
             leaving = path.with_name(_staging_name())
-            write_record(ledger, record.with_link(known._replace(staged=leaving.name)))
+            write_record(scope, record.with_link(known._replace(staged=leaving.name)))
             path.rename(leaving)
             delete_tree(leaving)
         elif undo.outcome is LinkOutcome.REMOVED:
             path.unlink()
         record = record.without(known.key)
-    write_record(ledger, record)
+    write_record(scope, record)
     return record
 
 
-def _prune(ledger: LinkScope, record: LinkRecord) -> None:
+def _prune(scope: LinkScope, record: LinkRecord) -> None:
     """Folders that we made and that are empty go; one that somebody else uses by now is theirs."""
     needed = {part for known in record.links.values() for part in (known.folder, *map(str, Path(known.folder).parents))}
     kept: list[str] = []
     for folder in sorted(record.made, key=lambda name: -len(Path(name).parts)):
-        path = ledger.base / folder
+        path = scope.base / folder
         if folder in needed:
             kept.append(folder)
         elif path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
             path.rmdir()
     if set(kept) != set(record.made):
-        write_record(ledger, record._replace(made=tuple(reversed(kept))))
+        write_record(scope, record._replace(made=tuple(reversed(kept))))

@@ -1,16 +1,19 @@
 """The roles of a project: found, told and made."""
 
+from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
+from uuid import uuid4
 
 from skillyard.catalog.agentfile import AGENT_FILE, SCHEMA_FILE, Role, list_roles, read_role
+from skillyard.catalog.dirfd import write_below
 from skillyard.catalog.naming import MAX_DESCRIPTION
 from skillyard.catalog.roots import ROLES_FOLDER
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Lang, Text
 from skillyard.install.names import as_slug
-from skillyard.install.new_skill import TEMPLATES, as_yaml, check_words, filled, heading, in_docstring, quoted
+from skillyard.install.new_skill import TEMPLATES, as_yaml, check_words, create, filled, heading, in_docstring, quoted
 
 _SKILLS = ".claude/skills"
 _ABOUT = Text("{label}: 一句话说明它负责什么", "{label}: says in one sentence what it is responsible for")
@@ -93,7 +96,7 @@ def roles_of(root: Path) -> tuple[Role, ...]:
     return list_roles(root / ROLES_FOLDER)
 
 
-def find_role(root: Path, name: str) -> Role:
+def resolve_role(root: Path, name: str) -> Role:
     """A role by its name, or by the path of its folder or file; InvalidArgs with the nearest names."""
     file = root / ROLES_FOLDER / name / AGENT_FILE
     if "/" not in name and name not in {"", ".", ".."} and file.is_file():
@@ -101,8 +104,6 @@ def find_role(root: Path, name: str) -> Role:
     path = Path(name)
     if ("/" in name or name.startswith(".")) and (path.is_file() or (path / AGENT_FILE).is_file()):
         return read_role(path.absolute())
-    from difflib import get_close_matches
-
     known = [role.name for role in roles_of(root)]
     near = get_close_matches(name, known, n=3)
     told = f"nearest: {', '.join(near)}" if near else f"there are {', '.join(known[:20]) or 'none'}"
@@ -110,13 +111,8 @@ def find_role(root: Path, name: str) -> Role:
     raise InvalidArgs(f"no role {name!r} in {ROLES_FOLDER}/; {told}", details={"nearest": list(near)}, advice=advice)
 
 
-def make_role(root: Path, name: str, *, description: str, skill: str, lang: Lang) -> NewRole:
+def create_role(root: Path, name: str, *, description: str, skill: str, lang: Lang) -> NewRole:
     """Write a new role, whole or not at all, and the schema for editors where it is not there yet."""
-    from uuid import uuid4
-
-    from skillyard.catalog.dirfd import write_below
-    from skillyard.install.new_skill import create
-
     draft = make_role_draft(name, str(uuid4()), description=description, skill=skill, lang=lang)
     files = as_role_files(draft)
     agents = root / ROLES_FOLDER

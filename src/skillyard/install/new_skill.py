@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.dirfd import make_below, refuse_links
+from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.naming import MAX_DESCRIPTION
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.kinds import Kind
@@ -21,7 +22,6 @@ from skillyard.core.values import check_text
 from skillyard.install.names import as_slug
 
 TEMPLATES = Path(__file__).parent / "templates"
-SKILL_FILE = "SKILL.md"
 
 
 class ProgramLanguage(StrEnum):
@@ -297,6 +297,19 @@ def _wide(point: int) -> str:
 
 def _braced(point: int) -> str:
     return f"\\u{{{point:x}}}"
+
+
+class NewSkill(NamedTuple):
+    #: Relative to the project.
+    folder: str
+    files: tuple[str, ...]
+
+
+def create_skill(root: Path, draft: SkillDraft) -> NewSkill:
+    """Write a new skill into the project, whole or not at all."""
+    files, folder = as_files(draft), f".claude/skills/{draft.slug}"
+    create(root, root / folder, files)
+    return NewSkill(folder, tuple(files))
 
 
 def create(root: Path, folder: Path, files: Mapping[str, str]) -> None:

@@ -274,6 +274,4 @@ def make_shift(
 
 
 def _restore(yard: Project) -> None:
-    from skillyard.install.installer import place_of, restore
-
-    restore(yard, place_of(yard, is_global=False), lambda _: None)
+    yard.installer().restore(lambda _: None)

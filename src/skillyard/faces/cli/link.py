@@ -24,8 +24,8 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, Table
-from skillyard.install.linker import AgentView, Visibility, ask_agents, chosen_skills, ledger_of, wishes_of
-from skillyard.install.links import LinkOutcome, LinkStep, link
+from skillyard.install.linker import AgentView, Visibility
+from skillyard.install.links import LinkOutcome, LinkStep
 
 _LINE = Text("{outcome:<9} {name} 用于 {agent}: {path}", "{outcome:<9} {name} for {agent}: {path}")
 _CHECKING = Text("正在检查", "checking")
@@ -66,17 +66,11 @@ def _answer(options: Options) -> Answer:
         raise InvalidArgs(f"say for whom: --to {','.join(AGENTS)}")
     lang = lang_of(options)
     with open_project() as yard:
-        ledger = ledger_of(yard, is_user=options.user)
-        entries = chosen_skills(yard, ledger, options.names, with_linked=options.check)
-        if not entries:
-            raise InvalidArgs(
-                "nothing is installed here: name the skills to link, or install some with `skillyard add`"
-            )
+        linker = yard.linker(is_user=options.user)
         if options.check:
             with Steps(_CHECKING.fill(lang), lang=lang) as tell:
-                return _checked(lang, ask_agents(yard, ledger, entries, options.to or AGENTS, tell))
-        wishes = wishes_of(yard, ledger, entries, options.to)
-        steps = link(ledger, wishes, copy=options.copy, dry_run=options.dry_run)
+                return _checked(lang, linker.check(options.names, options.to or AGENTS, tell))
+        steps = linker.link(options.names, options.to, copy=options.copy, dry_run=options.dry_run)
     new = sum(step.outcome in {LinkOutcome.LINKED, LinkOutcome.COPIED} for step in steps)
     summary = Text(
         "已链接 {count} 处, {seen} 处已可见, {bad} 处冲突", "{count} linked, {seen} visible already, {bad} in conflict"

@@ -21,9 +21,8 @@ from skillyard.core.kinds import Kind
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines
-from skillyard.install.new_skill import CONVENTIONAL, ProgramLanguage, as_files, create, make_draft
+from skillyard.install.new_skill import CONVENTIONAL, ProgramLanguage, make_draft
 
-_PLACE = ".claude/skills"
 _MADE, _NEXT = Text("已创建 {folder}", "made {folder}"), Text("接下来:", "next:")
 _LANGUAGES = ("zh", "en")
 
@@ -66,11 +65,9 @@ def _answer(options: Options) -> Answer:
         actions=tuple(word.strip() for word in options.actions.split(",") if word.strip()),
         lang=lang,
     )
-    files = as_files(draft)
-    folder = f"{_PLACE}/{draft.slug}"
-    root = open_project(ends_with_process=True).root
-    create(root, root / folder, files)
-    from_here = os.path.relpath(root / folder)
+    project = open_project(ends_with_process=True)
+    folder, files = project.new_skill(draft)
+    from_here = os.path.relpath(project.root / folder)
     steps = (
         ("validate", f"skillyard validate {quote(from_here)}"),
         ("check", f"skillyard check {quote(from_here)}"),

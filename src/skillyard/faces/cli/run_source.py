@@ -13,7 +13,7 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import ask_key
 from skillyard.faces.cli.review_prompt import all_lines, tell_lines, three_lines
 from skillyard.faces.present import Steps
-from skillyard.install.source_run import SkillAddress, SourceRun, make_ready
+from skillyard.install.source_run import SkillAddress, SourceRun
 
 _NOT_RUN = Text("未运行: {name} 须由用户决定", "not run: a person must decide on {name} first")
 _QUESTION = Text("  r 只运行这一次 · s 查看 · q 不运行 ", "  r run it this once · s show · q do not run ")
@@ -26,7 +26,7 @@ def fetch(yard: Project, asked: SkillAddress, lang: Lang) -> SourceRun:
     if os.environ.get(DEPTH):
         raise PermissionDenied("an agent runs only what is installed: a person runs other things, or installs them")
     with Steps(_FETCHING.fill(lang), lang=lang) as steps:
-        ready = make_ready(yard, asked, steps)
+        ready = yard.installer().prepare_run(asked, steps)
     if ready.reused:
         tell_lines([_REUSED.fill(lang, state=_state(ready))])
     return ready

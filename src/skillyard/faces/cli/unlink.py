@@ -17,8 +17,7 @@ from skillyard.core.phrases import Text
 from skillyard.core.states import State
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import add_where, links_data, links_page
-from skillyard.install.linker import ledger_of
-from skillyard.install.links import LinkOutcome, unlink
+from skillyard.install.links import LinkOutcome
 
 
 def arguments(parser: Parser) -> None:
@@ -35,7 +34,7 @@ def _answer(options: Options) -> Answer:
         raise InvalidArgs("say which: names, or --all")
     names = None if options.all else [name.removeprefix("@") for name in options.names]
     with open_project() as yard:
-        steps = unlink(ledger_of(yard, is_user=options.user), names, options.to, dry_run=options.dry_run)
+        steps = yard.linker(is_user=options.user).unlink(names, options.to, dry_run=options.dry_run)
     kept = sum(step.outcome is LinkOutcome.KEPT for step in steps)
     summary = Text("已取消 {count} 处链接, 保留 {kept} 处", "{count} unlinked, {kept} kept")
     if options.dry_run:
