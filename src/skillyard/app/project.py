@@ -330,9 +330,10 @@ class Project:
         return create_role(self.root, name, description=description, skill=skill, lang=lang)
 
     def roles(self) -> "tuple[Role, ...]":
-        from skillyard.install.new_role import roles_of
+        from skillyard.catalog.agentfile import list_roles
+        from skillyard.catalog.roots import ROLES_FOLDER
 
-        return roles_of(self.root)
+        return list_roles(self.root / ROLES_FOLDER)
 
     def resolve_role(self, name: str) -> "Role":
         """By its name, or by the path of its folder or file. InvalidArgs, with the nearest names, if there is none."""

@@ -178,22 +178,25 @@ class GitProcesses:
             raise SourceFailed(f"git took longer than {self._limits.seconds:g} s")
 
     def _watch(self, process: "subprocess.Popen[bytes]", tell: Tell | None) -> tuple[bytes, list[str]]:
-        out, said = _Output(process), _Complaints(process, tell)
-        for reader in (out, said):
-            reader.start()
+        pieces, complaints = list[bytes](), list[str]()
+        output = threading.Thread(target=_collect, args=(process, pieces), daemon=True)
+        errors = threading.Thread(target=_listen, args=(process, tell, complaints), daemon=True)
+        output.start()
+        errors.start()
         try:
             # Its output ends when it does: no need to look again and again, as `wait` with a limit does.
-            out.join(self._deadline.left())
+            output.join(self._deadline.left())
             process.wait(self._deadline.left())
         except subprocess.TimeoutExpired:
             raise SourceFailed(f"git took longer than {self._limits.seconds:g} s") from None
         finally:
             _kill(process)
-            for reader in (out, said):
-                reader.join(_LAST_WORDS_SECONDS)
-        if out.is_too_large:
+            output.join(_LAST_WORDS_SECONDS)
+            errors.join(_LAST_WORDS_SECONDS)
+        printed = b"".join(pieces)
+        if len(printed) > _MOST_OUTPUT_BYTES:
             raise SourceRefused(f"git printed more than {_MOST_OUTPUT_BYTES} bytes")
-        return b"".join(out.pieces), said.lines
+        return printed, complaints
 
     # -- the user's own settings
 
@@ -284,47 +287,28 @@ def _feed(stream: IO[bytes], names: Sequence[str]) -> None:
         stream.close()
 
 
-class _Output(threading.Thread):
-    """Collects stdout, up to a limit: a server can name refs without end."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        super().__init__(daemon=True)
-        self._process = process
-        self.pieces: list[bytes] = []
-        self.is_too_large = False
-
-    def run(self) -> None:
-        total = 0
-        for piece in _pieces(self._process.stdout):
-            total += len(piece)
-            if total > _MOST_OUTPUT_BYTES:
-                self.is_too_large = True
-                _kill(self._process)
-                return
-            self.pieces.append(piece)
+def _collect(process: "subprocess.Popen[bytes]", pieces: list[bytes]) -> None:
+    """Collect stdout, up to a limit: a server can name refs without end."""
+    total = 0
+    for piece in _pieces(process.stdout):
+        pieces.append(piece)
+        total += len(piece)
+        if total > _MOST_OUTPUT_BYTES:
+            _kill(process)
+            return
 
 
-class _Complaints(threading.Thread):
-    """Reads stderr: progress comes with carriage returns, what went wrong on lines of its own."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", tell: Tell | None) -> None:
-        super().__init__(daemon=True)
-        self._process, self._tell = process, tell
-        self.lines: list[str] = []
-
-    def run(self) -> None:
-        rest = ""
-        for piece in _pieces(self._process.stderr):
-            *lines, rest = _PROGRESS.split(rest + piece.decode("utf-8", "replace"))
-            rest = rest[-_MOST_LINE_CHARACTERS:]
-            for line in filter(None, map(str.strip, lines)):
-                self._hear(line)
-
-    def _hear(self, line: str) -> None:
-        if self._tell:
-            self._tell(line)
-        if line.startswith(("fatal:", "error:")) and len(self.lines) < _MOST_COMPLAINTS:
-            self.lines.append(line.partition(":")[2].strip())
+def _listen(process: "subprocess.Popen[bytes]", tell: Tell | None, complaints: list[str]) -> None:
+    """Read stderr: progress comes with carriage returns, errors on lines of their own."""
+    rest = ""
+    for piece in _pieces(process.stderr):
+        *lines, rest = _PROGRESS.split(rest + piece.decode("utf-8", "replace"))
+        rest = rest[-_MOST_LINE_CHARACTERS:]
+        for line in filter(None, map(str.strip, lines)):
+            if tell:
+                tell(line)
+            if line.startswith(("fatal:", "error:")) and len(complaints) < _MOST_COMPLAINTS:
+                complaints.append(line.partition(":")[2].strip())
 
 
 def _pieces(stream: IO[bytes] | None) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ Nothing in it approves a call: that stays with the person. An entry of ours that
 """
 
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.own_process import own_command
+from skillyard.install.lock import quoted
 from skillyard.install.target import write_whole
 
 SERVER = "skillyard"
@@ -40,11 +41,6 @@ class AgentConfig(NamedTuple):
     text: str
     entry: EntryState
     merged: str = ""
-
-
-def find_command() -> tuple[str, ...]:
-    """The words that start this very installation from anywhere, and import nothing from there."""
-    return own_command()
 
 
 def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str, str]) -> AgentConfig:
@@ -114,18 +110,16 @@ def _as_json(value: Mapping[str, Any]) -> str:
 
 
 def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> AgentConfig:
-    import tomllib
-
     name = ".codex/config.toml"
     lines = [
         f"[mcp_servers.{SERVER}]",
-        f"command = {_toml(words[0])}",
-        f"args = [{', '.join(map(_toml, words[1:]))}]",
+        f"command = {quoted(words[0])}",
+        f"args = [{', '.join(map(quoted, words[1:]))}]",
         f"startup_timeout_sec = {_START_SECONDS}",
         "required = true",  # without it Codex does not wait for a server before its first turn
     ]
     if env:
-        lines.append(f"env = {{ {', '.join(f'{key} = {_toml(value)}' for key, value in env.items())} }}")
+        lines.append(f"env = {{ {', '.join(f'{key} = {quoted(value)}' for key, value in env.items())} }}")
     text = "".join(f"{line}\n" for line in lines)
     try:
         content = read_whole(root / name, _MOST_BYTES, follow=True)
@@ -146,9 +140,3 @@ def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> AgentCon
     return AgentConfig(
         "codex", name, text, EntryState.MISSING if complete else EntryState.UNREADABLE, merged if complete else ""
     )
-
-
-def _toml(text: str) -> str:
-    """A basic string; whatever cannot be seen is escaped."""
-    shown = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in shown)

@@ -92,10 +92,6 @@ class NewRole(NamedTuple):
     files: tuple[str, ...]
 
 
-def roles_of(root: Path) -> tuple[Role, ...]:
-    return list_roles(root / ROLES_FOLDER)
-
-
 def resolve_role(root: Path, name: str) -> Role:
     """A role by its name, or by the path of its folder or file; InvalidArgs with the nearest names."""
     file = root / ROLES_FOLDER / name / AGENT_FILE
@@ -104,7 +100,7 @@ def resolve_role(root: Path, name: str) -> Role:
     path = Path(name)
     if ("/" in name or name.startswith(".")) and (path.is_file() or (path / AGENT_FILE).is_file()):
         return read_role(path.absolute())
-    known = [role.name for role in roles_of(root)]
+    known = [role.name for role in list_roles(root / ROLES_FOLDER)]
     near = get_close_matches(name, known, n=3)
     told = f"nearest: {', '.join(near)}" if near else f"there are {', '.join(known[:20]) or 'none'}"
     advice = _LISTED if known else _MAKE_ONE

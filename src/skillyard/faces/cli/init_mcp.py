@@ -5,12 +5,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from skillyard.core.own_process import own_command
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer
 from skillyard.faces.present import Lines, Page, Table
-from skillyard.install.mcp_config import AgentConfig, EntryState, find_command, make_config, write
+from skillyard.install.mcp_config import AgentConfig, EntryState, make_config, write
 from skillyard.trust.consent import refuse_inside_agents
 
 _SHOWN = Text("{count} 个智能体的配置, 未写入任何文件", "configuration for {count} agents; nothing was written")
@@ -30,7 +31,7 @@ _NOTES = {
 def answer(root: Path, agents: Sequence[str], lang: Lang, *, yes: bool, quiet: bool) -> Answer:
     home = os.environ.get("SKILLYARD_HOME")
     env = {"SKILLYARD_HOME": str(Path(home).absolute())} if home else {}
-    configs = [make_config(root, agent, find_command(), env) for agent in agents]
+    configs = [make_config(root, agent, own_command(), env) for agent in agents]
     asks = on_terminal() and not quiet
     if yes or asks:
         refuse_inside_agents()

@@ -64,18 +64,13 @@ _LOOSE = re.compile(
 _RUNS = frozenset({"command", "path", "run", "script"})
 
 
-class FieldMatch(NamedTuple):
-    rule: str
-    field: str
-    shown: str
-
-
-def find_asked(reading: Reading) -> Iterator[FieldMatch]:
+def find_asked(reading: Reading) -> Iterator[tuple[str, str, str]]:
+    """Rule, field and value of what the frontmatter asks for: tools without bounds, hooks that run a shell."""
     fields = reading.skill.fields if reading.skill else {}
     for field in ("allowed-tools", "allowed_tools", "tools"):
-        yield from (FieldMatch(rule, field, tool) for rule, tool in _tools(fields.get(field)))
+        yield from ((rule, field, tool) for rule, tool in _tools(fields.get(field)))
     for shown in _commands(fields.get("hooks")):
-        yield FieldMatch("hook-command", "hooks", shown)
+        yield "hook-command", "hooks", shown
 
 
 def _tools(value: Json) -> Iterator[tuple[str, str]]:

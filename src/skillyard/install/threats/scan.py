@@ -82,10 +82,10 @@ def _find_asked(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
     if not file.is_skill:
         return
     reading: Reading = parse_skill(file.content, skill.folder / file.name)
-    for asked in find_asked(reading):
-        line, column = reading.places.get(asked.field, (1, 1))
-        rule = all_rules()[asked.rule]
-        yield ThreatHit(rule.id, rule.severity, file.name, line, column, clean(f"{asked.field}: {asked.shown}"[:200]))
+    for name, field, value in find_asked(reading):
+        line, column = reading.places.get(field, (1, 1))
+        rule = all_rules()[name]
+        yield ThreatHit(rule.id, rule.severity, file.name, line, column, clean(f"{field}: {value}"[:200]))
 
 
 def _find_squats(file: SkillFile, _: _Skill) -> Iterator[ThreatHit]:
