@@ -17,7 +17,7 @@ from skillyard.install.web import INDEX_PATH, WebArchive, WebIndex
 
 
 class FolderSource(NamedTuple):
-    """Nothing is copied to look at it; what is installed is checked against what was looked at."""
+    """A folder, scanned in place; what is installed is compared with what was scanned."""
 
     text: str
     folder: Path
@@ -52,14 +52,14 @@ _FORMS = (
 
 
 class ParsedSource(NamedTuple):
-    """A source, the folder inside it, and the one skill of it where the text names one."""
+    """A source, the folder inside it, and the one skill that the text names, if any."""
 
     source: SkillSource
     path: str = ""
     skill: str = ""
 
     def narrowed(self, names: Sequence[str]) -> "ParsedSource":
-        """A source that can fetch less fetches only these."""
+        """Fetch only these skills, if the source can fetch less than all."""
         return self._replace(source=narrowed(self.source, names))
 
 
@@ -68,7 +68,7 @@ def narrowed(source: SkillSource, names: Sequence[str]) -> SkillSource:
 
 
 def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = FORGE) -> ParsedSource:
-    """InvalidArgs, with what there is, where the text names no source."""
+    """Return the source that a text names. InvalidArgs, with the accepted forms, if it names none."""
     local = _local(text, ref, cwd / expand_home(text), root) if text and "\0" not in text else None
     if local:
         return ParsedSource(local)
@@ -92,7 +92,7 @@ def _inner(path: str) -> str:
 
 
 def locked_source(source: str, ref: str, commit: str, root: Path) -> SkillSource:
-    """The source that a lock names. Never a shorthand: what is not there is not looked for elsewhere."""
+    """The source that a lock names. Never a shorthand: a missing path is not looked up elsewhere."""
     _check_ref(ref)
     if commit and not _COMMIT.fullmatch(commit):
         raise InvalidArgs(f"the lock names no commit: {commit!r}")
@@ -123,7 +123,7 @@ def _local(text: str, ref: str, path: Path, root: Path, commit: str = "") -> Ski
 
 
 def _as_kept(path: Path, root: Path) -> str:
-    """How a lock names a path: from the project inside it, whole outside; never like an address or the shorthand."""
+    """How a lock names a path: relative inside the project, absolute outside; never like an address or a shorthand."""
     absolute = Path(os.path.normpath(path.absolute()))
     return f"./{absolute.relative_to(root).as_posix()}" if absolute.is_relative_to(root) else str(absolute)
 
@@ -147,7 +147,7 @@ def _address(url: str, ref: str) -> ParsedSource:
 
 
 def _parts(url: str) -> SplitResult:
-    """InvalidArgs where a program that is given this address could read more than an address in it.
+    """Split an address. InvalidArgs if a program could read more than an address in it.
 
     git passes the host to ssh as an argument of its own, and the address to credential helpers as lines.
     """

@@ -111,7 +111,7 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Limits)
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
-    """UTF-8 where the flag says so; else what Windows in China or the first PCs would have meant."""
+    """UTF-8 if the flag says so; else guess between UTF-8, GBK and the encoding of the first PCs."""
     if info.flag_bits & 0x800 or info.orig_filename.isascii():
         return info.orig_filename
     raw = info.orig_filename.encode("cp437")

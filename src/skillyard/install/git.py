@@ -36,7 +36,7 @@ class Blob(NamedTuple):
 
 
 class GitSource(NamedTuple):
-    """`commit` pins a state that a lock remembers; else `ref`, else what the repository calls HEAD."""
+    """A git repository at `commit` (from a lock), else at `ref`, else at its HEAD."""
 
     text: str
     ref: str = ""
@@ -58,7 +58,7 @@ class GitSource(NamedTuple):
         return Fetched(files, commit, is_ours=True)
 
     def resolve(self, staging: Path, tell: Tell) -> str:
-        """The commit that a fetch would give now; nothing where the repository does not say."""
+        """The commit that a fetch would give now; empty if the repository does not say."""
         if _COMMIT.fullmatch(self.commit or self.ref):
             return self.commit or self.ref
         ref = self.ref or "HEAD"
@@ -70,7 +70,7 @@ class GitSource(NamedTuple):
         return next((known[name] for name in names if name in known), "")
 
     def _get(self, git: GitProcesses, tell: Tell) -> None:
-        """One commit alone; a server that gives no commit by its name gives the whole branch."""
+        """Fetch one commit; from a server that serves no commit by its name, fetch the whole branch."""
         url = _url(git, self.text, self.local)
         options = ("--progress", "--no-tags", "--no-recurse-submodules", "--no-write-commit-graph")
         try:
@@ -82,7 +82,7 @@ class GitSource(NamedTuple):
 
 
 def _url(git: GitProcesses, text: str, local: Path | None) -> str:
-    """What git is to fetch from: for a repository of this machine a view of it, without its settings."""
+    """The address to fetch from; for a repository of this machine, that of a view of it without its settings."""
     if local is None and text.startswith(_FILE_URL):
         path = unquote(text.removeprefix(_FILE_URL))
         if not path.startswith("/") or "\0" in path:
@@ -97,7 +97,7 @@ def _url(git: GitProcesses, text: str, local: Path | None) -> str:
 
 
 def _write_all(git: GitProcesses, blobs: Sequence[Blob], into: Path) -> None:
-    """The files from the objects, by git's own batch reader."""
+    """Write the files from git's objects, with one batch reader."""
     for folder in {(into / blob.path).parent for blob in blobs}:
         folder.mkdir(parents=True, exist_ok=True)
     with git.open_objects([blob.object for blob in blobs]) as answers:
@@ -133,7 +133,7 @@ def _blobs(listing: str) -> Iterator[Blob]:
 
 
 def _of_skills(blobs: Sequence[Blob]) -> list[Blob]:
-    """Only what belongs to a skill: the rest of a repository is nobody's business."""
+    """Only the files that belong to a skill."""
     paths = (PurePosixPath(blob.path) for blob in blobs)
     homes = {
         str(path.parent)
@@ -174,7 +174,15 @@ def is_bare(folder: Path) -> bool:
 
 
 def make_view(of: Path, view: Path) -> None:
-    """SourceFailed if there is no repository at `of`."""
+    """Make a bare repository with the refs of `of` and a link to its objects. SourceFailed if there is none at `of`.
+
+    git runs programs that a repository's own configuration names, also when it only serves a fetch (the lazy fetches of
+    a partial clone; in older versions more). So it never opens the repository itself, but this view of it.
+
+    Covered: the configuration, hooks, attributes and grafts of the repository are never read; refs are read as data,
+    and what is not a ref is left out.
+    Not covered: objects that it borrows from others (`objects/info/alternates`) can be read, as files can.
+    """
     git_dir = _find_git_dir(of)
     common = _common_dir(git_dir)
     if (common / "reftable").exists():
@@ -234,7 +242,7 @@ def _loose_refs(common: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _ref_target(content: bytes) -> bytes:
-    """The commit, or the other ref, that a ref names; nothing where it is neither."""
+    """The commit or the other ref that a ref names; empty if it names neither."""
     if _HASH.fullmatch(content.strip()):
         return content.strip()
     link = _SYMREF.fullmatch(content)
@@ -250,7 +258,7 @@ def _read_small(file: Path) -> bytes:
 
 
 def _read_file(file: Path, most_bytes: int) -> bytes:
-    """Nothing where it is no file."""
+    """The content; empty if it is no plain file."""
     try:
         content = read_plain(file, most_bytes)
     except (OSError, ValueError):

@@ -107,7 +107,7 @@ def make_empty_repository(folder: Path) -> None:
 
 
 class GitProcesses:
-    """git in a folder of its own below `staging`; the time limit is for all processes together."""
+    """Runs git in a folder of its own below `staging`, with one time limit for all processes together."""
 
     def __init__(self, staging: Path, limits: Limits, env: Mapping[str, str] = os.environ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="git-", dir=staging.absolute()))
@@ -125,11 +125,11 @@ class GitProcesses:
 
     @property
     def folder(self) -> Path:
-        """For what else belongs to this fetch."""
+        """A folder for other files of this fetch."""
         return self._folder
 
     def run(self, *words: str, tell: Tell | None = None) -> str:
-        """What git printed, or SourceFailed with the first thing that went wrong."""
+        """Return what git printed. SourceFailed, with its first error, if it fails."""
         process = self._start(words, subprocess.DEVNULL)
         with process:
             out, said = self._watch(process, tell)
@@ -201,7 +201,7 @@ class GitProcesses:
     # -- the user's own settings
 
     def _user_settings(self, env: Mapping[str, str]) -> list[tuple[str, str | None]]:
-        """Read with our empty repository: a condition on the repository's folder or remotes never holds."""
+        """Read with our empty repository, so that a condition on the repository's folder or remotes never holds."""
         found: list[tuple[str, str | None]] = []
         for file in _global_files(env):
             with suppress(SourceFailed):  # a file that git cannot read means nothing
@@ -210,7 +210,7 @@ class GitProcesses:
         return [(key, value) for key, value in found if _KEPT_SETTINGS.fullmatch(key)]
 
     def _write_global(self, settings: Sequence[tuple[str, str | None]]) -> None:
-        """A file, not arguments: other users can read those, and a header may be a password."""
+        """Write a file, because other users can read arguments, and a header may be a password."""
         lines = [line for key, value in settings for line in _as_config(key, value)]
         for setting in _SETTINGS:
             key, _, value = setting.partition("=")
@@ -221,7 +221,7 @@ class GitProcesses:
 
 
 def _environment(env: Mapping[str, str], global_config: Path) -> dict[str, str]:
-    """The caller's, without what would point git elsewhere, run something, or ask."""
+    """The caller's environment without what would point git elsewhere, run something, or ask."""
     kept = {name: value for name, value in env.items() if not name.startswith("GIT_") or name in _KEPT_VARIABLES}
     return {
         **kept,
@@ -274,14 +274,14 @@ def _as_config(key: str, value: str | None) -> tuple[str, str]:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """With everything that it started."""
+    """Kill it with everything that it started."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def _feed(stream: IO[bytes], names: Sequence[str]) -> None:
-    """All names at once: git answers while we write."""
+    """Write all names at once: git answers while we write."""
     with suppress(OSError):  # it has ended; whoever reads its answers will say so
         stream.write("".join(f"{name}\n" for name in names).encode())
         stream.close()

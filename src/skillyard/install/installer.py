@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceFailed
+from skillyard.core.values import Json
 from skillyard.install.address import FORGE, ParsedSource, locked_source, narrowed, parse_source
 from skillyard.install.git import GitSource
 from skillyard.install.links import LinkStep, link_scope, refresh, unlink_sources
@@ -26,9 +27,6 @@ from skillyard.install.source_run import SkillAddress, SourceRun, copy_key, find
 from skillyard.install.target import Addition, Target, compare, drift_of, find_installed, install, open_target, remove
 from skillyard.install.tree import Drift
 from skillyard.install.update import UpdatePlan, UpdateState, plan_update
-
-if TYPE_CHECKING:
-    from skillyard.core.values import Json
 
 #: Chooses among the offers of a source; a face asks a person.
 Choose = Callable[[Sequence[Offer]], Sequence[Offer]]

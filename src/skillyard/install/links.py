@@ -97,7 +97,7 @@ class LinkRecord(NamedTuple):
 
 
 def read_record(scope: LinkScope) -> LinkRecord:
-    """InvalidArgs where it is not what we write."""
+    """Read links.json. InvalidArgs if it is not what we write."""
     try:
         fields = json.loads(read_whole(scope.file, _MOST_BYTES))
     except FileNotFoundError:
@@ -207,7 +207,7 @@ class LinkRequest(NamedTuple):
 def link(
     scope: LinkScope, wishes: Sequence[LinkRequest], *, copy: bool = False, dry_run: bool = False
 ) -> tuple[LinkStep, ...]:
-    """What came of each wish. A dry run takes no lock and writes nothing."""
+    """Return the outcome for each request. A dry run takes no lock and writes nothing."""
     if dry_run:
         return _plan(scope, read_record(scope), wishes, copy=copy)[0]
     with open_target(scope.target):
@@ -224,7 +224,7 @@ def unlink(
     *,
     dry_run: bool = False,
 ) -> tuple[LinkStep, ...]:
-    """Takes away what link made: all of it, or that of some names or agents. SkillNotFound for a name it never made."""
+    """Remove what link made: all of it, or that of some names or agents. SkillNotFound for a name it never made."""
     record = read_record(scope)
     known = tuple(sorted({link.name for link in record.links.values()}))
     for name in names or ():
@@ -242,14 +242,14 @@ def unlink(
 
 
 def unlink_sources(scope: LinkScope, sources: Collection[Path]) -> tuple[LinkStep, ...]:
-    """The same for skills that are about to go."""
+    """Remove the links to skills that are about to be removed."""
     wanted = {_stored(scope, source) for source in sources}
     names = [link.name for link in read_record(scope).links.values() if link.source in wanted]
     return unlink(scope, names) if names else ()
 
 
 def refresh(scope: LinkScope, sources: Collection[Path]) -> tuple[LinkStep, ...]:
-    """Copies of these skills become what the skills are now; an edited copy stays as it is, and is told."""
+    """Bring copies of these skills up to date. An edited copy stays and is reported."""
     wanted = {_stored(scope, source) for source in sources}
     if not any(link.is_copy and link.source in wanted for link in read_record(scope).links.values()):
         return ()
@@ -267,7 +267,7 @@ def path_of(scope: LinkScope, link: Link) -> Path:
 
 
 def is_intact(scope: LinkScope, link: Link) -> bool:
-    """Whether what stands there is still what we made."""
+    """Whether it is still what we made."""
     path = path_of(scope, link)
     if not link.is_copy:
         return path.is_symlink() and str(path.readlink()) == link.to
@@ -278,14 +278,14 @@ def is_intact(scope: LinkScope, link: Link) -> bool:
 
 
 def _holds_repository(folder: Path) -> bool:
-    """The marks leave it out, and it would go with the rest."""
+    """The digests leave a repository out, and it would be deleted with the rest."""
     return any(".git" in names for _, folders, files in os.walk(folder) for names in (folders, files))
 
 
 def _plan(
     scope: LinkScope, record: LinkRecord, wishes: Sequence[LinkRequest], *, copy: bool
 ) -> tuple[tuple[LinkStep, ...], LinkRecord]:
-    """Pure but for looking: what will happen, and the record as it will be."""
+    """What will happen, and the record as it will be. Only reads."""
     steps: list[LinkStep] = []
     for wish in wishes:
         step, record = _plan_one(scope, record, wish, copy=copy)
@@ -328,7 +328,7 @@ def _shared(scope: LinkScope, record: LinkRecord, wish: LinkRequest) -> Link | N
 
 
 def _again(scope: LinkScope, record: LinkRecord, known: Link, wish: LinkRequest) -> tuple[LinkStep, LinkRecord]:
-    """It was made before: kept, made again where it went missing, refreshed where the skill has changed."""
+    """A link that was made before: kept, made again if missing, refreshed if the skill has changed."""
     known, path = _for_agent(known, wish.agent), path_of(scope, known)
     there = os.path.lexists(path)
     if not known.is_copy:
@@ -364,7 +364,7 @@ def _new_link(scope: LinkScope, wish: LinkRequest, folder: str, *, copy: bool) -
 
 
 def _target(scope: LinkScope, source: Path, folder: str) -> str:
-    """Relative inside a project, which moves as a whole; absolute for the user's."""
+    """Relative inside a project, which may be moved; absolute for the user's."""
     if not (scope.is_project and source.is_relative_to(scope.base)):
         return str(source)
     base = scope.base.resolve()
@@ -380,7 +380,7 @@ def _staging_name() -> str:
 
 
 def _check_folder(scope: LinkScope, folder: str) -> None:
-    """What cannot be ended must not be begun."""
+    """Do not begin what cannot be finished."""
     path = scope.base / folder
     # One folder for all agents is a usual way to keep skills: a link that stays in the project is used.
     if scope.is_project and not path.resolve().is_relative_to(scope.base.resolve()):
@@ -393,7 +393,7 @@ def _check_folder(scope: LinkScope, folder: str) -> None:
 
 
 def _make(scope: LinkScope, before: LinkRecord, planned: LinkRecord, steps: Sequence[LinkStep]) -> None:
-    """Written down, made, and then the record without what is over."""
+    """Record the links, make them, then record that they are made."""
     new = {step.path for step in steps if step.outcome in {LinkOutcome.LINKED, LinkOutcome.COPIED}}
     links = [known for known in planned.links.values() if path_of(scope, known) in new]
     planned = _with_folders(scope, planned, links)
@@ -412,7 +412,7 @@ def _make(scope: LinkScope, before: LinkRecord, planned: LinkRecord, steps: Sequ
 
 
 def _with_folders(scope: LinkScope, record: LinkRecord, links: Sequence[Link]) -> LinkRecord:
-    """The folders that will have to be made are written down too."""
+    """Record the folders that will have to be made, too."""
     new = dict.fromkeys(record.made)
     for folder in (Path(known.folder) for known in links):
         missing = [part for part in (folder, *folder.parents) if not (scope.base / part).exists()]
@@ -421,7 +421,7 @@ def _with_folders(scope: LinkScope, record: LinkRecord, links: Sequence[Link]) -
 
 
 def _put_copy(scope: LinkScope, link: Link) -> None:
-    """Whole or not at all: copied beside its place, then renamed or exchanged."""
+    """Copy beside the path, then rename or exchange: whole or not at all."""
     path = path_of(scope, link)
     staged = path.with_name(link.staged)
     copy_checked(scope.base / link.source, staged)
@@ -433,7 +433,7 @@ def _put_copy(scope: LinkScope, link: Link) -> None:
 
 
 def _tidied(scope: LinkScope, record: LinkRecord) -> LinkRecord:
-    """Without what a crash left on its way in or out."""
+    """Delete what a crash left half made or half removed."""
     for key, known in record.links.items():
         if known.staged:
             delete_tree(path_of(scope, known).with_name(known.staged))
@@ -484,7 +484,7 @@ def _undo_of(scope: LinkScope, link: Link, leaving: tuple[str, ...]) -> _Undo:
 
 
 def _undo(scope: LinkScope, record: LinkRecord, undo: _Undo) -> LinkRecord:
-    """The thing first, the record second: what is gone may still be written down, never the other way round."""
+    """Remove the link first, then strike it out: the record may name what is gone, but never miss what is there."""
     known, path = undo.link, undo.path
     if undo.staying:
         record = record.with_link(known._replace(agents=undo.staying))
@@ -502,7 +502,7 @@ def _undo(scope: LinkScope, record: LinkRecord, undo: _Undo) -> LinkRecord:
 
 
 def _prune(scope: LinkScope, record: LinkRecord) -> None:
-    """Folders that we made and that are empty go; one that somebody else uses by now is theirs."""
+    """Delete folders that we made and that are empty; one that somebody else uses is theirs."""
     needed = {part for known in record.links.values() for part in (known.folder, *map(str, Path(known.folder).parents))}
     kept: list[str] = []
     for folder in sorted(record.made, key=lambda name: -len(Path(name).parts)):

@@ -67,7 +67,7 @@ def read_lock(file: Path) -> Lock:
 
 
 def parse_lock(text: str, shown: str = "skillyard.lock") -> Lock:
-    """InvalidArgs, with the place, where it is not what we write."""
+    """Parse a lock. InvalidArgs, with the place, if it is not what we write."""
     try:
         fields = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -110,7 +110,7 @@ def _files(table: Any, where: str) -> dict[str, str]:
 
 
 def as_text(lock: Lock) -> str:
-    """Sorted, one line for each fact, so that a merge of two branches is one of lines."""
+    """Sorted, one fact on each line, so that branches merge line by line."""
     parts = [_HEAD]
     for folder in sorted(lock.skills):
         skill = lock.skills[folder]
@@ -123,7 +123,7 @@ def as_text(lock: Lock) -> str:
 
 
 def quoted(text: str) -> str:
-    """A basic string of TOML."""
+    """Quote a text as a basic string of TOML."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(_escaped(letter) for letter in text) + '"'

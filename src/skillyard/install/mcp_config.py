@@ -1,6 +1,6 @@
-"""What each agent must read to start `skillyard mcp`, and how it gets into a configuration that is in use.
+"""The configuration with which each agent starts `skillyard mcp`, merged into a file that is in use.
 
-Nothing in it approves a call: that stays with the person. An entry of ours that differs is theirs by now.
+Nothing in it approves a call: that is up to the person. An entry of ours that was changed is left alone.
 """
 
 import json
@@ -22,7 +22,7 @@ _MOST_BYTES = 10_000_000
 
 
 class EntryState(StrEnum):
-    """How our entry stands in an agent's file."""
+    """The state of our entry in an agent's file."""
 
     MISSING = "missing"
     WRITTEN = "written"
@@ -33,7 +33,7 @@ class EntryState(StrEnum):
 
 
 class AgentConfig(NamedTuple):
-    """One agent's file: what to put there, and what would stand in the file then."""
+    """One agent's file: our entry, and the whole file with it."""
 
     agent: str
     path: str
@@ -63,7 +63,7 @@ AGENTS = ("claude-code", "codex", "opencode")
 
 
 def write(root: Path, config: AgentConfig) -> AgentConfig:
-    """All of it or nothing, beside whatever else stands in the file."""
+    """Write the merged file, whole or not at all."""
     path = root / config.path
     _refuse_links(root, path)
     write_whole(path, config.merged, path.stat().st_mode & 0o777 if path.exists() else None)
@@ -96,7 +96,7 @@ def _json(
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A key that stands twice would be lost once."""
+    """Refuse a key that is there twice: one of them would be lost."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key stands twice")

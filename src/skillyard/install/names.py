@@ -16,7 +16,7 @@ _SHOWN = 80
 
 
 def as_safe_path(name: str) -> PurePosixPath:
-    """The path, or SourceRefused: never absolute, never upwards, nothing that Windows reads otherwise."""
+    """Return the path. SourceRefused if it is absolute, leads upwards, or means something else on Windows."""
     if not name or name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
         raise SourceRefused(f"{shown(name)} is no relative path")
     if not _is_text(name):
@@ -32,7 +32,7 @@ def as_safe_path(name: str) -> PurePosixPath:
 
 
 def _is_text(name: str) -> bool:
-    """No control characters and no half characters; what an emoji is joined with is fine."""
+    """No control characters and no surrogates; joiners of emoji are allowed."""
     return not any(unicodedata.category(letter) in {"Cc", "Cs"} or letter in "\u2028\u2029" for letter in name)
 
 
@@ -46,7 +46,7 @@ def _check_part(part: str, name: str) -> None:
 
 
 def check_apart(files: Iterable[PurePosixPath], folders: Iterable[PurePosixPath] = ()) -> None:
-    """SourceRefused where two would be one file on some system, or a file stands where a folder must be."""
+    """SourceRefused if two are one file on some system, or a file is where a folder must be."""
     seen: dict[str, PurePosixPath] = {}
     inner: dict[str, PurePosixPath] = {}
     for path in files:
@@ -69,7 +69,7 @@ def _note_parents(folders: Iterable[PurePosixPath], inner: dict[str, PurePosixPa
 
 
 def link_stays_inside(link: PurePosixPath, target: str) -> bool:
-    """Whether a symbolic link at this place of a folder leads to another place of the same folder.
+    """Whether a symbolic link at this path leads to another path of the same folder.
 
     Upward steps stand first or not at all: after a name they could start from wherever another link leads.
     """
@@ -85,7 +85,7 @@ def _folded(path: PurePosixPath) -> str:
 
 
 def shown(name: str) -> str:
-    """In quotes, on one line, and not longer than a line."""
+    """Quote a name on one line, shortened to a line."""
     text = ascii(name)[1:-1] if not name.isprintable() else name
     return f"'{text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}'"
 
@@ -99,7 +99,7 @@ _VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0000-\U000e01ef]")
 
 
 def as_slug(name: str) -> str:
-    """Small letters, digits and single hyphens; letters of other scripts stay where ASCII has none for them."""
+    """A folder name: small letters, digits and single hyphens. Other scripts stay if ASCII has no letters for them."""
     folded = unicodedata.normalize("NFKD", name).lower()
     plain = "".join(c for c in folded if not unicodedata.combining(c))
     is_latin = all(c.isascii() for c in plain if c.isalnum())

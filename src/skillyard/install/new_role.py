@@ -1,4 +1,4 @@
-"""The roles of a project: found, told and made."""
+"""Writes new roles: the files of agents/<role>, with a skill that works at once. Finds existing ones."""
 
 from difflib import get_close_matches
 from pathlib import Path
@@ -35,12 +35,12 @@ class RoleDraft(NamedTuple):
 
     @property
     def call(self) -> str:
-        """A call that works."""
+        """A command that works."""
         return f"skillyard role run {quote(self.slug)} {quote(self.skill)} report --param type=daily"
 
 
 def make_role_draft(name: str, uuid: str, *, description: str = "", skill: str = "", lang: Lang = Lang.EN) -> RoleDraft:
-    """InvalidArgs where no role can be made of it."""
+    """Check what was typed. InvalidArgs if no role can be made of it."""
     for what, text in (("name", name), ("description", description), ("skill", skill)):
         check_words(what, text)
     slug = folder_of(name)
@@ -51,7 +51,7 @@ def make_role_draft(name: str, uuid: str, *, description: str = "", skill: str =
 
 
 def folder_of(name: str) -> str:
-    """S3 writes roles with underscores: a plain name stays as it is, of any other a safe one is made."""
+    """Roles are written with underscores: a plain name stays as it is, any other becomes a slug."""
     slug = as_slug(name).replace("-", "_")
     return name if name.isascii() and name.lower().replace("-", "_") == slug else slug
 
@@ -93,7 +93,7 @@ class NewRole(NamedTuple):
 
 
 def resolve_role(root: Path, name: str) -> Role:
-    """A role by its name, or by the path of its folder or file; InvalidArgs with the nearest names."""
+    """A role by its name, or by the path of its folder or file. InvalidArgs with the nearest names if there is none."""
     file = root / ROLES_FOLDER / name / AGENT_FILE
     if "/" not in name and name not in {"", ".", ".."} and file.is_file():
         return read_role(file)
@@ -108,7 +108,7 @@ def resolve_role(root: Path, name: str) -> Role:
 
 
 def create_role(root: Path, name: str, *, description: str, skill: str, lang: Lang) -> NewRole:
-    """Write a new role, whole or not at all, and the schema for editors where it is not there yet."""
+    """Write a new role, whole or not at all, and the schema for editors if it is missing."""
     draft = make_role_draft(name, str(uuid4()), description=description, skill=skill, lang=lang)
     files = as_role_files(draft)
     agents = root / ROLES_FOLDER

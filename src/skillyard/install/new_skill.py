@@ -1,6 +1,6 @@
-"""A new skill before it is written: what it is called and does, and the files that make it.
+"""Writes new skills from templates: SKILL.md, the program, and a test.
 
-Pure. The files come from the templates beside us; what a person typed goes in as literals only.
+What a person typed goes into the files as literals only, and is never code in them.
 """
 
 import json
@@ -37,7 +37,7 @@ _RUNNERS = {ProgramLanguage.PYTHON: "sys.executable", ProgramLanguage.BASH: '"ba
 
 
 class ActionTemplate(NamedTuple):
-    """One of S3's conventional actions: what it is for, what it takes, and a request that works."""
+    """One of the conventional actions: what it is for, what it takes, and a request that works."""
 
     says: Text
     params: tuple[str, ...]
@@ -145,7 +145,7 @@ def make_draft(
     actions: tuple[str, ...] = (),
     lang: Lang = Lang.EN,
 ) -> SkillDraft:
-    """InvalidArgs where no skill can be made of it, with what would do."""
+    """Check what was typed. InvalidArgs, with what would do, if no skill can be made of it."""
     for what, text in (("name", name), ("title", title), ("description", description)):
         check_words(what, text)
     if actions and kind is not Kind.JSON:
@@ -174,7 +174,7 @@ def check_words(what: str, text: str) -> None:
 
 
 def as_files(draft: SkillDraft) -> dict[str, str]:
-    """The files by name. Nothing of what was typed is ever code in them."""
+    """The files by name."""
     words = _words(draft)
     files = {SKILL_FILE: _render(f"{draft.kind}.md.txt", draft, words)}
     if draft.program_file:
@@ -191,7 +191,7 @@ def _render(template: str, draft: SkillDraft, words: Mapping[str, str]) -> str:
 
 
 def _chosen(section: re.Match[str], draft: SkillDraft) -> str:
-    """A conventional action's code where it is wanted; the last section once for each of the author's own."""
+    """A conventional action's code if it is wanted; the last section once for each action of the author's own."""
     name, code = section[1], section[2]
     if name in CONVENTIONAL:
         return code if name in draft.actions else ""
@@ -199,7 +199,7 @@ def _chosen(section: re.Match[str], draft: SkillDraft) -> str:
 
 
 def filled(text: str, lang: Lang, words: Mapping[str, str]) -> str:
-    """One pass: what is filled in is never looked at again."""
+    """Fill the slots in one pass, so that a value is never taken for a slot."""
     return _SLOT.sub(lambda slot: words[slot[1]] if slot[1] else slot[2] if lang is Lang.ZH else slot[3], text)
 
 
@@ -232,17 +232,17 @@ def _words(draft: SkillDraft) -> dict[str, str]:
 
 
 def as_yaml(word: str) -> str:
-    """Without quotes where nothing but a text can be read there."""
+    """Without quotes if it can only be read as a text."""
     return word if _PLAIN_YAML.fullmatch(word) else quoted(word)
 
 
 def heading(title: str, slug: str) -> str:
-    """The title where it is plain words; in Markdown some signs are more than text, and agents run `!` commands."""
+    """The title if it is plain words, else the slug: Markdown gives signs a meaning, and agents run `!` commands."""
     return title if _PLAIN_HEADING.fullmatch(title) else slug
 
 
 def _params(draft: SkillDraft) -> str:
-    """All params of all actions. One is required only where every action needs it."""
+    """All params of all actions. One is required only if every action needs it."""
     takes = [CONVENTIONAL.get(action, _OTHER) for action in draft.actions]
     names = dict.fromkeys(name for action in takes for name in action.params)
     needed = takes[0].needs if len(takes) == 1 else ""
@@ -254,7 +254,7 @@ def _params(draft: SkillDraft) -> str:
 
 
 def _requests(actions: tuple[str, ...]) -> dict[str, dict[str, object]]:
-    """A request that works for each; `full` takes what the others take."""
+    """For each action a request that works; `full` takes what the others take."""
     requests = {action: dict(CONVENTIONAL.get(action, _OTHER).example) for action in actions}
     if "full" in requests:
         requests["full"] = {name: value for params in requests.values() for name, value in params.items()}
@@ -262,17 +262,17 @@ def _requests(actions: tuple[str, ...]) -> dict[str, dict[str, object]]:
 
 
 def quoted(text: str) -> str:
-    """In double quotes, for Python and for YAML: both know the same escapes."""
+    """A literal of Python and of YAML: both know the same escapes."""
     return f'"{_escaped(text, _wide)}"'
 
 
 def script_quoted(text: str) -> str:
-    """In double quotes, for JavaScript."""
+    """A literal of JavaScript."""
     return f'"{_escaped(text, _braced)}"'
 
 
 def shell_quoted(text: str) -> str:
-    """In single quotes, for a shell. A shell knows no NUL: whoever asks has refused it."""
+    """A literal of a shell, which knows no NUL: `check_words` refused it."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
@@ -285,7 +285,7 @@ _NAMED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def _escaped(text: str, numbered: Callable[[int], str]) -> str:
-    """What cannot be seen is written by its number: nothing in the file looks other than it is."""
+    """Unprintable characters are written as escapes, so that nothing in the file looks other than it is."""
     return "".join(_NAMED.get(c) or (c if c.isprintable() else numbered(ord(c))) for c in text)
 
 

@@ -25,7 +25,7 @@ Scan: TypeAlias = Callable[[Path], ScanVerdict]
 
 
 def threat_scan(folder: Path) -> ScanVerdict:
-    """By the threat rules; a folder without a SKILL.md that can be read as one is unknown."""
+    """Scan by the threat rules. A folder without a readable SKILL.md is unknown."""
     verdict = scan_skill(folder)
     reading = read_skill(find_skill_file(folder) or folder / SKILL_FILE)
     if reading.skill is not None:
@@ -145,7 +145,7 @@ def _skill_files(base: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def unique_slug(name: str, taken: set[str]) -> str:
-    """The name's slug, with a number where another skill has it already."""
+    """The name's slug, with a number if another skill has it already."""
     try:
         slug = as_slug(name)
     except InvalidArgs:
@@ -159,7 +159,7 @@ def unique_slug(name: str, taken: set[str]) -> str:
 
 
 def choose(offers: Sequence[Offer], names: Sequence[str]) -> tuple[Offer, ...]:
-    """Those that were named, each once; SkillNotFound with what there is."""
+    """The named offers, each once. SkillNotFound, with the known names, if there is none."""
     found: dict[str, Offer] = {}
     for name in names:
         matches = [offer for offer in offers if name in {offer.name, offer.folder, offer.path}]

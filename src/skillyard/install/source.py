@@ -9,7 +9,7 @@ Tell: TypeAlias = Callable[[str], None]
 
 
 class Fetched(NamedTuple):
-    """What came: a folder to look for skills in, and what its source calls this state of it."""
+    """A folder to look for skills in, and what the source calls this state of it."""
 
     folder: Path
     commit: str = ""

@@ -255,7 +255,7 @@ def delete_tree(folder: Path) -> None:
 
 
 class Addition(NamedTuple):
-    """A skill to be put in, and where its files are now."""
+    """A skill to install, and where its files are now."""
 
     skill: InstalledSkill
     at: Path
@@ -286,7 +286,7 @@ def _check_free(target: Target, lock: Lock, skill: InstalledSkill) -> None:
 
 
 def _staged(target: Target, lock: Lock, addition: Addition, *, keep: bool, theirs: bool) -> Path:
-    """The new folder, complete: what comes, and what of the user's stays."""
+    """Stage the new folder, with the files of the user that stay."""
     skill, staged = addition.skill, new_staging(target)
     if addition.is_ours and addition.at.stat().st_dev == staged.parent.stat().st_dev:
         addition.at.rename(staged)

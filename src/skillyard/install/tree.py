@@ -1,4 +1,4 @@
-"""A skill's folder as files with their hashes; copied only where every file of it may come from outside."""
+"""A skill's folder as files with their digests; copied only if all of them may come from outside."""
 
 import hashlib
 import os
@@ -27,19 +27,19 @@ class _File(NamedTuple):
 
 
 def find_skill_file(folder: Path) -> Path | None:
-    """SKILL.md as the standard spells it, else in whatever case somebody wrote it; never a link."""
+    """SKILL.md, in the standard's spelling if it is there, else in any case; never a link."""
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
     found = [name for name in names if name.lower() == SKILL_FILE.lower()]
     return folder / (SKILL_FILE if SKILL_FILE in found else found[0]) if found else None
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Every file below the folder with its mark, in the order of their paths."""
+    """The digest of every file below the folder, in the order of their paths."""
     return {str(file.path): _mark(folder / file.path, file.status) for file in _files(folder)}
 
 
 def tree_hash(marks: FileDigests) -> str:
-    """One hash over all: the same files in the same places, and nothing else."""
+    """One hash over all paths and digests."""
     digest = hashlib.sha256()
     for path, mark in sorted(marks.items()):
         for part in (path, mark):
@@ -49,7 +49,7 @@ def tree_hash(marks: FileDigests) -> str:
 
 
 def check_tree(source: Path, limits: Limits = LIMITS) -> None:
-    """A folder that strangers made: links that leave it, devices and odd names are SourceRefused."""
+    """SourceRefused if a folder holds links that leave it, devices, odd names, or too much."""
     files = list(_files(source))
     if len(files) > limits.files:
         raise SourceRefused(f"more than {limits.files} files")
@@ -61,7 +61,7 @@ def check_tree(source: Path, limits: Limits = LIMITS) -> None:
 
 
 def copy_checked(source: Path, target: Path, limits: Limits = LIMITS) -> None:
-    """Copy it where all of it may be. Modes become 644 and 755: no setuid, no folder that cannot be deleted again."""
+    """Check a folder, then copy it. Modes become 644 and 755: no setuid, no folder that cannot be deleted."""
     check_tree(source, limits)
     target.mkdir(parents=True)
     for file in _files(source):
@@ -127,7 +127,7 @@ def _mark(path: Path, status: os.stat_result) -> str:
 
 
 class Drift(NamedTuple):
-    """How a folder differs from what its marks say."""
+    """How a folder differs from its digests."""
 
     changed: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()

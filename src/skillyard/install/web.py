@@ -6,9 +6,13 @@ everything that is fetched, from the first name lookup to the last chunk, and on
 """
 
 import hashlib
+import http.client
 import json
+import urllib.error
+import urllib.request
+from http.client import HTTPResponse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from skillyard.catalog.discover import SKILL_FILE
@@ -17,10 +21,6 @@ from skillyard.install.archive import extract
 from skillyard.install.deadline import Deadline
 from skillyard.install.names import as_slug, shown
 from skillyard.install.source import LIMITS, Fetched, Limits, Tell
-
-if TYPE_CHECKING:
-    from http.client import HTTPResponse
-    from urllib.request import BaseHandler
 
 INDEX_PATH = "/.well-known/agent-skills/index.json"
 _MAX_INDEX_BYTES = 1 << 20
@@ -68,7 +68,7 @@ class WebIndex(NamedTuple):
     def _get(
         self, entry: "PublishedSkill", into: Path, artifact: Path, tell: Tell, deadline: Deadline, most_bytes: int
     ) -> int:
-        """How many bytes it was."""
+        """Download one skill and return its size in bytes."""
         limits = self.limits._replace(total_bytes=most_bytes)
         found = download(urljoin(self.text, entry.url), artifact, limits, tell, above=self.text, deadline=deadline)
         size = artifact.stat().st_size
@@ -92,7 +92,7 @@ class PublishedSkill(NamedTuple):
 
 
 def parse_index(content: bytes) -> tuple[PublishedSkill, ...]:
-    """SourceRefused where it is not the format; entries of unknown types are left out, as the draft wants."""
+    """SourceRefused if it is not the format. Entries of unknown types are left out, as the draft says."""
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -123,13 +123,10 @@ def _entry(fields: Any) -> PublishedSkill | None:
 def download(
     url: str, into: Path, limits: Limits, tell: Tell, above: str = "", deadline: Deadline | None = None
 ) -> str:
-    """Its SHA-256. `above` is the address that named this one: it may not lead from https to less.
+    """Download a file and return its SHA-256. `above` is the address that named this one: https may not lead to http.
 
     The deadline is that of everything this belongs to; without one `limits.seconds` are for this download.
     """
-    import http.client
-    import urllib.error
-
     _check_address(url, above or url)
     tell(f"fetching {url}")
     ends = deadline or Deadline(limits.seconds)
@@ -147,18 +144,14 @@ def download(
 
 
 def _download(url: str, into: Path, limits: Limits, deadline: Deadline) -> str:
-    import urllib.request
-
     request = urllib.request.Request(url, headers={"User-Agent": "skillyard"})  # noqa: S310  (the caller checked it)
     opener = urllib.request.build_opener(*_handlers(deadline))
     with opener.open(request, timeout=min(_SECONDS_BETWEEN_BYTES, deadline.left() or 0.001)) as answer:
         return _saved(answer, into, limits, deadline)
 
 
-def _handlers(deadline: Deadline) -> "tuple[BaseHandler, ...]":
-    """A redirect is refused before it is followed: a request alone can tell too much. Sockets end at the deadline."""
-    import http.client
-    import urllib.request
+def _handlers(deadline: Deadline) -> tuple[urllib.request.BaseHandler, ...]:
+    """Check redirects before they are followed: a request alone can tell too much. Sockets end at the deadline."""
 
     class Redirects(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
@@ -178,11 +171,11 @@ def _handlers(deadline: Deadline) -> "tuple[BaseHandler, ...]":
             deadline.watch(self.sock)
 
     class PlainHandler(urllib.request.HTTPHandler):
-        def http_open(self, req: Any) -> "HTTPResponse":
+        def http_open(self, req: Any) -> HTTPResponse:
             return self.do_open(Plain, req)
 
     class EncryptedHandler(urllib.request.HTTPSHandler):
-        def https_open(self, req: Any) -> "HTTPResponse":
+        def https_open(self, req: Any) -> HTTPResponse:
             return self.do_open(Encrypted, req)
 
     return Redirects(), PlainHandler(), EncryptedHandler()
@@ -194,7 +187,7 @@ def _check_address(url: str, above: str) -> None:
         raise SourceRefused(f"{above} leads to {shown(url)}")
 
 
-def _saved(answer: "HTTPResponse", into: Path, limits: Limits, deadline: Deadline) -> str:
+def _saved(answer: HTTPResponse, into: Path, limits: Limits, deadline: Deadline) -> str:
     digest, total = hashlib.sha256(), 0
     promised = answer.headers.get("Content-Length", "")
     with into.open("wb") as file:

@@ -1,4 +1,4 @@
-"""The checks that rules cannot say as patterns: unreadable files, the frontmatter's tools and hooks, package names."""
+"""Checks that patterns cannot express: binaries, the frontmatter's tools and hooks, names of packages."""
 
 import json
 import re
@@ -26,7 +26,7 @@ _ARCHIVES = frozenset({".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".ra
 
 
 def find_binary(file: SkillFile, names: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """The rule and what to say; `names` are all the files of the skill."""
+    """Rule and reason for files that nobody can read before they run. `names` are all files of the skill."""
     path = PurePosixPath(file.name)
     if file.mode & (stat.S_ISUID | stat.S_ISGID):
         yield "setuid", f"its mode is {stat.S_IMODE(file.mode):o}"
@@ -84,7 +84,7 @@ def _tools(value: Json) -> Iterator[tuple[str, str]]:
 
 
 def _commands(value: Json) -> Iterator[str]:
-    """Whatever a hook runs, however deep it stands."""
+    """What hooks run, at any depth."""
     queue: list[Json] = [value]
     while queue:
         item = queue.pop()
@@ -119,7 +119,7 @@ class PackageMention(NamedTuple):
 
 
 def find_squats(file: SkillFile) -> Iterator[tuple[PackageMention, str]]:
-    """What the file asks for that nobody knows, with the popular name that it is nearly."""
+    """Packages that the file asks for and that are one slip away from a popular one, with that one."""
     for wanted in _wanted(file):
         near = nearly(wanted.name, wanted.registry)
         if near:
@@ -127,7 +127,7 @@ def find_squats(file: SkillFile) -> Iterator[tuple[PackageMention, str]]:
 
 
 def nearly(name: str, registry: str) -> str:
-    """The popular name that is one letter more, less, other or swapped; empty where it is one itself."""
+    """The popular name at one letter's distance; empty if there is none, or if the name is popular itself."""
     plain = _plain(name)
     known = popular(registry)
     if len(plain) < _SHORTEST - 1 or plain in known:
@@ -137,7 +137,7 @@ def nearly(name: str, registry: str) -> str:
 
 @cache
 def popular(registry: str) -> frozenset[str]:
-    """The names that ship with us: the most downloaded, and those that are near to one and honest."""
+    """The most downloaded packages, and honest ones with names near to theirs."""
     file = resources.files("skillyard.install.threats") / "rules" / f"popular-{registry}.txt"
     lines = (line.partition("#")[0] for line in file.read_text("utf-8").splitlines())
     return frozenset(_plain(name) for line in lines for name in line.split())

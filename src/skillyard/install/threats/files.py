@@ -39,7 +39,7 @@ _HEAD = 8192
 
 
 class SkillFile:
-    """One file, and what is worked out of it only where somebody asks."""
+    """One file; what follows from its content is computed when it is needed."""
 
     def __init__(self, name: str, content: bytes, mode: int = 0o644, size: int | None = None) -> None:
         self.name = name
@@ -54,7 +54,7 @@ class SkillFile:
 
     @cached_property
     def language(self) -> str:
-        """By its ending, else by its first line; `binary` where it is no text, `other` where nobody knows."""
+        """By its ending, else by its first line; `binary` if it is no text, else `other`."""
         known = _BY_ENDING.get(PurePosixPath(self.name).suffix.lower())
         if self.is_skill:
             return "text"
@@ -72,7 +72,7 @@ class SkillFile:
 
     @cached_property
     def is_prose(self) -> bool:
-        """What somebody acts on after reading it, or what happens inside a container that is thrown away."""
+        """Whether somebody reads it before acting on it, or it acts only inside a container."""
         name = PurePosixPath(self.name).name.lower()
         return (
             self.language == "text" or name.startswith(("dockerfile", "containerfile")) or name.endswith(".dockerfile")
@@ -95,7 +95,7 @@ class SkillFile:
 
     @cached_property
     def joined(self) -> str:
-        """Continued lines as one, each character where it was."""
+        """The text with continued lines joined, at unchanged indices."""
         return self.text.replace("\\\n", "  ") if "\\\n" in self.text else self.text
 
     @cached_property
@@ -103,7 +103,7 @@ class SkillFile:
         return self.joined.lower()
 
     def has(self, word: str) -> bool:
-        """Whether it stands anywhere, in small letters; many rules ask for the same words."""
+        """Whether the small-letter text contains the word; cached, because many rules ask for the same words."""
         known = self._has.get(word)
         if known is None:
             known = self._has[word] = word in self.small
@@ -119,7 +119,7 @@ class UnreadFile(NamedTuple):
 
 
 def read_files(folder: Path, max_files: int = MAX_FILES) -> Iterator[SkillFile | UnreadFile]:
-    """Everything below the folder, SKILL.md first; what cannot be read is told, never raised."""
+    """Everything below the folder, SKILL.md first. What cannot be read is yielded, never raised."""
     total = 0
     for count, entry in enumerate(_entries(folder)):
         if isinstance(entry, UnreadFile):
@@ -170,7 +170,7 @@ def _read(folder: Path, name: str) -> SkillFile | UnreadFile | None:
 
 
 def _link(folder: Path, name: str) -> UnreadFile | None:
-    """A link inside the folder leads to what is read anyway."""
+    """Report a link out of the folder; one that stays inside leads to what is read anyway."""
     path = folder / name
     try:
         inside = path.resolve().is_relative_to(folder.resolve())

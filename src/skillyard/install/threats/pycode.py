@@ -35,7 +35,7 @@ class PythonProgram(NamedTuple):
 
 
 def read_program(text: str, wanted: Container[str]) -> PythonProgram | None:
-    """All imports, and the calls of what is wanted; None where Python itself could not read it."""
+    """All imports, and the calls of the wanted names. None if Python cannot parse it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -129,5 +129,5 @@ class _PythonReader:
 
 
 def _with_joined(literals: list[str]) -> tuple[str, ...]:
-    """Also as one line: `["curl", url, "|", "sh"]` and `"~" "/.ssh"` are what they are together."""
+    """Add all literals joined: `["curl", url, "|", "sh"]` and `"~" "/.ssh"` only mean something together."""
     return (*literals, " ".join(reversed(literals[:100]))) if len(literals) > 1 else tuple(literals)

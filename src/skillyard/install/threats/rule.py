@@ -13,7 +13,7 @@ from skillyard.install.threats.verdict import ThreatLevel
 
 
 class RuleExample(NamedTuple):
-    """A file that a rule must find, or must leave alone."""
+    """A file that a rule must hit, or must not hit."""
 
     file: str
     content: bytes
@@ -99,7 +99,7 @@ _WORDS = ("id", "severity", "prose", "en", "zh", "why", "advice", "applies", "ra
 
 
 def _as_rule(category: str, data: Mapping[str, Any]) -> ThreatRule:
-    """A key that nobody reads is a typing error in a rule, and a rule that does not work is worse than none."""
+    """Refuse unknown keys: a misspelt key makes a rule that does not work, which is worse than none."""
     if unknown := data.keys() - {*_LISTS, *_SETS, *_PLAIN, *_WORDS}:
         raise ValueError(f"{data['id']}: unknown keys {sorted(unknown)}")
     more: dict[str, Any] = {key: tuple(data[key]) for key in _LISTS if key in data}

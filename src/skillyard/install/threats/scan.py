@@ -27,12 +27,12 @@ MAX_MATCHES = 1_000
 
 
 def scan_skill(folder: Path) -> ScanVerdict:
-    """Read a skill's folder and say what is wrong with it. Never raises for what stands in the files."""
+    """Scan a skill's folder. Never raises for what is in the files."""
     return scan_files(folder, read_files(folder))
 
 
 def scan_files(folder: Path, found: Iterator[SkillFile | UnreadFile]) -> ScanVerdict:
-    """Pure but for the reading that the iterator does."""
+    """Scan these files. Pure, except for what the iterator reads."""
     everything = list(found)
     files = [item for item in everything if isinstance(item, SkillFile)]
     skill = _Skill(folder, files)
@@ -69,7 +69,7 @@ def _trouble(trouble: UnreadFile) -> ThreatHit:
 
 
 def _whole(rule: str, file: SkillFile, said: str) -> ThreatHit:
-    """A hit on the file as it is, not on a line of it."""
+    """A hit on the whole file, not on a line."""
     return ThreatHit(rule, all_rules()[rule].severity, clean(file.name), 1, 1, clean(said))
 
 
@@ -116,7 +116,7 @@ def _rules_for(kinds: frozenset[str]) -> tuple[ThreatRule, ...]:
 
 
 def _matches(rule: ThreatRule, file: SkillFile, context: MatchContext) -> Iterator[ThreatHit]:
-    """At most one for each line. Whoever hides a match behind a thousand quoted ones gets it at full weight."""
+    """At most one hit for each line. After a thousand quoted matches the next counts in full: it may hide there."""
     base = rule.prose if file.is_prose else rule.severity
     last = 0
     for count, found in enumerate(_found(rule, file)):
@@ -134,7 +134,7 @@ def _matches(rule: ThreatRule, file: SkillFile, context: MatchContext) -> Iterat
 
 
 def _found(rule: ThreatRule, file: SkillFile) -> Iterator[re.Match[str]]:
-    """On the lines that hold what the rule needs: a pattern costs a hundred times what the look for a word costs."""
+    """Match only on lines with a needed word: a pattern costs a hundred times what the search for a word costs."""
     text, small = file.joined, file.small
     if rule.spans or not rule.needs or len(small) != len(text):
         yield from rule.regex.finditer(text)
@@ -214,7 +214,7 @@ def place(text: str, index: int) -> tuple[int, int]:
 
 
 def line_at(file: SkillFile, index: int) -> str:
-    """The line around this place; of a long one, what is near."""
+    """The line around this index, safe to print; of a long one, the part that is near."""
     text = file.text
     start = text.rfind("\n", 0, index) + 1
     end = text.find("\n", index)

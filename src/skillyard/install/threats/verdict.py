@@ -1,4 +1,4 @@
-"""What a scan says of one skill: how bad, and every hit with its place."""
+"""The verdict of a scan on one skill: its level, and every hit with file and line."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -8,7 +8,7 @@ from skillyard.core.values import Json
 
 
 class ThreatLevel(IntEnum):
-    """From nothing to worst; its name is what goes on the wire."""
+    """How bad a threat is, in order. Results carry its name."""
 
     SAFE = 0
     INFO = 1
@@ -23,7 +23,7 @@ class ThreatLevel(IntEnum):
         return self.name
 
     def lowered(self, steps: int) -> "ThreatLevel":
-        """So many steps milder, at least INFO; what could not be read stays unknown."""
+        """So many steps milder, at least INFO; UNKNOWN stays UNKNOWN."""
         if self not in _LADDER:
             return self
         return _LADDER[max(_LADDER.index(self) - steps, 0)]
@@ -58,7 +58,7 @@ class ThreatHit(NamedTuple):
 
     @classmethod
     def of(cls, data: Mapping[str, Json]) -> "ThreatHit":
-        """Reads back what `as_dict` wrote; what is not there or of another type is as bad as not read."""
+        """Read back what `as_dict` wrote. A missing or wrong severity becomes UNKNOWN."""
         name, line, column = data.get("severity"), data.get("line"), data.get("column")
         return cls(
             rule=str(data.get("rule", "")),
@@ -73,7 +73,7 @@ class ThreatHit(NamedTuple):
 
 
 class ScanVerdict(NamedTuple):
-    """The worst first."""
+    """All hits, the worst first."""
 
     hits: tuple[ThreatHit, ...] = ()
 
@@ -82,7 +82,7 @@ class ScanVerdict(NamedTuple):
         return max((hit.severity for hit in self.hits), default=ThreatLevel.SAFE)
 
     def with_hit(self, hit: ThreatHit) -> "ScanVerdict":
-        """One more, in its place."""
+        """Add a hit."""
         return ScanVerdict(tuple(sorted((hit, *self.hits), key=lambda each: -each.severity)))
 
     @property
