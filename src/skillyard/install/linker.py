@@ -14,7 +14,8 @@ from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.index import Entry
 from skillyard.catalog.roots import Scope
 from skillyard.core.errors import AgentNotInstalled, AmbiguousName, InvalidArgs, SkillError, SkillNotFound
-from skillyard.install.links import LinkRequest, LinkStep, link, link_scope, path_of, read_record, unlink
+from skillyard.install.link_record import link_scope, path_of, read_record
+from skillyard.install.links import LinkRequest, LinkStep, link, unlink
 from skillyard.install.lock import read_lock
 from skillyard.install.target import Target
 

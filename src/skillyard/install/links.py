@@ -2,162 +2,25 @@
 
 links.json records what was made. Each change is recorded first and made second, so that after kill -9 at any point
 `unlink` still knows everything, and the same `link` again finishes what was begun. Nothing that somebody else put there
-is overwritten or removed. In a project the file may come with a clone, so everything in it is checked: no name in it
-can be a path, and every folder in it must be one that agents read.
+is overwritten or removed.
 
 Covered: kill -9, two at once (the lock of the target), links in a project that lead elsewhere, edited copies.
 Not covered: somebody who changes the same folder between our look and our change.
 """
 
-import json
 import os
-import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
-from skillyard.catalog.agent_paths import lookers_of
 from skillyard.catalog.dirfd import refuse_links
-from skillyard.catalog.plainfile import read_whole
-from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillNotFound
-from skillyard.install.target import Target, delete_tree, exchange, open_target, write_whole
-from skillyard.install.tree import FileDigests, check_tree, copy_checked, digests_of
-
-VERSION = 1
-_MOST_BYTES = 64 * 1024 * 1024
-_STAGED = re.compile(r"\.skillyard-[0-9a-f]{32}")
-
-
-class LinkScope(NamedTuple):
-    """One scope of links: a project's, or the user's."""
-
-    #: Where the skills of this scope are installed; its lock guards the links too.
-    target: Target
-    file: Path
-    #: What relative paths in the record are relative to: the project, or the home folder.
-    base: Path
-    #: Each agent's own folder, relative to the base; absolute where the user moved it.
-    folders: Mapping[str, str]
-    #: A project comes from strangers: nothing is written through a link out of it.
-    is_project: bool
-
-
-def link_scope(target: Target, user_home: Path, env: Mapping[str, str] = os.environ) -> LinkScope:
-    """The links that follow what is installed in this target."""
-    lookers, root = lookers_of(env), target.bounds
-    if target.is_project:
-        folders = {looker.agent: looker.project[-1] for looker in lookers}
-        return LinkScope(target, root / ".skillyard" / "links.json", root, folders, is_project=True)
-    folders = {looker.agent: looker.user[-1] for looker in lookers}
-    return LinkScope(target, root / "links.json", user_home, folders, is_project=False)
-
-
-class Link(NamedTuple):
-    """One symlink or copy in an agent's folder."""
-
-    folder: str
-    name: str
-    #: The agents that it was made for.
-    agents: tuple[str, ...]
-    #: The skill's own folder, relative to the base where it lies in it.
-    source: str
-    #: What the symlink says; nothing for a copy.
-    to: str = ""
-    #: What a copy holds.
-    files: FileDigests = MappingProxyType({})
-    #: What it held before, while it is being refreshed.
-    before: FileDigests = MappingProxyType({})
-    #: The name beside it of a copy that is on its way in or out.
-    staged: str = ""
-
-    @property
-    def is_copy(self) -> bool:
-        return not self.to
-
-    @property
-    def key(self) -> str:
-        return f"{self.folder}/{self.name}"
-
-
-class LinkRecord(NamedTuple):
-    #: By their path.
-    links: Mapping[str, Link] = MappingProxyType({})
-    #: Folders that were not there before us.
-    made: tuple[str, ...] = ()
-
-    def with_link(self, link: Link) -> "LinkRecord":
-        return self._replace(links={**self.links, link.key: link})
-
-    def without(self, key: str) -> "LinkRecord":
-        return self._replace(links={other: link for other, link in self.links.items() if other != key})
-
-
-def read_record(scope: LinkScope) -> LinkRecord:
-    """Read links.json. InvalidArgs if it is not what we write."""
-    try:
-        fields = json.loads(read_whole(scope.file, _MOST_BYTES))
-    except FileNotFoundError:
-        return LinkRecord()
-    except (ValueError, RecursionError):
-        raise _broken(scope) from None
-    try:
-        if fields["version"] != VERSION:
-            raise InvalidArgs(f"{scope.file}: another skillyard wrote it")
-        links = [_link(entry) for entry in fields["links"]]
-        made = tuple(map(str, fields["made"]))
-    except (KeyError, TypeError, AttributeError):
-        raise _broken(scope) from None
-    if not all(map(_is_plain, links)) or (scope.is_project and not _is_within(scope, links, made)):
-        raise _broken(scope)
-    return LinkRecord({link.key: link for link in links}, made)
-
-
-def write_record(scope: LinkScope, record: LinkRecord) -> None:
-    if not record.links and not record.made:
-        scope.file.unlink(missing_ok=True)
-        return
-    links = [
-        {key: value for key, value in record.links[path]._asdict().items() if value} for path in sorted(record.links)
-    ]
-    fields = {"version": VERSION, "links": links, "made": list(record.made)}
-    write_whole(scope.file, json.dumps(fields, indent=1) + "\n")
-
-
-def _broken(scope: LinkScope) -> InvalidArgs:
-    return InvalidArgs(f"{scope.file} was not written by us: look at it, and delete it")
-
-
-def _link(entry: Mapping[str, Any]) -> Link:
-    return Link(
-        folder=str(entry["folder"]),
-        name=str(entry["name"]),
-        agents=tuple(map(str, entry["agents"])),
-        source=str(entry["source"]),
-        to=str(entry.get("to", "")),
-        files=_marks(entry.get("files", {})),
-        before=_marks(entry.get("before", {})),
-        staged=str(entry.get("staged", "")),
-    )
-
-
-def _marks(fields: Mapping[str, Any]) -> FileDigests:
-    return {str(path): str(mark) for path, mark in fields.items()}
-
-
-def _is_plain(link: Link) -> bool:
-    name = link.name
-    is_name = "/" not in name and "\0" not in name and name not in {"", ".", ".."}
-    return is_name and (not link.staged or bool(_STAGED.fullmatch(link.staged)))
-
-
-def _is_within(scope: LinkScope, links: list[Link], made: tuple[str, ...]) -> bool:
-    known = set(scope.folders.values())
-    above = known | {str(parent) for folder in known for parent in Path(folder).parents} - {"."}
-    return all(link.folder in known for link in links) and all(folder in above for folder in made)
+from skillyard.core.errors import PermissionDenied, SkillNotFound
+from skillyard.install.link_record import Link, LinkRecord, LinkScope, path_of, read_record, write_record
+from skillyard.install.target import delete_tree, exchange, open_target
+from skillyard.install.tree import check_tree, copy_checked, digests_of
 
 
 class LinkOutcome(StrEnum):
@@ -205,14 +68,14 @@ class LinkRequest(NamedTuple):
 
 
 def link(
-    scope: LinkScope, wishes: Sequence[LinkRequest], *, copy: bool = False, dry_run: bool = False
+    scope: LinkScope, requests: Sequence[LinkRequest], *, copy: bool = False, dry_run: bool = False
 ) -> tuple[LinkStep, ...]:
     """Return the outcome for each request. A dry run takes no lock and writes nothing."""
     if dry_run:
-        return _plan(scope, read_record(scope), wishes, copy=copy)[0]
+        return _plan(scope, read_record(scope), requests, copy=copy)[0]
     with open_target(scope.target):
         record = _tidied(scope, read_record(scope))
-        steps, planned = _plan(scope, record, wishes, copy=copy)
+        steps, planned = _plan(scope, record, requests, copy=copy)
         _make(scope, record, planned, steps)
     return steps
 
@@ -256,14 +119,10 @@ def refresh(scope: LinkScope, sources: Collection[Path]) -> tuple[LinkStep, ...]
     with open_target(scope.target):
         record = _tidied(scope, read_record(scope))
         copies = [link for link in record.links.values() if link.is_copy and link.source in wanted]
-        wishes = [LinkRequest(link.name, scope.base / link.source, agent) for link in copies for agent in link.agents]
-        steps, planned = _plan(scope, record, wishes, copy=True)
+        requests = [LinkRequest(link.name, scope.base / link.source, agent) for link in copies for agent in link.agents]
+        steps, planned = _plan(scope, record, requests, copy=True)
         _make(scope, record, planned, steps)
     return tuple(step for step in steps if step.outcome is not LinkOutcome.VISIBLE)
-
-
-def path_of(scope: LinkScope, link: Link) -> Path:
-    return scope.base / link.folder / link.name
 
 
 def is_intact(scope: LinkScope, link: Link) -> bool:
@@ -283,84 +142,86 @@ def _holds_repository(folder: Path) -> bool:
 
 
 def _plan(
-    scope: LinkScope, record: LinkRecord, wishes: Sequence[LinkRequest], *, copy: bool
+    scope: LinkScope, record: LinkRecord, requests: Sequence[LinkRequest], *, copy: bool
 ) -> tuple[tuple[LinkStep, ...], LinkRecord]:
     """What will happen, and the record as it will be. Only reads."""
     steps: list[LinkStep] = []
-    for wish in wishes:
-        step, record = _plan_one(scope, record, wish, copy=copy)
+    for request in requests:
+        step, record = _plan_one(scope, record, request, copy=copy)
         steps.append(step)
     return tuple(steps), record
 
 
-def _plan_one(scope: LinkScope, record: LinkRecord, wish: LinkRequest, *, copy: bool) -> tuple[LinkStep, LinkRecord]:
-    folder = scope.folders[wish.agent]
-    path = scope.base / folder / wish.name
+def _plan_one(scope: LinkScope, record: LinkRecord, request: LinkRequest, *, copy: bool) -> tuple[LinkStep, LinkRecord]:
+    folder = scope.folders[request.agent]
+    path = scope.base / folder / request.name
     ours = {path_of(scope, known) for known in record.links.values()}
-    seen = [where for where in wish.seen_at if where not in ours and where.resolve() == wish.source.resolve()]
+    seen = [where for where in request.seen_at if where not in ours and where.resolve() == request.source.resolve()]
     if seen:
-        return wish.step(LinkOutcome.VISIBLE, seen[0]), record
-    known = record.links.get(f"{folder}/{wish.name}")
-    if known and known.source == _stored(scope, wish.source) and not _is_taken(scope, known):
-        return _again(scope, record, known, wish)
-    shared = _shared(scope, record, wish)
+        return request.step(LinkOutcome.VISIBLE, seen[0]), record
+    known = record.links.get(f"{folder}/{request.name}")
+    if known and known.source == _stored(scope, request.source) and not _is_taken(scope, known):
+        return _again(scope, record, known, request)
+    shared = _shared(scope, record, request)
     if shared:
-        return wish.step(LinkOutcome.VISIBLE, path_of(scope, shared)), record.with_link(_for_agent(shared, wish.agent))
+        return request.step(LinkOutcome.VISIBLE, path_of(scope, shared)), record.with_link(
+            _for_agent(shared, request.agent)
+        )
     if os.path.lexists(path):
-        return _conflict(wish, path, known), record
+        return _conflict(request, path, known), record
     _check_folder(scope, folder)
-    made = _new_link(scope, wish, folder, copy=copy)
-    return wish.step(LinkOutcome.COPIED if copy else LinkOutcome.LINKED, path), record.with_link(made)
+    made = _new_link(scope, request, folder, copy=copy)
+    return request.step(LinkOutcome.COPIED if copy else LinkOutcome.LINKED, path), record.with_link(made)
 
 
 def _is_taken(scope: LinkScope, link: Link) -> bool:
     return os.path.lexists(path_of(scope, link)) and not is_intact(scope, link)
 
 
-def _shared(scope: LinkScope, record: LinkRecord, wish: LinkRequest) -> Link | None:
+def _shared(scope: LinkScope, record: LinkRecord, request: LinkRequest) -> Link | None:
     """What was made for another agent, in a folder that this one reads too."""
-    folders = {str(where.parent) for where in wish.seen_at}
-    for known in sorted(record.links.values(), key=lambda link: (wish.agent not in link.agents, link.key)):
-        is_same = known.name == wish.name and known.source == _stored(scope, wish.source)
-        if is_same and known.folder != scope.folders[wish.agent] and str(path_of(scope, known).parent) in folders:
+    folders = {str(where.parent) for where in request.seen_at}
+    for known in sorted(record.links.values(), key=lambda link: (request.agent not in link.agents, link.key)):
+        is_same = known.name == request.name and known.source == _stored(scope, request.source)
+        if is_same and known.folder != scope.folders[request.agent] and str(path_of(scope, known).parent) in folders:
             return known if not _is_taken(scope, known) else None
     return None
 
 
-def _again(scope: LinkScope, record: LinkRecord, known: Link, wish: LinkRequest) -> tuple[LinkStep, LinkRecord]:
+def _again(scope: LinkScope, record: LinkRecord, known: Link, request: LinkRequest) -> tuple[LinkStep, LinkRecord]:
     """A link that was made before: kept, made again if missing, refreshed if the skill has changed."""
-    known, path = _for_agent(known, wish.agent), path_of(scope, known)
+    known, path = _for_agent(known, request.agent), path_of(scope, known)
     there = os.path.lexists(path)
     if not known.is_copy:
-        return wish.step(LinkOutcome.VISIBLE if there else LinkOutcome.LINKED, path), record.with_link(known)
-    check_tree(wish.source)
-    here, now = digests_of(path) if there else {}, digests_of(wish.source)
+        return request.step(LinkOutcome.VISIBLE if there else LinkOutcome.LINKED, path), record.with_link(known)
+    check_tree(request.source)
+    here, now = digests_of(path) if there else {}, digests_of(request.source)
     if here == now:
-        return wish.step(LinkOutcome.VISIBLE, path), record.with_link(known)
+        return request.step(LinkOutcome.VISIBLE, path), record.with_link(known)
     renewed = known._replace(files=now, before=here, staged=_staging_name())
-    return wish.step(LinkOutcome.COPIED, path), record.with_link(renewed)
+    return request.step(LinkOutcome.COPIED, path), record.with_link(renewed)
 
 
 def _for_agent(link: Link, agent: str) -> Link:
     return link._replace(agents=tuple(sorted({*link.agents, agent})))
 
 
-def _conflict(wish: LinkRequest, path: Path, known: Link | None) -> LinkStep:
+def _conflict(request: LinkRequest, path: Path, known: Link | None) -> LinkStep:
     quoted = shlex.quote(str(path))
     note, mend = "something else of that name stands there", f"move it away, then link again: mv {quoted} …"
     if known and known.is_copy:
         note = "the copy was edited here, and stays"
     elif path.is_symlink() and not path.exists():
         note, mend = f"a link that leads nowhere stands there, to {path.readlink()}", f"rm {quoted}, then link again"
-    return LinkStep(wish.name, wish.agent, LinkOutcome.CONFLICT, path, note, mend)
+    return LinkStep(request.name, request.agent, LinkOutcome.CONFLICT, path, note, mend)
 
 
-def _new_link(scope: LinkScope, wish: LinkRequest, folder: str, *, copy: bool) -> Link:
-    made = Link(folder, wish.name, (wish.agent,), _stored(scope, wish.source))
+def _new_link(scope: LinkScope, request: LinkRequest, folder: str, *, copy: bool) -> Link:
+    made = Link(folder, request.name, (request.agent,), _stored(scope, request.source))
     if copy:
-        check_tree(wish.source)
-        return made._replace(files=digests_of(wish.source), staged=_staging_name())
-    return made._replace(to=_target(scope, wish.source, folder))
+        check_tree(request.source)
+        return made._replace(files=digests_of(request.source), staged=_staging_name())
+    return made._replace(to=_target(scope, request.source, folder))
 
 
 def _target(scope: LinkScope, source: Path, folder: str) -> str:
