@@ -17,7 +17,7 @@ from skillyard.catalog.manifest import parse_skill
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.kinds import Kind
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.install.names import as_slug
 from skillyard.install.new_skill import (
     CONVENTIONAL,

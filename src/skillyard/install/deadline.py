@@ -13,6 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from skillyard.core.messages import Message
+
 T = TypeVar("T")
 
 
@@ -67,7 +69,7 @@ class Deadline:
         return future.result()
 
     def _passed(self) -> TimeoutError:
-        return TimeoutError(f"it took longer than {self.seconds:g} s")
+        return TimeoutError(Message("it took longer than {seconds:g} s", seconds=self.seconds))
 
     def _hang_up(self) -> None:
         with self._lock:

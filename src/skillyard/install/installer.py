@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceFailed
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.address import FORGE, ParsedSource, locked_source, narrowed, parse_source
 from skillyard.install.git import GitSource
@@ -129,7 +130,13 @@ class Installer:
                 raise SkillNotFound(skill.name)
             candidate = scan_offer(offer, source, fetched, tell, skill.folder)
             if candidate.skill.hash != skill.hash:
-                raise SourceFailed(f"{skill.source} has other files for {skill.folder} now than the lock says")
+                raise SourceFailed(
+                    Message(
+                        "{source} has other files for {folder} now than the lock says",
+                        source=skill.source,
+                        folder=skill.folder,
+                    )
+                )
             found.append(candidate._replace(skill=skill))
         return found
 
@@ -168,7 +175,7 @@ class Installer:
         """The review of this target. InvalidArgs if there is none of that name."""
         found = self._reviews.find(name)
         if found is None or found.target != self.target:
-            raise InvalidArgs(f"no review {name!r} waits in this project")
+            raise InvalidArgs(Message("no review {name!r} waits in this project", name=name))
         return found
 
     def prepare_run(self, address: SkillAddress, tell: Tell) -> SourceRun:
@@ -210,14 +217,19 @@ def _fetched(
 def _pick_named(text: str, offers: Sequence[Offer], names: Sequence[str], *, everything: bool) -> Sequence[Offer]:
     """Those that were named; else the only one, or everything. Several are listed, never guessed."""
     if not offers:
-        raise InvalidArgs(f"{text} holds no skill: there is no SKILL.md in it")
+        raise InvalidArgs(Message("{text} holds no skill: there is no SKILL.md in it", text=text))
     if names:
         return choose(offers, names)
     if len(offers) == 1 or everything:
         return offers
     listed: list[Json] = [{"name": offer.name, "description": offer.description} for offer in offers]
     raise InvalidArgs(
-        f"{text} holds {len(offers)} skills: say which with --skill, or --all. They are: {_listed(offers)}",
+        Message(
+            "{text} holds {count} skills: say which with --skill, or --all. They are: {shown}",
+            text=text,
+            count=len(offers),
+            shown=_listed(offers),
+        ),
         details={"skills": listed},
     )
 
@@ -226,8 +238,15 @@ def _pick_one(text: str, offers: Sequence[Offer]) -> Sequence[Offer]:
     if len(offers) == 1:
         return offers
     if not offers:
-        raise InvalidArgs(f"{text} holds no skill: there is no SKILL.md in it")
-    raise InvalidArgs(f"{text} holds {len(offers)} skills: say which, {text}@NAME. They are: {_listed(offers)}")
+        raise InvalidArgs(Message("{text} holds no skill: there is no SKILL.md in it", text=text))
+    raise InvalidArgs(
+        Message(
+            "{source} holds {count} skills: say which, {source}@NAME. They are: {names}",
+            source=text,
+            count=len(offers),
+            names=_listed(offers),
+        )
+    )
 
 
 def _listed(offers: Sequence[Offer]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from skillyard.catalog.agent_paths import lookers_of
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 from skillyard.install.target import Target, write_whole
 from skillyard.install.tree import FileDigests
 
@@ -101,7 +102,7 @@ def read_record(scope: LinkScope) -> LinkRecord:
         raise _broken(scope) from None
     try:
         if fields["version"] != VERSION:
-            raise InvalidArgs(f"{scope.file}: another skillyard wrote it")
+            raise InvalidArgs(Message("{file}: another skillyard wrote it", file=scope.file))
         links = [_link(entry) for entry in fields["links"]]
         made = tuple(map(str, fields["made"]))
     except (KeyError, TypeError, AttributeError):
@@ -123,7 +124,7 @@ def write_record(scope: LinkScope, record: LinkRecord) -> None:
 
 
 def _broken(scope: LinkScope) -> InvalidArgs:
-    return InvalidArgs(f"{scope.file} was not written by us: look at it, and delete it")
+    return InvalidArgs(Message("{file} was not written by us: look at it, and delete it", file=scope.file))
 
 
 def _link(entry: Mapping[str, Any]) -> Link:

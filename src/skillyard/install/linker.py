@@ -14,6 +14,7 @@ from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.index import Entry
 from skillyard.catalog.roots import Scope
 from skillyard.core.errors import AgentNotInstalled, AmbiguousName, InvalidArgs, SkillError, SkillNotFound
+from skillyard.core.messages import Message
 from skillyard.install.link_record import link_scope, path_of, read_record
 from skillyard.install.links import LinkRequest, LinkStep, link, unlink
 from skillyard.install.lock import read_lock
@@ -68,7 +69,7 @@ class Linker:
         """Ask the real programs which skills they list: every skill for every agent."""
         entries, views = self._chosen(names, with_linked=True), list[AgentView]()
         for looker in self._lookers(agents):
-            tell(f"asking {looker.agent}")
+            tell(Message("asking {text}", text=looker.agent))
             views += self._views(entries, looker)
         return tuple(views)
 
@@ -88,7 +89,7 @@ class Linker:
         entries = tuple(dict.fromkeys(found))
         if not entries:
             raise InvalidArgs(
-                "nothing is installed here: name the skills to link, or install some with `skillyard add`"
+                Message("nothing is installed here: name the skills to link, or install some with `skillyard add`")
             )
         return entries
 
@@ -102,9 +103,9 @@ class Linker:
         found = [entry for entry in everywhere if entry.root in roots]
         if not found and everywhere:
             where = (
-                f"{name} is one of your own skills: add --user"
+                Message("{name} is one of your own skills: add --user", name=name)
                 if is_project
-                else f"{name} is a skill of this project: leave out --user"
+                else Message("{name} is a skill of this project: leave out --user", name=name)
             )
             raise InvalidArgs(where)
         plain = name.rpartition("/")[2]
@@ -115,7 +116,7 @@ class Linker:
         if len(strongest) > 1:
             raise AmbiguousName(name, tuple(str(entry.folder.relative_to(entry.root)) for entry in strongest))
         if strongest[0].role:
-            raise InvalidArgs(f"{name} is a role's skill: agents reach it only through Skillyard")
+            raise InvalidArgs(Message("{name} is a role's skill: agents reach it only through Skillyard", name=name))
         return strongest[0]
 
     def _request(self, entry: Entry, looker: Looker) -> LinkRequest:
@@ -130,8 +131,15 @@ class Linker:
         rivals = [path for path in rivals if path != target]
         note, mend = (refused.why, refused.fix) if refused else ("", "")
         if rivals and not refused:
-            note = f"there is another of that name at {rivals[0]}; {looker.agent} {looker.choice}"
-            mend = f"skillyard link {shlex.quote(entry.folder_name)} --check tells which one it takes"
+            note = Message(
+                "there is another of that name at {rivals}; {agent} {choice}",
+                rivals=rivals[0],
+                agent=looker.agent,
+                choice=looker.choice,
+            )
+            mend = Message(
+                "skillyard link {shlex} --check tells which one it takes", shlex=shlex.quote(entry.folder_name)
+            )
         return LinkRequest(entry.folder_name, entry.folder, looker.agent, tuple(seen), note, mend)
 
     def _roots(self, looker: Looker) -> list[Path]:
@@ -144,7 +152,7 @@ class Linker:
                 at = self._scope.base if self._scope.is_project else Path(empty)
                 sights = skills_seen(looker.agent, at, self._env)
         except AgentNotInstalled as error:
-            hint = str(error.words.get("command", ""))
+            hint = str(error.values.get("command", ""))
             yield from (AgentView(e.folder_name, looker.agent, Visibility.NOT_INSTALLED, note=hint) for e in entries)
             return
         except SkillError as error:
@@ -161,10 +169,10 @@ class Linker:
         mine = [path for path in paths if path.resolve() in ours]
         others = [path for path in paths if path.resolve() not in ours]
         if mine:
-            note = f"also {', '.join(map(str, others))}" if others else ""
+            note = Message("also {others}", others=", ".join(map(str, others))) if others else ""
             return AgentView(entry.folder_name, looker.agent, Visibility.SEEN, str(mine[0]), note)
         if others:
-            note = "another of that name: rename or remove one of them"
+            note = Message("another of that name: rename or remove one of them")
             return AgentView(entry.folder_name, looker.agent, Visibility.SHADOWED, str(others[0]), note)
         refused = refusal(looker, entry)
         flag = "" if scope.is_project else " --user"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 from skillyard.install.lock import quoted
 from skillyard.install.target import write_whole
 
@@ -45,7 +46,7 @@ class AgentConfig(NamedTuple):
 
 def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str, str]) -> AgentConfig:
     if agent not in AGENTS:
-        raise InvalidArgs(f"no agent {agent!r}; there are {', '.join(AGENTS)}")
+        raise InvalidArgs(Message("no agent {agent!r}; there are {agents}", agent=agent, agents=", ".join(AGENTS)))
     words = (*command, "mcp")
     if agent == "codex":
         return _codex(root, words, env)
@@ -72,7 +73,7 @@ def write(root: Path, config: AgentConfig) -> AgentConfig:
 
 def _refuse_links(root: Path, path: Path) -> None:
     if path.is_symlink() or path.parent.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
-        raise InvalidArgs(f"{path.relative_to(root)} is a link; paste the text where it leads")
+        raise InvalidArgs(Message("{path} is a link; paste the text where it leads", path=path.relative_to(root)))
 
 
 def _json(

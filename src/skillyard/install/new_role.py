@@ -11,12 +11,12 @@ from skillyard.catalog.dirfd import write_below
 from skillyard.catalog.naming import MAX_DESCRIPTION
 from skillyard.catalog.roots import ROLES_FOLDER
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.install.names import as_slug
 from skillyard.install.new_skill import TEMPLATES, as_yaml, check_words, create, filled, heading, in_docstring, quoted
 
 _SKILLS = ".claude/skills"
-_ABOUT = Text("{label}: 一句话说明它负责什么", "{label}: says in one sentence what it is responsible for")
+_ABOUT = Message("{label}: says in one sentence what it is responsible for")
 
 
 class RoleDraft(NamedTuple):
@@ -44,9 +44,15 @@ def make_role_draft(name: str, uuid: str, *, description: str = "", skill: str =
     for what, text in (("name", name), ("description", description), ("skill", skill)):
         check_words(what, text)
     slug = folder_of(name)
-    about = description.strip() or _ABOUT.fill(lang, label=heading(name.strip(), slug))
+    about = description.strip() or _ABOUT.render(lang, label=heading(name.strip(), slug))
     if len(about) > MAX_DESCRIPTION:
-        raise InvalidArgs(f"a description has at most {MAX_DESCRIPTION} characters, not {len(about)}")
+        raise InvalidArgs(
+            Message(
+                "a description has at most {max_description} characters, not {count}",
+                max_description=MAX_DESCRIPTION,
+                count=len(about),
+            )
+        )
     return RoleDraft(slug, name.strip(), about, folder_of(skill) if skill else "daily_report", uuid, lang)
 
 
@@ -81,8 +87,8 @@ def as_role_files(draft: RoleDraft) -> dict[str, str]:
     }
 
 
-_LISTED = Text("skillyard role 列出全部角色", "`skillyard role` lists them")
-_MAKE_ONE = Text("skillyard role new <name> 创建角色", "`skillyard role new NAME` makes one")
+_LISTED = Message("`skillyard role` lists them")
+_MAKE_ONE = Message("`skillyard role new NAME` makes one")
 
 
 class NewRole(NamedTuple):
@@ -102,9 +108,17 @@ def resolve_role(root: Path, name: str) -> Role:
         return read_role(path.absolute())
     known = [role.name for role in list_roles(root / ROLES_FOLDER)]
     near = get_close_matches(name, known, n=3)
-    told = f"nearest: {', '.join(near)}" if near else f"there are {', '.join(known[:20]) or 'none'}"
+    told = (
+        f"nearest: {', '.join(near)}"
+        if near
+        else Message("there are {known}", known=", ".join(known[:20]) or Message("none"))
+    )
     advice = _LISTED if known else _MAKE_ONE
-    raise InvalidArgs(f"no role {name!r} in {ROLES_FOLDER}/; {told}", details={"nearest": list(near)}, advice=advice)
+    raise InvalidArgs(
+        Message("no role {name!r} in {roles_folder}/; {told}", name=name, roles_folder=ROLES_FOLDER, told=told),
+        details={"nearest": list(near)},
+        advice=advice,
+    )
 
 
 def create_role(root: Path, name: str, *, description: str, skill: str, lang: Lang) -> NewRole:

@@ -13,6 +13,7 @@ from uuid import uuid4
 from skillyard.catalog.discover import IGNORED, MAX_DEPTH, SKILL_FILE
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.errors import InvalidArgs, SkillNotFound
+from skillyard.core.messages import Message
 from skillyard.install.lock import InstalledSkill
 from skillyard.install.names import MAX_CHARACTERS, as_slug
 from skillyard.install.source import Fetched, SkillSource, Tell
@@ -112,7 +113,7 @@ def find_offers(fetched: Fetched, path: str, source: str) -> tuple[Offer, ...]:
     base = fetched.folder / path if path else fetched.folder
     root = fetched.folder.resolve()
     if not base.is_dir() or base.resolve() != root / base.relative_to(fetched.folder):  # a link that leads elsewhere
-        raise InvalidArgs(f"there is no folder {path!r} with a skill in {source}")
+        raise InvalidArgs(Message("there is no folder {path!r} with a skill in {source}", path=path, source=source))
     taken: set[str] = set()
     offers: list[Offer] = []
     for folder, file in _skill_files(base):
@@ -173,7 +174,7 @@ def scan_offer(
     offer: Offer, source: SkillSource, fetched: Fetched, tell: Tell, folder: str = "", scan: Scan = threat_scan
 ) -> ScannedSkill:
     """Check and scan every file, and record what it holds. SourceRefused if it may not be installed at all."""
-    tell(f"scanning {offer.name}")
+    tell(Message("scanning {name}", name=offer.name))
     check_tree(offer.at)
     files = digests_of(offer.at)
     skill = InstalledSkill(

@@ -19,6 +19,7 @@ from uuid import uuid4
 from skillyard.catalog.dirfd import read_below, remove_below, write_below
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.address import locked_source
 from skillyard.install.link_record import link_scope
@@ -132,12 +133,19 @@ class Reviews:
         """InvalidArgs if there is none of that name."""
         home = self._folder / name
         if not _ID.fullmatch(name) or not (home / "review.json").is_file():
-            raise InvalidArgs(f"no review {name!r}", details={"reviews": [*self._names()]})
+            raise InvalidArgs(Message("no review {name!r}", name=name), details={"reviews": [*self._names()]})
         try:
             fields = json.loads((home / "review.json").read_text("utf-8"))
             return _parsed(name, home, fields)
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidArgs(f"{home / 'review.json'} is broken: {error!r}; `skillyard review drop {name}`") from None
+            raise InvalidArgs(
+                Message(
+                    "{home} is broken: {error!r}; `skillyard review drop {name}`",
+                    home=home / "review.json",
+                    error=error,
+                    name=name,
+                )
+            ) from None
 
     def find(self, name: str) -> Review | None:
         return self.read(name) if _ID.fullmatch(name) and (self._folder / name).is_dir() else None
@@ -146,7 +154,7 @@ class Reviews:
         """Delete a review. Nothing of it is installed."""
         home = self._folder / name
         if not _ID.fullmatch(name) or not home.is_dir():
-            raise InvalidArgs(f"no review {name!r}")
+            raise InvalidArgs(Message("no review {name!r}", name=name))
         self._discard(home)
         self.forget(name)
 
@@ -159,18 +167,26 @@ class Reviews:
         kept = [name for name in review.held if decisions.get(name) == KEEP]
         limit = keep_limit(on_terminal=on_terminal)
         if kept and limit is None:
-            raise PermissionDenied("an agent cannot keep what a scan held back: a person must do it, outside")
+            raise PermissionDenied(Message("an agent cannot keep what a scan held back: a person must do it, outside"))
         over = [name for name in kept if limit is not None and review.held[name].verdict.severity > limit]
         if over:
             raise PermissionDenied(
-                f"only a person at a terminal keeps what is above {limit}: {', '.join(over)}",
+                Message(
+                    "only a person at a terminal keeps what is above {limit}: {over}", limit=limit, over=", ".join(over)
+                ),
                 details={"above_limit": list(over)},
             )
 
     def resume(self, review: Review, decisions: Mapping[str, Json], *, on_terminal: bool) -> Resumed:
         """Do what was decided, for what is still what was shown; the interrupt file and linked copies follow."""
         if not review.target.bounds.is_dir():
-            raise InvalidArgs(f"{review.target.bounds} is not there any more: `skillyard review drop {review.id}`")
+            raise InvalidArgs(
+                Message(
+                    "{bounds} is not there any more: `skillyard review drop {id}`",
+                    bounds=review.target.bounds,
+                    id=review.id,
+                )
+            )
         with _locked(review):
             review = self.read(review.id)
             review, changed = self._refreshed(review)

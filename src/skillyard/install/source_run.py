@@ -17,6 +17,7 @@ from typing import IO, NamedTuple
 
 from skillyard.catalog.plainfile import exists, expand_home
 from skillyard.core.errors import InvalidArgs, SourceRefused
+from skillyard.core.messages import Message
 from skillyard.install.lock import InstalledSkill
 from skillyard.install.offers import ScannedSkill, open_staging
 from skillyard.install.target import write_whole
@@ -78,7 +79,7 @@ def split_source(text: str, cwd: Path) -> SkillAddress:
     end = next((at for at in range(start, len(text)) if text[at] in "@#:"), len(text))
     tail = _TAIL.fullmatch(text[end:])
     if tail is None:
-        raise InvalidArgs(f"{text!r} is not SOURCE[@skill][#ref][:program]")
+        raise InvalidArgs(Message("{text!r} is not SOURCE[@skill][#ref][:program]", text=text))
     return SkillAddress(text[:end], **tail.groupdict(default=""))
 
 
@@ -128,7 +129,7 @@ def stage(own_home: Path, key: str, candidate: ScannedSkill, unused_seconds: flo
         made.rename(base / key)
         found = find_staged(own_home, key)
     if found is None:
-        raise SourceRefused(f"{candidate.skill.name} changed while it was being staged")
+        raise SourceRefused(Message("{name} changed while it was being staged", name=candidate.skill.name))
     return found
 
 

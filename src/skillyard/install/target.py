@@ -24,6 +24,7 @@ from uuid import uuid4
 from skillyard.catalog.dirfd import refuse_links
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillNotFound, SourceRefused
+from skillyard.core.messages import Message
 from skillyard.install.lock import InstalledSkill, Lock, as_text, read_lock
 from skillyard.install.names import as_slug
 from skillyard.install.tree import Drift, copy_checked, copy_file, digests_of, drift_between
@@ -120,7 +121,7 @@ def _check_bounds(target: Target) -> None:
         refuse_links(target.bounds, path)
     for path in (target.staging, target.trash, target.state / "lock", target.state.parent / ".gitignore"):
         if path.is_symlink():
-            raise PermissionDenied(f"{path} is a link, and we never made it: delete it")
+            raise PermissionDenied(Message("{path} is a link, and we never made it: delete it", path=path))
 
 
 def is_unfinished(target: Target) -> bool:
@@ -150,11 +151,13 @@ def _check_writable(target: Target, names: Sequence[str]) -> None:
     """Do not begin what cannot be finished."""
     target.skills.mkdir(parents=True, exist_ok=True)
     if target.skills.stat().st_dev != target.state.stat().st_dev:
-        raise PermissionDenied(f"{target.skills} and {target.state} must be on one file system")
+        raise PermissionDenied(
+            Message("{skills} and {state} must be on one file system", skills=target.skills, state=target.state)
+        )
     changed = [folder for name in names if (folder := target.skills / name).is_dir()]
     for folder in (target.skills, target.lock_file.parent, *changed):
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionDenied(f"{folder} cannot be written to")
+            raise PermissionDenied(Message("{existing} cannot be written to", existing=folder))
 
 
 def recover(target: Target, swap: FolderSwap = exchange) -> None:
@@ -188,10 +191,10 @@ def _read_journal(file: Path) -> tuple[str, list[FolderMove], str]:
         moves = [FolderMove(str(name), str(staged), int(inode)) for name, staged, inode in fields["moves"]]
         change, lock_text = str(fields["id"]), str(fields["lock"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise InvalidArgs(f"{file} is broken, and not by us: delete it") from None
+        raise InvalidArgs(Message("{file} is broken, and not by us: delete it", file=file)) from None
     known = all(as_slug(move.name) == move.name and _HEX.fullmatch(move.staged or change) for move in moves)
     if not known or not _HEX.fullmatch(change):
-        raise InvalidArgs(f"{file} was not written by us: delete it")
+        raise InvalidArgs(Message("{file} was not written by us: delete it", file=file))
     return change, moves, lock_text
 
 
@@ -280,9 +283,19 @@ def install(target: Target, additions: Sequence[Addition], *, keep: bool = False
 def _check_free(target: Target, lock: Lock, skill: InstalledSkill) -> None:
     known, path = lock.skills.get(skill.folder), target.skills / skill.folder
     if known is None and (path.exists() or path.is_symlink()):
-        raise InvalidArgs(f"{path} is there already and was not installed by us: use --as NAME, or remove it first")
+        raise InvalidArgs(
+            Message(
+                "{target} is there already and was not installed by us: use --as NAME, or remove it first", target=path
+            )
+        )
     if known and (known.source, known.path) != (skill.source, skill.path):
-        raise InvalidArgs(f"{skill.folder} was installed from {known.source}: use --as NAME, or remove it first")
+        raise InvalidArgs(
+            Message(
+                "{folder} was installed from {source}: use --as NAME, or remove it first",
+                folder=skill.folder,
+                source=known.source,
+            )
+        )
 
 
 def _staged(target: Target, lock: Lock, addition: Addition, *, keep: bool, theirs: bool) -> Path:
@@ -293,7 +306,7 @@ def _staged(target: Target, lock: Lock, addition: Addition, *, keep: bool, their
     else:
         copy_checked(addition.at, staged)
         if digests_of(staged) != skill.files:
-            raise SourceRefused(f"{skill.name} changed while it was being installed")
+            raise SourceRefused(Message("{name} changed while it was being installed", name=skill.name))
     here, known = target.skills / skill.folder, lock.skills.get(skill.folder)
     if known is None or not here.is_dir():
         return staged
@@ -311,8 +324,12 @@ def _staged(target: Target, lock: Lock, addition: Addition, *, keep: bool, their
 
 def edits_error(folder: str, edited: Sequence[str]) -> InvalidArgs:
     return InvalidArgs(
-        f"{folder} was changed here: {', '.join(edited[:5])}; `skillyard update {folder}` shows the difference, "
-        "--keep keeps yours, --theirs takes the source's",
+        Message(
+            "{folder} was changed here: {edited}; `skillyard update {folder}` shows the difference, "
+            "--keep keeps yours, --theirs takes the source's",
+            folder=folder,
+            edited=", ".join(edited[:5]),
+        ),
         details={"edited": list(edited)},
     )
 
@@ -340,7 +357,7 @@ def find_installed(lock: Lock, names: Sequence[str], source: str = "") -> tuple[
     if source:
         matches = [skill for skill in lock.skills.values() if skill.source == source]
         if not matches:
-            raise InvalidArgs(f"nothing was installed from {source}")
+            raise InvalidArgs(Message("nothing was installed from {source}", source=source))
         found.update((skill.folder, skill) for skill in matches)
     return tuple(found.values())
 

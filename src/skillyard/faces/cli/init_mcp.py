@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from skillyard.core.messages import Lang, Message
 from skillyard.core.own_process import own_command
-from skillyard.core.phrases import Lang, Text
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer
@@ -14,17 +14,14 @@ from skillyard.faces.present import Lines, Page, Table
 from skillyard.install.mcp_config import AgentConfig, EntryState, make_config, write
 from skillyard.trust.consent import refuse_inside_agents
 
-_SHOWN = Text("{count} 个智能体的配置, 未写入任何文件", "configuration for {count} agents; nothing was written")
-_WRITTEN = Text("已写入 {written} 个文件, 共 {count} 个智能体", "{written} files written, for {count} agents")
-_QUESTION = Text("把它写进 {path} 吗, 用于 {agent}?", "Put this into {path}, for {agent}?")
+_SHOWN = Message("configuration for {count} agents; nothing was written")
+_WRITTEN = Message("{written} files written, for {count} agents")
+_QUESTION = Message("Put this into {path}, for {agent}?")
 _NOTES = {
-    EntryState.MISSING: Text("未写入: 请自己粘贴", "not written: paste it yourself"),
-    EntryState.KEPT: Text("原来就有", "was there already"),
-    EntryState.DIFFERS: Text("已有同名的另一项; 保持原样", "another entry of this name is there; left as it is"),
-    EntryState.UNREADABLE: Text(
-        "文件里有注释, 或格式不对: 请自己粘贴",
-        "the file has comments, or is not what it should be: paste it yourself",
-    ),
+    EntryState.MISSING: Message("not written: paste it yourself"),
+    EntryState.KEPT: Message("was there already"),
+    EntryState.DIFFERS: Message("another entry of this name is there; left as it is"),
+    EntryState.UNREADABLE: Message("the file has comments, or is not what it should be: paste it yourself"),
 }
 
 
@@ -54,7 +51,7 @@ def _settled(root: Path, config: AgentConfig, lang: Lang, *, yes: bool) -> Agent
         return config
     if not yes:
         sys.stderr.write(f"\n{config.text}\n")
-        if not confirm(_QUESTION.fill(lang, path=config.path, agent=config.agent)):
+        if not confirm(_QUESTION.render(lang, path=config.path, agent=config.agent)):
             return config
     return write(root, config)
 
@@ -66,7 +63,7 @@ def _table(configs: Sequence[AgentConfig], lang: Lang) -> Page:
 
 def _note(config: AgentConfig, lang: Lang) -> str:
     note = _NOTES.get(config.entry)
-    return note.fill(lang) if note else ""
+    return note.render(lang) if note else ""
 
 
 def _texts(configs: Sequence[AgentConfig]) -> Page:

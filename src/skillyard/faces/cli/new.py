@@ -18,12 +18,12 @@ from typing import Any
 
 from skillyard.app.project import open_project
 from skillyard.core.kinds import Kind
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines
 from skillyard.install.new_skill import CONVENTIONAL, ProgramLanguage, make_draft
 
-_MADE, _NEXT = Text("已创建 {folder}", "made {folder}"), Text("接下来:", "next:")
+_MADE, _NEXT = Message("made {folder}"), Message("next:")
 _LANGUAGES = ("zh", "en")
 
 
@@ -75,7 +75,7 @@ def _answer(options: Options) -> Answer:
         ("run", " ".join(("skillyard run", quote(f"@{draft.slug}"), *map(quote, draft.example)))),
     )
     return Answer(
-        summary=Text("已创建: {folder}", "made: {folder}"),
+        summary=Message("made: {folder}"),
         words={"folder": folder},
         data={
             "skill": draft.slug,
@@ -86,9 +86,9 @@ def _answer(options: Options) -> Answer:
         },
         page=Lines(
             [
-                _MADE.fill(lang, folder=folder),
+                _MADE.render(lang, folder=folder),
                 *(f"  {name}" for name in files),
-                _NEXT.fill(lang),
+                _NEXT.render(lang),
                 *(f"  {line}" for _, line in steps),
             ]
         ),

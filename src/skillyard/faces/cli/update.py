@@ -16,7 +16,7 @@ from functools import partial
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
@@ -27,10 +27,10 @@ from skillyard.faces.present import Lines, Steps, one_line
 from skillyard.install.links import LinkStep
 from skillyard.install.update import UpdatePlan, UpdateState, UpdateStep
 
-_UPDATING = Text("正在更新", "updating")
-_WOULD = Text("可更新 {count} 个技能 (未更新)", "{count} skills would change")
-_DID = Text("已更新 {count} 个技能", "{count} skills updated")
-_NEW = Text("new      {name}  (在 {source})", "new      {name}  (in {source})")
+_UPDATING = Message("updating")
+_WOULD = Message("{count} skills would change")
+_DID = Message("{count} skills updated")
+_NEW = Message("new      {name}  (in {source})")
 
 
 def arguments(parser: Parser) -> None:
@@ -47,12 +47,12 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     if bool(options.names) == options.all:
-        raise InvalidArgs("say which: names, or --all")
+        raise InvalidArgs(Message("say which: names, or --all"))
     lang = lang_of(options)
     with open_project() as yard:
         installer = yard.installer(is_global=options.is_global)
         with installer.open_staging() as staging:
-            with Steps(_UPDATING.fill(lang), lang=lang) as steps:
+            with Steps(_UPDATING.render(lang), lang=lang) as steps:
                 plan = installer.plan_update(None if options.all else options.names, staging, steps)
             if options.dry_run:
                 return _told(plan, _WOULD, lang)
@@ -73,12 +73,12 @@ def _refuse_edits(plan: UpdatePlan, *, show: bool) -> None:
         if show:
             sys.stderr.write("".join(f"{one_line(line)}\n" for line in diff))
         raise InvalidArgs(
-            f"changed here: {shown}; --keep keeps yours, --theirs takes the source's",
+            Message("changed here: {shown}; --keep keeps yours, --theirs takes the source's", shown=shown),
             details={"edited": {step.skill.folder: list(step.edited) for step in edited}, "diff": told},
         )
 
 
-def _told(plan: UpdatePlan, summary: Text, lang: Lang, links: Sequence[LinkStep] = ()) -> Answer:
+def _told(plan: UpdatePlan, summary: Message, lang: Lang, links: Sequence[LinkStep] = ()) -> Answer:
     changed = sum(step.state is UpdateState.CHANGED for step in plan.steps)
     failed = any(step.state is UpdateState.FAILED for step in plan.steps)
     new: list[Json] = [{"source": source, "name": name} for source, name in plan.new]
@@ -89,7 +89,7 @@ def _told(plan: UpdatePlan, summary: Text, lang: Lang, links: Sequence[LinkStep]
         page=Lines(
             [
                 *_lines(plan.steps, lang),
-                *(_NEW.fill(lang, name=name, source=source) for source, name in plan.new),
+                *(_NEW.render(lang, name=name, source=source) for source, name in plan.new),
                 *(links_page(links, lang).lines if links else ()),
             ]
         ),
@@ -113,7 +113,7 @@ def _as_data(step: UpdateStep) -> dict[str, Json]:
 def _lines(steps: Sequence[UpdateStep], lang: Lang) -> list[str]:
     lines: list[str] = []
     for step in steps:
-        lines.append(f"{step.state:<8} {step.skill.folder}{f'  ({as_read(step.reason, lang)})' if step.reason else ''}")
+        lines.append(f"{step.state:<8} {step.skill.folder}{f'  ({render(step.reason, lang)})' if step.reason else ''}")
         lines += [f"         {what:<8} {path}" for what, paths in step.drift._asdict().items() for path in paths]
         lines += [f"         {line}" for line in step.diff()]
-    return lines or [NOTHING_INSTALLED.fill(lang)]
+    return lines or [NOTHING_INSTALLED.render(lang)]

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from skillyard.catalog.reading import Reading
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.threats.files import SkillFile
 
@@ -33,7 +34,7 @@ def find_binary(file: SkillFile, names: frozenset[str]) -> Iterator[tuple[str, s
     if said := _machine(file.content):
         yield "machine-code", said
     elif path.suffix in {".pyc", ".pyo"} and _source(path) not in names:
-        yield "orphan-bytecode", f"there is no {_source(path)}"
+        yield "orphan-bytecode", Message("there is no {path}", path=_source(path))
     elif path.suffix.lower() in _ARCHIVES:
         yield "archive", "what is inside was not looked at"
     if file.size > len(file.content):

@@ -34,7 +34,7 @@ def _rule(rule: ThreatRule) -> dict[str, Json]:
     level, number = _LEVELS[rule.severity]
     return {
         "id": rule.id,
-        "shortDescription": {"text": rule.title.en},
+        "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.why},
         "help": {"text": rule.advice},
         "defaultConfiguration": {"level": level},
@@ -58,7 +58,7 @@ def _result(folder: str, hit: ThreatHit, position: int) -> dict[str, Json]:
         "ruleId": hit.rule,
         "ruleIndex": position,
         "level": _LEVELS[hit.severity][0],
-        "message": {"text": f"{all_rules()[hit.rule].title.en}: {hit.excerpt}"},
+        "message": {"text": f"{all_rules()[hit.rule].title}: {hit.excerpt}"},
         "locations": [{"physicalLocation": place}],
         "properties": {"severity": hit.severity.name},
     }
