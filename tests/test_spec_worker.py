@@ -13,7 +13,7 @@ from skillyard.core.envelope import as_text
 from skillyard.core.messages import Lang
 from skillyard.core.result import Result
 from skillyard.core.states import State
-from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import ThreatLevel
 from skillyard.scripts.deciders import Decider, Decision, Person, Rules
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
@@ -238,7 +238,7 @@ def test_s1_an_interrupt_goes_to_the_caller_where_nobody_decides(
 def test_the_worker_decides_by_rules_resumes_and_says_so(yard: Project, write_script: WriteScript) -> None:
     write_script("flow.py", FLOW % INTERRUPT)
 
-    result = decided(yard, Rules({Severity.LOW: Decision.KEEP, Severity.HIGH: Decision.UNINSTALL}))
+    result = decided(yard, Rules({ThreatLevel.LOW: Decision.KEEP, ThreatLevel.HIGH: Decision.UNINSTALL}))
 
     assert result.state is State.SUCCESS
     assert result.data == {
@@ -287,7 +287,7 @@ def test_a_file_that_is_not_well_written_is_no_interrupt(
 ) -> None:
     write_script("flow.py", FLOW % {**INTERRUPT, **broken})
 
-    result = decided(yard, Rules({Severity.LOW: Decision.KEEP, Severity.HIGH: Decision.KEEP}))
+    result = decided(yard, Rules({ThreatLevel.LOW: Decision.KEEP, ThreatLevel.HIGH: Decision.KEEP}))
 
     assert result.data["type"] == "RuntimeError"
 

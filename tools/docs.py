@@ -24,8 +24,8 @@ from skillyard.core.errors import error_classes
 from skillyard.core.messages import Lang, Message, translate
 from skillyard.faces.cli.main import COMMANDS, help_text, parser_of
 from skillyard.faces.mcp.tools import own_tools
-from skillyard.install.threats.rule import Rule, all_rules
-from skillyard.install.threats.severity import HELD, Severity
+from skillyard.install.threats.rule import ThreatRule, all_rules
+from skillyard.install.threats.verdict import HELD, ThreatLevel
 from tools.envelope_schema import envelope_schema
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -80,7 +80,7 @@ milder; so is, in programs, what stands in a comment or in a pattern. What is hi
 def threat_rules() -> str:
     """Every rule of `skillyard scan`, by category, in the order of the files."""
     rules = list(all_rules().values())
-    order = " < ".join(severity.name for severity in Severity)
+    order = " < ".join(severity.name for severity in ThreatLevel)
     parts = ["# The threat rules", _THREATS.format(order=order, held=HELD.name)]
     for category in dict.fromkeys(rule.category for rule in rules):
         rows = [_rule_row(rule) for rule in rules if rule.category == category]
@@ -89,7 +89,7 @@ def threat_rules() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _rule_row(rule: Rule) -> str:
+def _rule_row(rule: ThreatRule) -> str:
     severity = rule.severity.name if rule.prose == rule.severity else f"{rule.severity.name}, {rule.prose.name}"
     cells = (f"`{rule.id}`", severity, f"{rule.title} · {rule.title.render(Lang.ZH)}", rule.why, rule.advice)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -23,7 +23,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.install.address import locked_source, parse_source
 from skillyard.install.git import GitSource
-from skillyard.install.limits import Limits
+from skillyard.install.source import Limits
 from tests.conftest import Skillyard
 from tests.install.conftest import commit, git, good
 from tests.install.servers import _Git, git_server, logged_server
@@ -405,7 +405,7 @@ def test_only_one_module_starts_git() -> None:
                     found.add(file.relative_to(source).as_posix())
 
     # `doctor` only says where it is.
-    assert found == {"install/gitprocess.py", "faces/cli/doctor.py"}
+    assert found == {"install/git_process.py", "faces/cli/doctor.py"}
 
 
 # -- addresses that are more than addresses

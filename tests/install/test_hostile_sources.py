@@ -14,8 +14,8 @@ import yaml
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import SourceFailed
 from skillyard.install.git import GitSource
-from skillyard.install.limits import Limits
 from skillyard.install.lock import read_lock
+from skillyard.install.source import Limits
 from tests.conftest import Skillyard
 from tests.install.conftest import git, good, write
 from tests.install.servers import hanging_server, logged_server

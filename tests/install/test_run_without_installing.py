@@ -14,11 +14,10 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs
 from skillyard.install.address import parse_source
-from skillyard.install.candidates import as_candidate, find_offers
+from skillyard.install.offers import find_offers, scan_offer
 from skillyard.install.source import Fetched
-from skillyard.install.source_run import Asked, split_source
-from skillyard.install.staged_copies import FOLDER, find_staged, stage
-from skillyard.install.threats.verdict import Verdict
+from skillyard.install.source_run import FOLDER, SkillAddress, find_staged, split_source, stage
+from skillyard.install.threats.verdict import ScanVerdict
 from skillyard.scripts.prompt_grammar import may_name_source
 from tests.conftest import Skillyard
 from tests.install.conftest import DOUBTFUL, commit, git, good, write
@@ -192,16 +191,16 @@ def test_a_skill_in_our_home_runs_and_sees_nothing_else_there(
 @pytest.mark.parametrize(
     ("text", "asked"),
     [
-        ("owner/repo@skill:scripts/x.py", Asked("owner/repo", "skill", "", "scripts/x.py")),
-        ("owner/repo", Asked("owner/repo")),
-        ("owner/repo/a/b@s#v1.0", Asked("owner/repo/a/b", "s", "v1.0")),
-        ("https://h:8080/o/r.git@s:x.sh", Asked("https://h:8080/o/r.git", "s", "", "x.sh")),
-        ("ssh://git@h:22/o/r@s", Asked("ssh://git@h:22/o/r", "s")),
-        ("git@h:o/r@s#main:x.py", Asked("git@h:o/r", "s", "main", "x.py")),
-        ("file:///a/b@名字:脚本/数.py", Asked("file:///a/b", "名字", "", "脚本/数.py")),
+        ("owner/repo@skill:scripts/x.py", SkillAddress("owner/repo", "skill", "", "scripts/x.py")),
+        ("owner/repo", SkillAddress("owner/repo")),
+        ("owner/repo/a/b@s#v1.0", SkillAddress("owner/repo/a/b", "s", "v1.0")),
+        ("https://h:8080/o/r.git@s:x.sh", SkillAddress("https://h:8080/o/r.git", "s", "", "x.sh")),
+        ("ssh://git@h:22/o/r@s", SkillAddress("ssh://git@h:22/o/r", "s")),
+        ("git@h:o/r@s#main:x.py", SkillAddress("git@h:o/r", "s", "main", "x.py")),
+        ("file:///a/b@名字:脚本/数.py", SkillAddress("file:///a/b", "名字", "", "脚本/数.py")),
     ],
 )
-def test_what_is_typed_is_taken_apart_in_one_way(text: str, asked: Asked, tmp_path: Path) -> None:
+def test_what_is_typed_is_taken_apart_in_one_way(text: str, asked: SkillAddress, tmp_path: Path) -> None:
     assert split_source(text, tmp_path) == asked
     assert may_name_source(text, tmp_path)
 
@@ -210,8 +209,8 @@ def test_the_longest_path_that_is_there_is_the_source(tmp_path: Path) -> None:
     write(tmp_path / "a@b", {"x": ""})
     write(tmp_path, {"p.zip": ""})
 
-    assert split_source("./a@b@c:d", tmp_path) == Asked("./a@b", "c", "", "d")
-    assert split_source("p.zip@c:d", tmp_path) == Asked("p.zip", "c", "", "d")
+    assert split_source("./a@b@c:d", tmp_path) == SkillAddress("./a@b", "c", "", "d")
+    assert split_source("p.zip@c:d", tmp_path) == SkillAddress("p.zip", "c", "", "d")
     with pytest.raises(InvalidArgs):
         split_source("owner/repo@a@b", tmp_path)
 
@@ -225,8 +224,9 @@ def test_a_copy_that_somebody_changed_is_not_used_and_an_old_one_goes(places: Pr
     assert places.project
     write(tmp_path / "x", {"SKILL.md": good("x")})
     source = parse_source(str(tmp_path / "x"), cwd=tmp_path, root=places.project).source
-    (offer,) = find_offers(Fetched(tmp_path / "x"), "", source.text)
-    candidate = as_candidate(offer, source, "", lambda _: Verdict())
+    fetched = Fetched(tmp_path / "x")
+    (offer,) = find_offers(fetched, "", source.text)
+    candidate = scan_offer(offer, source, fetched, print, scan=lambda _: ScanVerdict())
     used = stage(places.own_home, "a" * 32, candidate)
     stage(places.own_home, "b" * 32, candidate).lease.close()
     changed = stage(places.own_home, "c" * 32, candidate)

@@ -10,23 +10,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SourceRefused
-from skillyard.install.lock import Installed, Lock, as_text, parse_lock
-from skillyard.install.names import as_safe_path
-from skillyard.install.slug import as_slug
-from skillyard.install.swap import Exchange, exchange, never_exchange
-from skillyard.install.target import Place, apply, is_unfinished, new_staging, open_place, project_place
-from skillyard.install.tree import hash_of, marks_of
+from skillyard.install.lock import InstalledSkill, Lock, as_text, parse_lock
+from skillyard.install.names import as_safe_path, as_slug
+from skillyard.install.target import (
+    FolderSwap,
+    Target,
+    apply,
+    exchange,
+    is_unfinished,
+    new_staging,
+    open_target,
+    project_target,
+)
+from skillyard.install.tree import digests_of, tree_hash
 
-WAYS: list[Exchange] = [exchange, never_exchange]
+
+def never_exchange(one: Path, other: Path) -> bool:
+    """As on a system without such a call."""
+    return False
+
+
+WAYS: list[FolderSwap] = [exchange, never_exchange]
 
 
 @pytest.fixture
-def place(project: Path) -> Place:
-    return project_place(project)
+def place(project: Path) -> Target:
+    return project_target(project)
 
 
-def put(place: Place, name: str, content: str, swap: Exchange = exchange) -> None:
-    with open_place(place, swap):
+def put(place: Target, name: str, content: str, swap: FolderSwap = exchange) -> None:
+    with open_target(place, swap):
         staged = new_staging(place)
         staged.mkdir()
         for number in range(3):
@@ -34,12 +47,12 @@ def put(place: Place, name: str, content: str, swap: Exchange = exchange) -> Non
         apply(place, [(name, staged)], content, swap)
 
 
-def content_of(place: Place, name: str) -> set[str]:
+def content_of(place: Target, name: str) -> set[str]:
     return {path.read_text() for path in (place.skills / name).iterdir()}
 
 
 @pytest.mark.parametrize("swap", WAYS)
-def test_a_folder_is_replaced_whole(place: Place, swap: Exchange) -> None:
+def test_a_folder_is_replaced_whole(place: Target, swap: FolderSwap) -> None:
     put(place, "x", "old", swap)
     put(place, "x", "new", swap)
 
@@ -48,16 +61,16 @@ def test_a_folder_is_replaced_whole(place: Place, swap: Exchange) -> None:
     assert sorted(path.name for path in place.state.iterdir()) == ["lock"] or not any(place.trash.glob("*"))
 
 
-def test_a_folder_is_taken_away_and_the_lock_says_so(place: Place) -> None:
+def test_a_folder_is_taken_away_and_the_lock_says_so(place: Target) -> None:
     put(place, "x", "old")
-    with open_place(place):
+    with open_target(place):
         apply(place, [("x", None)], "gone")
 
     assert not (place.skills / "x").exists()
     assert place.lock_file.read_text() == "gone"
 
 
-def test_nothing_is_installed_through_a_link_out_of_the_project(place: Place, tmp_path: Path) -> None:
+def test_nothing_is_installed_through_a_link_out_of_the_project(place: Target, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     place.skills.parent.mkdir()
     place.skills.symlink_to(tmp_path / "elsewhere")
@@ -70,23 +83,23 @@ def test_nothing_is_installed_through_a_link_out_of_the_project(place: Place, tm
     "moves",
     ['[["../../precious", "", 0]]', '[["x", "../../../precious", 1]]', "[[1]]", "7", '[["x/../..", "", 0]]'],
 )
-def test_a_journal_that_came_with_a_clone_moves_nothing(place: Place, tmp_path: Path, moves: str) -> None:
+def test_a_journal_that_came_with_a_clone_moves_nothing(place: Target, tmp_path: Path, moves: str) -> None:
     (place.bounds / "precious").mkdir()
     place.state.mkdir(parents=True)
     journal = place.state / "journal.json"
     journal.write_text(f'{{"moves": {moves}, "lock": "", "id": "{"0" * 32}"}}')
-    with pytest.raises(InvalidArgs), open_place(place):
+    with pytest.raises(InvalidArgs), open_target(place):
         pass
 
     assert (place.bounds / "precious").is_dir()
 
 
 @pytest.mark.parametrize("name", ["staging", "trash", "lock", "../.gitignore"])
-def test_a_link_in_our_own_folder_is_never_followed(place: Place, tmp_path: Path, name: str) -> None:
+def test_a_link_in_our_own_folder_is_never_followed(place: Target, tmp_path: Path, name: str) -> None:
     (tmp_path / "precious/inner").mkdir(parents=True)
     place.state.mkdir(parents=True)
     (place.state / name).symlink_to(tmp_path / "precious" if "." not in name else tmp_path / "made")
-    with pytest.raises(PermissionDenied), open_place(place):
+    with pytest.raises(PermissionDenied), open_target(place):
         pass
 
     assert (tmp_path / "precious/inner").is_dir()
@@ -96,20 +109,21 @@ def test_a_link_in_our_own_folder_is_never_followed(place: Place, tmp_path: Path
 _ONE_CHANGE = """
 import os, signal, sys
 from pathlib import Path
-from skillyard.install import place as module, swap as swaps
+from skillyard.install import target as module
 from skillyard.install.target import *
 root, way, kill_at = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 steps = 0
 def watch(frame, event, arg):
     global steps
-    if frame.f_code.co_filename in {module.__file__, swaps.__file__}:
+    if frame.f_code.co_filename == module.__file__:
         steps += 1
         if steps == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
     return watch
-place, swap = project_place(root), getattr(swaps, way)
+place = project_target(root)
+swap = module.exchange if way == "exchange" else lambda one, other: False
 sys.settrace(watch)
-with open_place(place, swap):
+with open_target(place, swap):
     staged = new_staging(place)
     staged.mkdir()
     for number in range(3):
@@ -122,7 +136,7 @@ print(steps)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["exchange", "never_exchange"])
-def test_a_kill_at_any_point_leaves_the_old_state_or_the_new(place: Place, project: Path, way: str) -> None:
+def test_a_kill_at_any_point_leaves_the_old_state_or_the_new(place: Target, project: Path, way: str) -> None:
     swap = WAYS[way == "never_exchange"]
 
     def change(kill_at: int) -> "subprocess.CompletedProcess[str]":
@@ -139,7 +153,7 @@ def test_a_kill_at_any_point_leaves_the_old_state_or_the_new(place: Place, proje
         assert change(kill_at).returncode == -signal.SIGKILL
         if way == "exchange":  # at no time is there no skill, or half of one
             assert content_of(place, "x") in ({"old"}, {"new"})
-        with open_place(place, swap):
+        with open_target(place, swap):
             pass
         state = (content_of(place, "x"), place.lock_file.read_text(), (place.skills / "gone").exists())
         assert state in (({"old"}, "old", True), ({"new"}, "new", False))
@@ -160,10 +174,10 @@ def _is_path(name: str) -> bool:
 
 
 @st.composite
-def installed(draw: st.DrawFn) -> Installed:
+def installed(draw: st.DrawFn) -> InstalledSkill:
     files = draw(st.dictionaries(NAMES.filter(_is_path), st.text(st.characters(exclude_categories=["Cs"])), max_size=3))
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-    return Installed(
+    return InstalledSkill(
         folder=as_slug(draw(st.text(max_size=8)) + "x"),
         name=draw(text),
         source=draw(text),
@@ -171,13 +185,13 @@ def installed(draw: st.DrawFn) -> Installed:
         commit=draw(text),
         path="",
         reviewed=draw(text),
-        hash=hash_of(files),
+        hash=tree_hash(files),
         files=files,
     )
 
 
 @given(st.lists(installed(), max_size=4))
-def test_a_lock_reads_back_equal(skills: list[Installed]) -> None:
+def test_a_lock_reads_back_equal(skills: list[InstalledSkill]) -> None:
     lock = Lock({skill.folder: skill for skill in skills})
 
     assert parse_lock(as_text(lock)) == lock
@@ -214,7 +228,7 @@ def test_a_lock_that_we_did_not_write_is_refused(text: str) -> None:
 
 def test_marks_tell_files_programs_and_links_apart(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
-    before = marks_of(tmp_path)
+    before = digests_of(tmp_path)
     (tmp_path / "a").chmod(0o755)
 
-    assert marks_of(tmp_path) != before
+    assert digests_of(tmp_path) != before

@@ -27,7 +27,7 @@ class Dying(InstallSteps):
     """The real steps, up to the one that is the last."""
 
     def __init__(self, yard: Project, moment: str, step: str) -> None:
-        super().__init__(yard, lambda _: None, on_terminal=False)
+        super().__init__(yard.installer(), yard.reviews, lambda _: None, on_terminal=False)
         self._moment, self._step = moment, step
 
     def begin(self, source: str, skills: Sequence[str]) -> Begun:

@@ -16,7 +16,7 @@ from skillyard.app.task import Kernel
 from skillyard.core.envelope import parse
 from skillyard.core.result import Result
 from skillyard.faces.bin import SCRIPTS
-from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import ThreatLevel
 from skillyard.scripts.deciders import Decision, Rules
 from skillyard.trust.own_files import lay_out
 from tests.conftest import WriteSkill
@@ -207,7 +207,7 @@ def test_the_worker_decides_on_an_install_by_rules(yard: Project, project: Path)
     (project / "mybox/new").mkdir()
     (project / "mybox/new/SKILL.md").write_text(DOUBTFUL)
     order = "run python bin/skill_manager.py install mybox/new"
-    result = Kernel(yard, decide=Rules({Severity.MEDIUM: Decision.KEEP})).task("worker", "install", order)
+    result = Kernel(yard, decide=Rules({ThreatLevel.MEDIUM: Decision.KEEP})).task("worker", "install", order)
 
     assert (result.data["installed"], result.data["llm_decisions"]) == (["odd"], {"odd": "keep"})
     assert (project / "skillyard.lock").is_file()

@@ -18,9 +18,9 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import parse
 from skillyard.core.result import Result
 from skillyard.install.lock import read_lock
-from skillyard.install.review import list_reviews
 from skillyard.trust.own_files import lay_out
 from tests.conftest import TORTURE, Skillyard
+from tests.install.test_review import reviews_in
 
 #: Every step of it starts LangGraph, which takes two seconds.
 EVERY_CASE = pytest.mark.ci("LangGraph, every case")
@@ -110,7 +110,7 @@ def test_s1_doubtful_skills_interrupt_and_another_process_resumes(
     assert result.data.items() <= interrupt_file(project).items()
     assert interrupt_file(project)["findings"]["a"][0]["rule"] == "pipe-to-shell"
     assert interrupt_file(project)["severities"] == {"a": "MEDIUM", "b": "MEDIUM", "c": "MEDIUM"}
-    (review,) = list_reviews(places.own_home)
+    (review,) = reviews_in(places).list()
     assert interrupt_file(project)["review"] == review.id
     assert installed(project) == {"good"}
 
@@ -120,7 +120,7 @@ def test_s1_doubtful_skills_interrupt_and_another_process_resumes(
     assert done.data == {"kept": ["a", "c", "good"], "uninstalled": ["b"], "thread": thread}
     assert installed(project) == {"a", "c", "good"}
     assert list((project / "mybox/temp").iterdir()) == []
-    assert list_reviews(places.own_home) == ()
+    assert reviews_in(places).list() == ()
     assert list((places.own_home / "staging").iterdir()) == []
     assert set(read_lock(project / "skillyard.lock").skills) == {"a", "c", "good"}
     assert read_lock(project / "skillyard.lock").skills["a"].reviewed == "MEDIUM"
@@ -188,7 +188,7 @@ def test_killed_while_it_starts_it_goes_on_where_it_was(
 
     assert paused(flow("resume", "t")).data["interrupted_skills"] == ["a", "b", "c"]
     assert installed(project) == {"good"}
-    assert len(list_reviews(places.own_home)) == 1
+    assert len(reviews_in(places).list()) == 1
 
 
 @EVERY_CASE
@@ -305,7 +305,7 @@ def test_what_is_decided_elsewhere_counts(
     flow: Flow, skillyard: Skillyard, places: ProjectPaths, project: Path, source: Path
 ) -> None:
     paused(flow("start", str(source), "--thread", "t"))
-    (review,) = list_reviews(places.own_home)
+    (review,) = reviews_in(places).list()
     skillyard("review", "resume", review.id, *answers(a="keep", b="uninstall"))
 
     assert paused(flow("resume", "t")).data["interrupted_skills"] == ["c"]
@@ -332,7 +332,7 @@ def test_killed_anywhere_it_ends_as_decided(
 
         assert done.data == {"kept": ["a", "good"], "uninstalled": ["b", "c"], "thread": thread}
         assert installed(project) == {"a", "good"}
-        assert list_reviews(places.own_home) == ()
+        assert reviews_in(places).list() == ()
         assert not (project / "mybox/temp/langgraph_interrupt.json").exists()
         assert told(script_of(project, env, "uninstall", "a")).data["removed"] == ["a"]
         shutil.rmtree(places.own_home / "kept", ignore_errors=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from skillyard.app.settings import Dispatching, Settings
     from skillyard.backends.driver import Driver
+    from skillyard.catalog.agentfile import Role
     from skillyard.catalog.catalog import Catalog, SearchHit
     from skillyard.catalog.index import CatalogEntry
     from skillyard.core.request import Request
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from skillyard.dispatch.order import Dispatcher
     from skillyard.dispatch.warmth import Warmth
     from skillyard.editor.editor import Editor
+    from skillyard.install.installer import Installer
+    from skillyard.install.linker import Linker
+    from skillyard.install.new_role import NewRole
+    from skillyard.install.new_skill import NewSkill, SkillDraft
+    from skillyard.install.review import Reviews
+    from skillyard.install.target import Target
     from skillyard.runtime.pipeline import Runtime
     from skillyard.runtime.record import Recorder
     from skillyard.sandbox.launch import Sandbox
@@ -284,6 +291,55 @@ class Project:
         mine = (project_root(self.root, folder) for folder in (self.root / "mybox", *trusted))
         users = map(user_root, self.settings.editor_roots)
         return Editor((*mine, *users), [project_root(self.root, folder) for folder in asked], self.places.own_home)
+
+    @cached_property
+    def reviews(self) -> "Reviews":
+        """Skills that a scan held back."""
+        from skillyard.install.review import Reviews
+        from skillyard.scripts.interrupt import FILE
+
+        return Reviews(self.places.own_home, self.places.user_home, self.places.project, FILE)
+
+    def installer(self, *, is_global: bool = False) -> "Installer":
+        """For the project's skills, or the user's own."""
+        from skillyard.install.installer import Installer
+
+        target = self._target(is_global=is_global)
+        places = self.places
+        return Installer(target, places.own_home, places.user_home, self.reviews, lambda: self.settings.forge)
+
+    def linker(self, *, is_user: bool = False) -> "Linker":
+        """For the project's skills, or the user's own."""
+        from skillyard.install.linker import Linker
+
+        return Linker(self._target(is_global=is_user), self.places.user_home, lambda: self.catalog)
+
+    def _target(self, *, is_global: bool) -> "Target":
+        from skillyard.install.target import global_target, project_target
+
+        return global_target(self.places.own_home) if is_global else project_target(self.root)
+
+    def new_skill(self, draft: "SkillDraft") -> "NewSkill":
+        from skillyard.install.new_skill import create_skill
+
+        return create_skill(self.root, draft)
+
+    def new_role(self, name: str, *, description: str, skill: str, lang: "Lang") -> "NewRole":
+        from skillyard.install.new_role import create_role
+
+        return create_role(self.root, name, description=description, skill=skill, lang=lang)
+
+    def roles(self) -> "tuple[Role, ...]":
+        from skillyard.catalog.agentfile import list_roles
+        from skillyard.catalog.roots import ROLES_FOLDER
+
+        return list_roles(self.root / ROLES_FOLDER)
+
+    def resolve_role(self, name: str) -> "Role":
+        """By its name, or by the path of its folder or file. InvalidArgs, with the nearest names, if there is none."""
+        from skillyard.install.new_role import resolve_role
+
+        return resolve_role(self.root, name)
 
     @per_thread
     def activations(self) -> "Activations":

@@ -1,28 +1,30 @@
-"""A new skill before it is written: what it is called and does, and the files that make it.
+"""Writes new skills from templates: SKILL.md, the program, and a test.
 
-Pure. The files come from the templates beside us; what a person typed goes in as literals only.
+What a person typed goes into the files as literals only, and is never code in them.
 """
 
 import json
 import re
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.catalog.files import make_below, refuse_links
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.catalog.skill_fields import MAX_DESCRIPTION
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.kinds import Kind
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import check_text
-from skillyard.install.literals import in_docstring, quoted, script_quoted, shell_quoted
-from skillyard.install.slug import as_slug
+from skillyard.install.names import as_slug
 
 TEMPLATES = Path(__file__).parent / "templates"
-SKILL_FILE = "SKILL.md"
 
 
-class Program(StrEnum):
+class ProgramLanguage(StrEnum):
     """What a skill's program is written in."""
 
     PYTHON = "python"
@@ -30,12 +32,12 @@ class Program(StrEnum):
     NODE = "node"
 
 
-_ENDINGS = {Program.PYTHON: "py", Program.BASH: "sh", Program.NODE: "mjs"}
-_RUNNERS = {Program.PYTHON: "sys.executable", Program.BASH: '"bash"', Program.NODE: '"node"'}
+_ENDINGS = {ProgramLanguage.PYTHON: "py", ProgramLanguage.BASH: "sh", ProgramLanguage.NODE: "mjs"}
+_RUNNERS = {ProgramLanguage.PYTHON: "sys.executable", ProgramLanguage.BASH: '"bash"', ProgramLanguage.NODE: '"node"'}
 
 
-class Action(NamedTuple):
-    """One of S3's conventional actions: what it is for, what it takes, and a request that works."""
+class ActionTemplate(NamedTuple):
+    """One of the conventional actions: what it is for, what it takes, and a request that works."""
 
     says: Message
     params: tuple[str, ...]
@@ -44,16 +46,18 @@ class Action(NamedTuple):
     needs: str = ""
 
 
-CONVENTIONAL: Mapping[str, Action] = {
-    "analyze": Action(Message("analyzes data"), ("target", "days"), {"target": "ci_builds", "days": 7}, "target"),
-    "report": Action(Message("writes a report"), ("type", "format"), {"type": "daily", "format": "markdown"}),
-    "fetch": Action(Message("fetches data"), ("source", "query"), {"source": "sample", "query": "first"}),
-    "push": Action(
+CONVENTIONAL: Mapping[str, ActionTemplate] = {
+    "analyze": ActionTemplate(
+        Message("analyzes data"), ("target", "days"), {"target": "ci_builds", "days": 7}, "target"
+    ),
+    "report": ActionTemplate(Message("writes a report"), ("type", "format"), {"type": "daily", "format": "markdown"}),
+    "fetch": ActionTemplate(Message("fetches data"), ("source", "query"), {"source": "sample", "query": "first"}),
+    "push": ActionTemplate(
         Message("pushes data"), ("destination",), {"destination": "archive", "data": {"id": 1}}, "destination"
     ),
-    "full": Action(Message("does everything in one go"), (), {}),
+    "full": ActionTemplate(Message("does everything in one go"), (), {}),
 }
-_OTHER = Action(Message("something of its own"), ("text",), {"text": "example"})
+_OTHER = ActionTemplate(Message("something of its own"), ("text",), {"text": "example"})
 DEFAULT_ACTIONS = ("analyze", "report")
 _PARAMS = {
     "target": Message("{{type: string, {needed}description: What to analyze}}"),
@@ -75,14 +79,14 @@ _SECTION = re.compile(r"^[^\n]*⟦(\w+)⟧\n(.*?)^[^\n]*⟦end⟧\n", re.MULTILI
 _SLOT = re.compile(r"⟪(\w+)⟫|«([^«»|]*)\|([^«»]*)»")
 
 
-class Draft(NamedTuple):
+class SkillDraft(NamedTuple):
     """Everything that a new skill is made from, checked."""
 
     slug: str
     title: str
     description: str
     kind: Kind
-    program: Program
+    program: ProgramLanguage
     actions: tuple[str, ...]
     lang: Lang
 
@@ -112,18 +116,18 @@ def make_draft(
     name: str,
     kind: Kind,
     *,
-    program: Program = Program.PYTHON,
+    program: ProgramLanguage = ProgramLanguage.PYTHON,
     title: str = "",
     description: str = "",
     actions: tuple[str, ...] = (),
     lang: Lang = Lang.EN,
-) -> Draft:
-    """InvalidArgs where no skill can be made of it, with what would do."""
+) -> SkillDraft:
+    """Check what was typed. InvalidArgs, with what would do, if no skill can be made of it."""
     for what, text in (("name", name), ("title", title), ("description", description)):
         check_words(what, text)
     if actions and kind is not Kind.JSON:
         raise InvalidArgs(Message("only JSON skills have actions: add --kind json"))
-    if kind is Kind.JSON and program is Program.BASH:
+    if kind is Kind.JSON and program is ProgramLanguage.BASH:
         raise InvalidArgs(Message("bash cannot read JSON by itself: use --lang python or node, or --kind command"))
     slug = as_slug(name)
     label = title.strip() or name.strip()
@@ -142,7 +146,7 @@ def make_draft(
             raise InvalidArgs(
                 Message("{action!r} is no action's name: use a-z, 0-9 and _, starting with a letter", action=action)
             )
-    return Draft(slug, label, about, kind, program, chosen, lang)
+    return SkillDraft(slug, label, about, kind, program, chosen, lang)
 
 
 def check_words(what: str, text: str) -> None:
@@ -154,8 +158,8 @@ def check_words(what: str, text: str) -> None:
         raise InvalidArgs(Message("the {what} holds a NUL character", what=what))
 
 
-def as_files(draft: Draft) -> dict[str, str]:
-    """The files by name. Nothing of what was typed is ever code in them."""
+def as_files(draft: SkillDraft) -> dict[str, str]:
+    """The files by name."""
     words = _words(draft)
     files = {SKILL_FILE: _render(f"{draft.kind}.md.txt", draft, words)}
     if draft.program_file:
@@ -166,13 +170,13 @@ def as_files(draft: Draft) -> dict[str, str]:
     return files
 
 
-def _render(template: str, draft: Draft, words: Mapping[str, str]) -> str:
+def _render(template: str, draft: SkillDraft, words: Mapping[str, str]) -> str:
     text = (TEMPLATES / template).read_text("utf-8")
     return filled(_SECTION.sub(lambda section: _chosen(section, draft), text), draft.lang, words)
 
 
-def _chosen(section: re.Match[str], draft: Draft) -> str:
-    """A conventional action's code where it is wanted; the last section once for each of the author's own."""
+def _chosen(section: re.Match[str], draft: SkillDraft) -> str:
+    """A conventional action's code if it is wanted; the last section once for each action of the author's own."""
     name, code = section[1], section[2]
     if name in CONVENTIONAL:
         return code if name in draft.actions else ""
@@ -180,11 +184,11 @@ def _chosen(section: re.Match[str], draft: Draft) -> str:
 
 
 def filled(text: str, lang: Lang, words: Mapping[str, str]) -> str:
-    """One pass: what is filled in is never looked at again."""
+    """Fill the slots in one pass, so that a value is never taken for a slot."""
     return _SLOT.sub(lambda slot: words[slot[1]] if slot[1] else slot[2] if lang is Lang.ZH else slot[3], text)
 
 
-def _words(draft: Draft) -> dict[str, str]:
+def _words(draft: SkillDraft) -> dict[str, str]:
     call = " ".join((f"skillyard run @{draft.slug}", *draft.example))
     return {
         "name": as_yaml(draft.slug),
@@ -213,17 +217,17 @@ def _words(draft: Draft) -> dict[str, str]:
 
 
 def as_yaml(word: str) -> str:
-    """Without quotes where nothing but a text can be read there."""
+    """Without quotes if it can only be read as a text."""
     return word if _PLAIN_YAML.fullmatch(word) else quoted(word)
 
 
 def heading(title: str, slug: str) -> str:
-    """The title where it is plain words; in Markdown some signs are more than text, and agents run `!` commands."""
+    """The title if it is plain words, else the slug: Markdown gives signs a meaning, and agents run `!` commands."""
     return title if _PLAIN_HEADING.fullmatch(title) else slug
 
 
-def _params(draft: Draft) -> str:
-    """All params of all actions. One is required only where every action needs it."""
+def _params(draft: SkillDraft) -> str:
+    """All params of all actions. One is required only if every action needs it."""
     takes = [CONVENTIONAL.get(action, _OTHER) for action in draft.actions]
     names = dict.fromkeys(name for action in takes for name in action.params)
     needed = takes[0].needs if len(takes) == 1 else ""
@@ -235,8 +239,90 @@ def _params(draft: Draft) -> str:
 
 
 def _requests(actions: tuple[str, ...]) -> dict[str, dict[str, object]]:
-    """A request that works for each; `full` takes what the others take."""
+    """For each action a request that works; `full` takes what the others take."""
     requests = {action: dict(CONVENTIONAL.get(action, _OTHER).example) for action in actions}
     if "full" in requests:
         requests["full"] = {name: value for params in requests.values() for name, value in params.items()}
     return requests
+
+
+def quoted(text: str) -> str:
+    """A literal of Python and of YAML: both know the same escapes."""
+    return f'"{_escaped(text, _wide)}"'
+
+
+def script_quoted(text: str) -> str:
+    """A literal of JavaScript."""
+    return f'"{_escaped(text, _braced)}"'
+
+
+def shell_quoted(text: str) -> str:
+    """A literal of a shell, which knows no NUL: `check_words` refused it."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def in_docstring(text: str) -> str:
+    """Inside Python's triple double quotes, where line ends may stay."""
+    return "\n".join(_escaped(line, _wide) for line in text.split("\n"))
+
+
+_NAMED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _escaped(text: str, numbered: Callable[[int], str]) -> str:
+    """Unprintable characters are written as escapes, so that nothing in the file looks other than it is."""
+    return "".join(_NAMED.get(c) or (c if c.isprintable() else numbered(ord(c))) for c in text)
+
+
+def _wide(point: int) -> str:
+    if point <= 0xFF:
+        return f"\\x{point:02x}"
+    return f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"
+
+
+def _braced(point: int) -> str:
+    return f"\\u{{{point:x}}}"
+
+
+class NewSkill(NamedTuple):
+    #: Relative to the project.
+    folder: str
+    files: tuple[str, ...]
+
+
+def create_skill(root: Path, draft: SkillDraft) -> NewSkill:
+    """Write a new skill into the project, whole or not at all."""
+    files, folder = as_files(draft), f".claude/skills/{draft.slug}"
+    create(root, root / folder, files)
+    return NewSkill(folder, tuple(files))
+
+
+def create(root: Path, folder: Path, files: Mapping[str, str]) -> None:
+    """Write the files below a folder of the project that is not there yet.
+
+    InvalidArgs if something of that name is there: nothing is ever overwritten. PermissionDenied if a folder on the
+    way, below the project root, is a link.
+    """
+    refuse_links(root, folder.parent)
+    if folder.exists() or folder.is_symlink():
+        raise _taken(folder)
+    make_below(root, folder.parent)
+    staged = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    try:
+        for name, text in files.items():
+            path = staged / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8", newline="\n")
+            path.chmod(0o755 if text.startswith("#!") else 0o644)
+        staged.chmod(0o755)
+        staged.rename(folder)
+    except OSError:
+        if folder.exists():  # somebody was faster
+            raise _taken(folder) from None
+        raise
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _taken(folder: Path) -> InvalidArgs:
+    return InvalidArgs(Message("{folder} exists already: choose another name, or remove it first", folder=folder))

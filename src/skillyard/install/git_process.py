@@ -28,8 +28,7 @@ from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import SourceFailed, SourceRefused
 from skillyard.core.messages import Message
 from skillyard.install.deadline import Deadline
-from skillyard.install.limits import Limits
-from skillyard.install.source import Tell
+from skillyard.install.source import Limits, Tell
 from skillyard.sandbox.policy import is_inside
 
 _SETTINGS = (
@@ -109,7 +108,7 @@ def make_empty_repository(folder: Path) -> None:
 
 
 class GitProcesses:
-    """git in a folder of its own below `staging`; the time limit is for all processes together."""
+    """Runs git in a folder of its own below `staging`, with one time limit for all processes together."""
 
     def __init__(self, staging: Path, limits: Limits, env: Mapping[str, str] = os.environ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="git-", dir=staging.absolute()))
@@ -127,11 +126,11 @@ class GitProcesses:
 
     @property
     def folder(self) -> Path:
-        """For what else belongs to this fetch."""
+        """A folder for other files of this fetch."""
         return self._folder
 
     def run(self, *words: str, tell: Tell | None = None) -> str:
-        """What git printed, or SourceFailed with the first thing that went wrong."""
+        """Return what git printed. SourceFailed, with its first error, if it fails."""
         process = self._start(words, subprocess.DEVNULL)
         with process:
             out, said = self._watch(process, tell)
@@ -180,29 +179,32 @@ class GitProcesses:
             raise SourceFailed(Message("git took longer than {seconds:g} s", seconds=self._limits.seconds))
 
     def _watch(self, process: "subprocess.Popen[bytes]", tell: Tell | None) -> tuple[bytes, list[str]]:
-        out, said = _Output(process), _Complaints(process, tell)
-        for reader in (out, said):
-            reader.start()
+        pieces, complaints = list[bytes](), list[str]()
+        output = threading.Thread(target=_collect, args=(process, pieces), daemon=True)
+        errors = threading.Thread(target=_listen, args=(process, tell, complaints), daemon=True)
+        output.start()
+        errors.start()
         try:
             # Its output ends when it does: no need to look again and again, as `wait` with a limit does.
-            out.join(self._deadline.left())
+            output.join(self._deadline.left())
             process.wait(self._deadline.left())
         except subprocess.TimeoutExpired:
             raise SourceFailed(Message("git took longer than {seconds:g} s", seconds=self._limits.seconds)) from None
         finally:
             _kill(process)
-            for reader in (out, said):
-                reader.join(_LAST_WORDS_SECONDS)
-        if out.is_too_large:
+            output.join(_LAST_WORDS_SECONDS)
+            errors.join(_LAST_WORDS_SECONDS)
+        printed = b"".join(pieces)
+        if len(printed) > _MOST_OUTPUT_BYTES:
             raise SourceRefused(
                 Message("git printed more than {most_output_bytes} bytes", most_output_bytes=_MOST_OUTPUT_BYTES)
             )
-        return b"".join(out.pieces), said.lines
+        return printed, complaints
 
     # -- the user's own settings
 
     def _user_settings(self, env: Mapping[str, str]) -> list[tuple[str, str | None]]:
-        """Read with our empty repository: a condition on the repository's folder or remotes never holds."""
+        """Read with our empty repository, so that a condition on the repository's folder or remotes never holds."""
         found: list[tuple[str, str | None]] = []
         for file in _global_files(env):
             with suppress(SourceFailed):  # a file that git cannot read means nothing
@@ -211,7 +213,7 @@ class GitProcesses:
         return [(key, value) for key, value in found if _KEPT_SETTINGS.fullmatch(key)]
 
     def _write_global(self, settings: Sequence[tuple[str, str | None]]) -> None:
-        """A file, not arguments: other users can read those, and a header may be a password."""
+        """Write a file, because other users can read arguments, and a header may be a password."""
         lines = [line for key, value in settings for line in _as_config(key, value)]
         for setting in _SETTINGS:
             key, _, value = setting.partition("=")
@@ -222,7 +224,7 @@ class GitProcesses:
 
 
 def _environment(env: Mapping[str, str], global_config: Path) -> dict[str, str]:
-    """The caller's, without what would point git elsewhere, run something, or ask."""
+    """The caller's environment without what would point git elsewhere, run something, or ask."""
     kept = {name: value for name, value in env.items() if not name.startswith("GIT_") or name in _KEPT_VARIABLES}
     return {
         **kept,
@@ -275,60 +277,41 @@ def _as_config(key: str, value: str | None) -> tuple[str, str]:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """With everything that it started."""
+    """Kill it with everything that it started."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def _feed(stream: IO[bytes], names: Sequence[str]) -> None:
-    """All names at once: git answers while we write."""
+    """Write all names at once: git answers while we write."""
     with suppress(OSError):  # it has ended; whoever reads its answers will say so
         stream.write("".join(f"{name}\n" for name in names).encode())
         stream.close()
 
 
-class _Output(threading.Thread):
-    """Collects stdout, up to a limit: a server can name refs without end."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        super().__init__(daemon=True)
-        self._process = process
-        self.pieces: list[bytes] = []
-        self.is_too_large = False
-
-    def run(self) -> None:
-        total = 0
-        for piece in _pieces(self._process.stdout):
-            total += len(piece)
-            if total > _MOST_OUTPUT_BYTES:
-                self.is_too_large = True
-                _kill(self._process)
-                return
-            self.pieces.append(piece)
+def _collect(process: "subprocess.Popen[bytes]", pieces: list[bytes]) -> None:
+    """Collect stdout, up to a limit: a server can name refs without end."""
+    total = 0
+    for piece in _pieces(process.stdout):
+        pieces.append(piece)
+        total += len(piece)
+        if total > _MOST_OUTPUT_BYTES:
+            _kill(process)
+            return
 
 
-class _Complaints(threading.Thread):
-    """Reads stderr: progress comes with carriage returns, what went wrong on lines of its own."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", tell: Tell | None) -> None:
-        super().__init__(daemon=True)
-        self._process, self._tell = process, tell
-        self.lines: list[str] = []
-
-    def run(self) -> None:
-        rest = ""
-        for piece in _pieces(self._process.stderr):
-            *lines, rest = _PROGRESS.split(rest + piece.decode("utf-8", "replace"))
-            rest = rest[-_MOST_LINE_CHARACTERS:]
-            for line in filter(None, map(str.strip, lines)):
-                self._hear(line)
-
-    def _hear(self, line: str) -> None:
-        if self._tell:
-            self._tell(line)
-        if line.startswith(("fatal:", "error:")) and len(self.lines) < _MOST_COMPLAINTS:
-            self.lines.append(line.partition(":")[2].strip())
+def _listen(process: "subprocess.Popen[bytes]", tell: Tell | None, complaints: list[str]) -> None:
+    """Read stderr: progress comes with carriage returns, errors on lines of their own."""
+    rest = ""
+    for piece in _pieces(process.stderr):
+        *lines, rest = _PROGRESS.split(rest + piece.decode("utf-8", "replace"))
+        rest = rest[-_MOST_LINE_CHARACTERS:]
+        for line in filter(None, map(str.strip, lines)):
+            if tell:
+                tell(line)
+            if line.startswith(("fatal:", "error:")) and len(complaints) < _MOST_COMPLAINTS:
+                complaints.append(line.partition(":")[2].strip())
 
 
 def _pieces(stream: IO[bytes] | None) -> Iterator[bytes]:
