@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.sandbox.hosts import parse_rule
-from skillyard.sandbox.http_head import BadRequest, BodyFilter, parse_head
+from skillyard.sandbox.proxy_parsers import BadRequest, BodyFilter, parse_head
 from skillyard.sandbox.proxy import Gate, NameFilter, Refused
 from skillyard.sandbox.tls_hello import NotYet, server_name
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from skillyard.store.cancel_pipe import Bells
     from skillyard.store.conversation_locks import Slots
     from skillyard.store.conversations import Conversations
-    from skillyard.store.grants import Grants
+    from skillyard.store.grants_old import Grants
     from skillyard.store.logs import Logs
     from skillyard.store.runs import Run, Runs
 
@@ -129,8 +129,8 @@ class Project:
 
     @cached_property
     def grants(self) -> "Grants":
-        from skillyard.store.grantfile import GrantFile
-        from skillyard.store.grants import Grants
+        from skillyard.store.grants import GrantFile
+        from skillyard.store.grants_old import Grants
 
         if not self.places.grants_file.exists():
             self._database  # noqa: B018  (an older version kept them there: to open it moves them into their file)

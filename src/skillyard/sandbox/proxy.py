@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NoReturn, Protocol
 
 from skillyard.sandbox.hosts import HostRule, canonical_host, is_address, is_allowed, parse_rule, with_port
-from skillyard.sandbox.http_head import MOST_HEAD_BYTES, BadRequest, BodyFilter, parse_head
+from skillyard.sandbox.proxy_parsers import MOST_HEAD_BYTES, BadRequest, BodyFilter, parse_head
 from skillyard.sandbox.spawn_request import send
 from skillyard.sandbox.syscalls import PR_SET_PDEATHSIG, prctl
 from skillyard.sandbox.tls_hello import NotYet, server_name

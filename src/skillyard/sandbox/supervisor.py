@@ -33,7 +33,7 @@ from skillyard.sandbox.syscalls import (
     fork,
     prctl,
 )
-from skillyard.sandbox.watch import Watch
+from skillyard.sandbox.process_tree import Watch
 
 #: Connections that wait for the proxy to take them.
 _PROXY_BACKLOG: Final = 256

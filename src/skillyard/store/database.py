@@ -320,7 +320,7 @@ def _upgrade(connection: sqlite3.Connection, home: Path | None, tell: Tell = lam
 
 def _move_grants(connection: sqlite3.Connection, home: Path, tell: Tell) -> None:
     """Write the file before the tables go: a crash in between leaves both, and the file counts from then on."""
-    from skillyard.store.grantfile import GrantFile, GrantRow, TrustRow  # noqa: PLC0415  (once in a lifetime)
+    from skillyard.store.grants import GrantFile, GrantRow, TrustRow  # noqa: PLC0415  (once in a lifetime)
 
     grants = connection.execute("SELECT project, skill, fingerprint, capability, granted FROM grants").fetchall()
     trusts = connection.execute("SELECT project, fingerprint, granted FROM trusts").fetchall()

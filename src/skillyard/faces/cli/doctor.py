@@ -159,7 +159,7 @@ def _complaint(check: Callable[[Path], str], path: Path) -> str:
 
 
 def _grants(home: Path) -> Finding:
-    from skillyard.store.grantfile import inspect_grants
+    from skillyard.store.grants import inspect_grants
 
     report = inspect_grants(home)
     if not report.problem and report.copy_intact:
