@@ -20,7 +20,7 @@ from skillyard.backends.driver import Event, Permission, Told
 from skillyard.core.depth import DEPTH
 from skillyard.core.phrases import Lang
 from skillyard.core.states import State
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.store.conversations import Conversation, ConversationState
 from tests.conftest import Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal
@@ -285,11 +285,11 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_the_user_allowed_it_befo
 def test_a_stop_from_another_thread_ends_it_and_the_conversation_goes_on(
     hand: Callable[..., Result], yard: Project
 ) -> None:
-    stop = Stop()
+    stop = CancelToken()
 
     def tell(event: Event) -> None:
         if event.told is Told.TEXT:
-            threading.Thread(target=stop.ask).start()
+            threading.Thread(target=stop.cancel).start()
 
     result = hand("hang", session="talk", tell=tell, stop=stop)
 
@@ -300,8 +300,8 @@ def test_a_stop_from_another_thread_ends_it_and_the_conversation_goes_on(
 
 
 def test_a_task_that_was_taken_back_before_starts_nothing(hand: Callable[..., Result], yard: Project) -> None:
-    stop = Stop()
-    stop.ask()
+    stop = CancelToken()
+    stop.cancel()
 
     result = hand("hello", session="talk", stop=stop)
 

@@ -19,7 +19,7 @@ from skillyard.scripts.prompt_grammar import parse_prompt
 
 if TYPE_CHECKING:
     from skillyard.runtime.guard import OnProgress
-    from skillyard.sandbox.cancel_token import Stop
+    from skillyard.sandbox.cancel_token import CancelToken
     from skillyard.scripts.deciders import Decider
 
 #: S0: a Task to the skills agent may take this long, over everything.
@@ -46,7 +46,7 @@ class Kernel:
         model: str | None = None,
         timeout_seconds: float | None = None,
         on_progress: "OnProgress" = None,
-        stop: "Stop | None" = None,
+        stop: "CancelToken | None" = None,
     ) -> Result:
         """S0 §1.1 and S1 §1.2. Bad calls come back as results too; the description is for people and logs."""
         del description
@@ -87,7 +87,7 @@ class Kernel:
         )
 
     def _run_scripts(
-        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "Stop | None"
+        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "CancelToken | None"
     ) -> Result:
         worker = self._yard.worker(self._lang, self._decide or self._yard.decider)._replace(stop=stop)
         if timeout_seconds is not None:
@@ -95,7 +95,7 @@ class Kernel:
         return worker.run(prompt, on_progress)
 
     def _run_skill(
-        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "Stop | None"
+        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "CancelToken | None"
     ) -> Result:
         catalog = self._yard.catalog
         catalog.sync()

@@ -172,7 +172,7 @@ class Flows:
         with self._logs.open(flow_id) as log, self._attempts.underway.running(flow_id) as stop:
             runs.start(row)
             try:
-                with stop.acting(lambda: self._halt(flow_id, halt)):
+                with stop.on_cancel(lambda: self._halt(flow_id, halt)):
                     return close(self._done(_Flow(flow_id, job, steps, halt, log, _kept(job, steps))))
             except BaseException as error:  # the engine's way to say that it was cancelled, or a bug
                 close(error_result(RuntimeFailed(f"ended in the middle: {error}"), _AGENT, Lang(job.lang), NOTHING))

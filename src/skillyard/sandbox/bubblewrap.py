@@ -1,4 +1,4 @@
-"""The way in through bubblewrap, where the system lets it make namespaces and not us.
+"""Uses bubblewrap where the system lets it make namespaces and not us.
 
 Covered: the same as our own namespaces, with our seccomp filter.
 Not covered: Landlock on top; a symlink swapped between our look at a path and bubblewrap's.
@@ -35,7 +35,7 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
 
     They travel by `--args`, because the program can read the command line of bubblewrap.
     """
-    view = system_layout(network=policy.network)
+    layout = system_layout(network=policy.network)
     words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "localhost"]
     words += ["--cap-drop", "ALL"]
     words += ["--share-net"] if policy.network else []
@@ -45,8 +45,8 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
         words += ["--size", str(policy.temp_bytes), "--tmpfs", place]
     for name in ("home", "tmp"):
         words += ["--perms", "0700", "--dir", f"{PRIVATE}/{name}"]
-    words += [word for link, target in view.links for word in ("--symlink", target, link)]
-    for system in view.system:
+    words += [word for link, target in layout.links for word in ("--symlink", target, link)]
+    for system in layout.system:
         words += ["--ro-bind-try", "/" + os.fsdecode(system.source), os.fsdecode(system.target)]
     binds = named(policy)
     pinned: list[str] = []

@@ -8,30 +8,14 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
+from skillyard.sandbox.layers import Hierarchies
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.syscalls import write_file
 
 _V1: Final = ("memory", "pids")
 _PREFIX: Final = "skillyard-"
-
-
-class Hierarchies(NamedTuple):
-    """Folders below which a run's own cgroup can be made; empty where there is none."""
-
-    unified: str = ""
-    #: Whether `unified` carries these, or a version 1 folder does.
-    memory: str = ""
-    pids: str = ""
-
-    def without_kill(self) -> "Hierarchies":
-        """Where a pid namespace ends everybody: only what bounds, since each one costs a move."""
-        return self if self.unified in {self.memory, self.pids} else self._replace(unified="")
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(folder for folder in (self.unified, self.memory, self.pids) if folder))
 
 
 def find() -> Hierarchies:
@@ -149,7 +133,7 @@ class Cgroup:
             settings[f"{self._pids}/pids.max"] = policy.processes + 1  # the first process of the namespace
         return settings
 
-    def take(self, pid: int) -> None:
+    def add(self, pid: int) -> None:
         for folder in self._where.values():
             write_file(f"{folder}/cgroup.procs", str(pid))
 
@@ -181,7 +165,7 @@ class Cgroup:
                 return limit
         return ""
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Close what `make` opened, in the process that does not ask."""
         for file in self._counters:
             os.close(file)

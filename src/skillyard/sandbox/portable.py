@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable
 from typing import IO, Final
 
-from skillyard.sandbox.attached import pipes
+from skillyard.sandbox.launch import STDERR_BYTES, Exit, Launch
 from skillyard.sandbox.layers import NO_LAYERS, plan
-from skillyard.sandbox.output import Capture
-from skillyard.sandbox.types import STDERR_BYTES, Exit, Launch
+from skillyard.sandbox.streams import Capture, StreamFds, open_pipes
 
 _GRACE_SECONDS: Final = 0.2
 _READ_BYTES: Final = 65_536
@@ -48,7 +47,7 @@ class LocalSandbox:
         feeder = threading.Thread(target=_feed, args=(child.stdin, launch.stdin), daemon=True)
         feeder.start()
         timed_out = False
-        with launch.stop.acting(lambda: _stop_soon(child)) if launch.stop else contextlib.nullcontext():
+        with launch.cancel.on_cancel(lambda: _stop_soon(child)) if launch.cancel else contextlib.nullcontext():
             try:
                 child.wait(launch.limit_seconds)
             except subprocess.TimeoutExpired:
@@ -67,9 +66,9 @@ class LocalSandbox:
             missing=chosen.missing,
         )
 
-    def attach(self, launch: Launch) -> "_Group":
+    def attach(self, launch: Launch) -> "_LocalProcess":
         """Start it and leave its streams to the caller; its deadline is the caller's too."""
-        inner, outer = pipes()
+        inner, outer = open_pipes()
         try:
             child = subprocess.Popen(
                 launch.argv,
@@ -87,13 +86,13 @@ class LocalSandbox:
         finally:
             for stream in inner:
                 os.close(stream)
-        return _Group(child, outer)
+        return _LocalProcess(child, outer)
 
 
-class _Group:
-    """An `Attached` by its process group alone."""
+class _LocalProcess:
+    """An `AttachedProcess` that is ended by its process group alone."""
 
-    def __init__(self, child: subprocess.Popen[bytes], streams: tuple[int, int, int]) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], streams: StreamFds) -> None:
         self.stdin, self.stdout, self.stderr = streams
         self._child = child
 

@@ -11,7 +11,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from skillyard.sandbox import bubblewrap, cgroup, landlock, limits, namespaces, seccomp
+from skillyard.sandbox import bubblewrap, cgroup, landlock, namespaces, seccomp
+from skillyard.sandbox.confine import counts_by_namespace
 from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.syscalls import MACHINE
@@ -43,7 +44,7 @@ def probe() -> Layers:
         overlay=overlaid,
         cgroup=groups,
         pid_limit=pid_limit,
-        process_limit=os.getuid() != 0 and limits.kernel(os.uname().release) >= limits.COUNTED_BY_NAMESPACE,
+        process_limit=os.getuid() != 0 and counts_by_namespace(),
         root=os.getuid() == 0,
         reasons=reasons,
     )

@@ -14,7 +14,7 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import show_progress
 from skillyard.faces.present import Steps, one_line
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 
 if TYPE_CHECKING:
     from skillyard.backends.driver import Event, Permission
@@ -36,7 +36,7 @@ class Watching:
         self._asking = False
         self._steps: Steps | None = None
         self._at_line_start = True
-        self.stop = Stop()
+        self.stop = CancelToken()
 
     @contextmanager
     def watching(self, *, stream: bool) -> Iterator["Tell"]:
@@ -66,14 +66,14 @@ class Watching:
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self._asking or self.stop.asked:
+        if self._asking or self.stop.cancelled:
             raise KeyboardInterrupt
         show_progress(f"\n{_STOPPING.fill(self._lang)}\n".encode())
         self._stop()
 
     def _stop(self) -> None:
         """Not here: whoever was interrupted may hold the very lock that this needs."""
-        threading.Thread(target=self.stop.ask).start()
+        threading.Thread(target=self.stop.cancel).start()
 
     def _step(self, event: "Event") -> None:
         """The latest of it, on one line, on a terminal only; what has to be waited for, always."""

@@ -78,7 +78,7 @@ def _claim(finding: Finding, lang: Lang) -> str:
 
 
 def _sandbox() -> Iterator[Finding]:
-    from skillyard.sandbox.layers import choose, plan
+    from skillyard.sandbox.layers import plan
     from skillyard.sandbox.policy import Policy
 
     layers = find_layers()
@@ -86,7 +86,7 @@ def _sandbox() -> Iterator[Finding]:
         yield Finding("sandbox", ok=False, detail=f"none on {sys.platform}: runs need --no-sandbox", needed=True)
         return
     missing = ", ".join(plan(layers, Policy(demand=frozenset())).missing)
-    level = f"{choose(layers)}; not covered: {missing}" if missing else str(choose(layers))
+    level = f"{layers.level}; not covered: {missing}" if missing else str(layers.level)
     yield Finding("sandbox", ok=holds(layers), detail=level, needed=True)
     for name, there in (
         ("namespaces", layers.namespaces),

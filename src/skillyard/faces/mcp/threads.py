@@ -1,7 +1,7 @@
 """The threads behind the server: the runtime waits for programs, and the protocol must not wait with it.
 
-Each thread has a Project of its own, because a SQLite connection belongs to the thread that opened it; the sandbox is one
-for all. Runs and looks have threads of their own, so that a search never stands behind runs that take minutes.
+Each thread has a Project of its own, because a SQLite connection belongs to the thread that opened it; the sandbox
+is one for all. Runs and looks have threads of their own, so that a search never stands behind runs that take minutes.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from skillyard.app.project import Project
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 
 #: Programs that run at once; more wait for their turn.
 _MOST_RUNS = 32
@@ -29,7 +29,7 @@ class Threads:
         self._runs = ThreadPoolExecutor(_MOST_RUNS, "run")
         self._looks = ThreadPoolExecutor(_MOST_LOOKS, "look")
         self._watch = ThreadPoolExecutor(1, "watch")
-        self._running: dict[Future[Any], Stop] = {}
+        self._running: dict[Future[Any], CancelToken] = {}
 
     async def look(self, work: Callable[[Project], T]) -> T:
         """Something short: what the catalog or the history knows."""
@@ -46,23 +46,23 @@ class Threads:
 
         return await asyncio.get_running_loop().run_in_executor(self._watch, watch)
 
-    async def run(self, work: Callable[[Project, Stop], T]) -> T:
+    async def run(self, work: Callable[[Project, CancelToken], T]) -> T:
         """A run. Whoever is cancelled here takes the run with it."""
-        stop = Stop()
+        stop = CancelToken()
         future = self._runs.submit(lambda: work(self._here(), stop))
         self._running[future] = stop
         future.add_done_callback(lambda ended: self._running.pop(ended, None))
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            stop.ask()
+            stop.cancel()
             raise
 
     def close(self) -> None:
         """End every run, and return when each has its end in the history, or cannot have one in time."""
         running = dict(self._running)
         for stop in running.values():
-            stop.ask()
+            stop.cancel()
         for pool in (self._runs, self._looks, self._watch):
             pool.shutdown(wait=False, cancel_futures=True)
         wait(running, timeout=_END_SECONDS)
