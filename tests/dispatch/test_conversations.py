@@ -342,10 +342,10 @@ def test_a_ring_for_an_earlier_run_does_not_stop_the_present_one(begin: StartCom
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk", "--json")
     talk = until_running(yard)
 
-    assert yard.bells.ring(talk.id, "an-earlier-run")
-    assert yard.bells.ring(talk.id, talk.run)
+    assert yard.cancel_pipes.cancel(talk.id, "an-earlier-run")
+    assert yard.cancel_pipes.cancel(talk.id, talk.run)
     envelope(process)
-    assert not yard.bells.ring(talk.id, talk.run)
+    assert not yard.cancel_pipes.cancel(talk.id, talk.run)
 
 
 def test_two_tasks_in_one_conversation_come_one_after_the_other(
@@ -357,7 +357,7 @@ def test_two_tasks_in_one_conversation_come_one_after_the_other(
     assert second.stderr is not None
     assert "another task runs in the conversation talk" in second.stderr.readline()
 
-    yard.bells.ring(talk.id, talk.run)
+    yard.cancel_pipes.cancel(talk.id, talk.run)
 
     assert envelope(first)["data"]["stop"] == "cancelled"
     assert envelope(second)["data"]["content"] == "second"
@@ -379,7 +379,7 @@ def test_no_more_than_so_many_run_at_once_in_all_processes(
     assert second.stderr is not None
     assert "1 agents run already" in second.stderr.readline()
 
-    yard.bells.ring(talk.id, talk.run)
+    yard.cancel_pipes.cancel(talk.id, talk.run)
 
     assert envelope(second)["data"]["content"] == "second"
 
@@ -413,7 +413,7 @@ def test_what_a_killed_runtime_left_goes_when_its_conversation_is_forgotten(
     process.kill()
     process.wait()
     until(lambda: not agents_of(places.own_home))
-    assert not yard.bells.ring(talk.id, talk.run)
+    assert not yard.cancel_pipes.cancel(talk.id, talk.run)
 
     assert yard.conversations.forget_before(time.time() + 1) == 1
     assert [file.name for file in (places.own_home / "conversations").iterdir()] == ["slot-0.lock"]
@@ -497,7 +497,7 @@ def test_the_log_tells_a_conversation_and_follows_it_to_its_end(
     assert following.stdout is not None
     assert following.stdout.readline().endswith("←\n")
     assert following.poll() is None
-    yard.bells.ring(talk.id, talk.run)
+    yard.cancel_pipes.cancel(talk.id, talk.run)
     process.communicate()
 
     rest = following.communicate(timeout=CEILING_SECONDS)[0]

@@ -36,12 +36,10 @@ if TYPE_CHECKING:
     from skillyard.scripts.idempotency import Once
     from skillyard.scripts.worker import Worker
     from skillyard.store.activations import Activations
-    from skillyard.store.cancel_pipe import Bells
-    from skillyard.store.conversation_locks import Slots
+    from skillyard.store.conversation_locks import AgentSlots, CancelPipes
     from skillyard.store.conversations import Conversations
-    from skillyard.store.grants_old import Grants
-    from skillyard.store.logs import Logs
-    from skillyard.store.runs import Run, Runs
+    from skillyard.store.grants import Grants
+    from skillyard.store.runs import Logs, Run, Runs
 
 
 T = TypeVar("T")
@@ -226,7 +224,7 @@ class Project:
 
     @cached_property
     def logs(self) -> "Logs":
-        from skillyard.store.logs import Logs
+        from skillyard.store.runs import Logs
 
         return Logs(self.places.own_home / "logs")
 
@@ -238,8 +236,7 @@ class Project:
 
     @per_thread
     def grants(self) -> "Grants":
-        from skillyard.store.grants import GrantFile
-        from skillyard.store.grants_old import Grants
+        from skillyard.store.grants import GrantFile, Grants
 
         if not self.places.grants_file.exists():
             self._database  # noqa: B018  (an older version kept them there: to open it moves them into their file)
@@ -306,10 +303,10 @@ class Project:
 
     @per_thread
     def conversations(self) -> "Conversations":
-        from skillyard.store.conversation_locks import Holds
+        from skillyard.store.conversation_locks import ConversationLocks
         from skillyard.store.conversations import Conversations
 
-        return Conversations(self._database, Holds(self.places.own_home / "conversations"))
+        return Conversations(self._database, ConversationLocks(self.places.own_home / "conversations"))
 
     @per_thread
     def dispatcher(self) -> "Dispatcher":
@@ -321,7 +318,7 @@ class Project:
             conversations=self.conversations,
             recorder=self.recorder,
             slots=self.slots,
-            bells=self.bells,
+            cancel_pipes=self.cancel_pipes,
             warmth=self.warmth,
             terms=Terms(
                 order=asked.order,
@@ -336,16 +333,16 @@ class Project:
         )
 
     @cached_property
-    def bells(self) -> "Bells":
-        from skillyard.store.cancel_pipe import Bells
+    def cancel_pipes(self) -> "CancelPipes":
+        from skillyard.store.conversation_locks import CancelPipes
 
-        return Bells(self.places.own_home / "conversations")
+        return CancelPipes(self.places.own_home / "conversations")
 
     @cached_property
-    def slots(self) -> "Slots":
-        from skillyard.store.conversation_locks import Slots
+    def slots(self) -> "AgentSlots":
+        from skillyard.store.conversation_locks import AgentSlots
 
-        return Slots(self.places.own_home / "conversations", self.dispatching.at_once)
+        return AgentSlots(self.places.own_home / "conversations", self.dispatching.at_once)
 
     @cached_property
     def warmth(self) -> "Warmth":
@@ -430,7 +427,7 @@ class Project:
             return SharedOnce(database, self.settings.key_seconds)
         from skillyard.scripts.idempotency import LocalOnce
         from skillyard.store.database import open_database
-        from skillyard.store.keys import Keys
+        from skillyard.store.runs import Keys
 
         def open_keys() -> Keys:
             return Keys(open_database(self.places.database, self.settings.lock_seconds, self._notify))

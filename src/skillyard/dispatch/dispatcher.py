@@ -26,9 +26,9 @@ from skillyard.dispatch.warmth import Warmth
 from skillyard.runtime.record import Recorder
 from skillyard.runtime.redact import Redactor
 from skillyard.sandbox.cancel_token import CancelToken
-from skillyard.store.cancel_pipe import Bells
-from skillyard.store.conversation_locks import Hold, Slots
+from skillyard.store.conversation_locks import AgentSlots, CancelPipes
 from skillyard.store.conversations import Conversation, Conversations, ConversationState
+from skillyard.store.locks import LockedFile
 from skillyard.store.runs import RUNNING, Run
 
 #: Whose result it is: a task runs no skill and no script; a prompt skill is one.
@@ -67,8 +67,8 @@ class Conversing(NamedTuple):
     drivers: Mapping[str, Driver]
     conversations: Conversations
     recorder: Recorder
-    slots: Slots
-    bells: Bells
+    slots: AgentSlots
+    cancel_pipes: CancelPipes
     warmth: Warmth
     terms: Terms
     new_id: Callable[[], str]
@@ -162,7 +162,7 @@ class _Bringing:
             self._tell(Event(Told.WAITING, f"the warm agent was ended: {why}"))
         return reached
 
-    def _room(self) -> Hold | None:
+    def _room(self) -> LockedFile | None:
         """A warm agent that has nothing to do gives its place away."""
         slots = self._parts.slots
         return slots.take() or (slots.take() if self._parts.warmth.give_way() else None)
@@ -173,7 +173,7 @@ class _Bringing:
         allowed = () if order.alone else (*usual, *order.allowed_tools)
         return Start(order.folder, conversation.session or None, order.model, allowed, order.max_turns)
 
-    def _wait(self, take: Callable[[], Hold | None], why: str) -> Hold:
+    def _wait(self, take: Callable[[], LockedFile | None], why: str) -> LockedFile:
         deadline = self._started + self._limit
         told = False
         while (hold := take()) is None:
@@ -218,7 +218,7 @@ class _Bringing:
         try:
             with (
                 self._stop.on_cancel(running.cancel),
-                self._parts.bells.listening(conversation.id, self._run, running.cancel),
+                self._parts.cancel_pipes.listening(conversation.id, self._run, running.cancel),
             ):
                 for event in running.turn(turn, hearing.asking(refuse if order.alone else ask)):
                     hearing.hear(event)

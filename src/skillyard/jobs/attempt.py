@@ -129,9 +129,9 @@ class Attempts:
             told = cancelled_result(job)
         row = bench.runs.find(run_id)
         if stop.cancelled and row:
-            bench.runs.keep(row._replace(state="error", result=told))
+            bench.runs.put(row._replace(state="error", result=told))
         elif row is None or row.state == RUNNING:
-            bench.runs.keep(as_row(run_id, job, moment.timestamp(), told))
+            bench.runs.put(as_row(run_id, job, moment.timestamp(), told))
         return told
 
     def _run(self, bench: Bench, run_id: str, job: Job, stop: CancelToken) -> Result:

@@ -13,7 +13,7 @@ from skillyard.core.skill import Skill
 from skillyard.runners.environments import Environment, build, find, list_built
 from skillyard.runners.requirements import Requirements, find_requirements, list_requirements
 from skillyard.runtime.packages import packages_not_granted
-from skillyard.store.grants_old import Grant
+from skillyard.store.grants import Grant
 from skillyard.trust.consent import mark_of_skill, refuse_inside_agents
 
 

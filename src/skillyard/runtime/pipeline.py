@@ -26,7 +26,7 @@ from skillyard.runtime.guard import NO_SECRETS, OnProgress, guard
 from skillyard.runtime.packages import Equipment, demand_packages, equip
 from skillyard.runtime.record import Record, Recorder, as_run
 from skillyard.sandbox.launch import Launch, Sandbox, can_mount
-from skillyard.store.grants_old import Grants
+from skillyard.store.grants import Grants
 from skillyard.trust.approve import Approved, approve
 from skillyard.trust.permit import (
     Permit,

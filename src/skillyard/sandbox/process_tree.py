@@ -79,7 +79,7 @@ class ChildWatcher:
         poll = select.poll()
         poll.register(control, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
-        while self._is_running():
+        while self.reap() and self.status is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 self.timed_out = True
@@ -88,10 +88,10 @@ class ChildWatcher:
             if any(file != self._woken for file, _ in ready):
                 return
         # Killed after the limit: the starter's clock was faster than ours.
-        self.timed_out = self.status == signal.SIGKILL and time.monotonic() >= deadline
+        self.timed_out = self._was_killed() and time.monotonic() >= deadline
 
-    def _is_running(self) -> bool:
-        return self.reap() and self.status is None
+    def _was_killed(self) -> bool:
+        return self.status == signal.SIGKILL
 
     def reap(self) -> bool:
         """Reap whoever ended; return False when there is nobody left to wait for."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from skillyard.core.errors import StateDamaged, StoreFailed
 from skillyard.store import locks
 from skillyard.store.atomic import put_in_place
-from skillyard.store.connection import check_integrity, connect
+from skillyard.store.database import check_integrity, connect
 
 BACKUP = ".backup"
 OLDER = ".backup.1"

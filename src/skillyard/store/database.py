@@ -1,7 +1,8 @@
-"""Opens our database: one SQLite file in the user's home, shared by every process of theirs.
+"""Our database: one SQLite file in the user's home, shared by every process of theirs.
 
-A home that cannot be written can still be read: what is there is shown, and nothing but a write fails. A damaged file
-is set aside and repaired (`repair.py`); one of a newer version is not touched.
+A home that cannot be written can still be read: what is there is shown, and only a write fails. A damaged file is set
+aside and repaired (`repair.py`); one of a newer version is not touched. What SQLite reports becomes a named error, and
+damage is remembered, so that the next process checks the whole file.
 
 Every process opens the file under a shared lock on `state.lock`, and makes or repairs it under an exclusive one.
 """
@@ -13,10 +14,10 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, Self, TypeVar
 
-from skillyard.core.errors import SkillError, StateDamaged, StateNewer
+from skillyard.core.errors import SkillError, StateDamaged, StateLocked, StateNewer
 from skillyard.store import locks
-from skillyard.store.connection import OTHER_TABLES, SUSPECT, StateConnection, connect
 
 _VERSIONS = (
     """
@@ -69,12 +70,164 @@ _VERSIONS = (
     DROP TABLE trusts;
     """,
 )
+#: The version that this Skillyard writes.
+VERSION = len(_VERSIONS)
 #: The last version that kept grants in tables.
 _WITH_GRANTS = 4
 LOCK_SECONDS = 30.0
 LOCK = "state.lock"
 
+#: An empty file beside the database: some statement met damage, so the next process that opens it checks all of it.
+SUSPECT = ".suspect"
+
 Tell = Callable[[SkillError], None]
+T = TypeVar("T")
+
+
+class StateConnection(sqlite3.Connection):
+    """Raises StateDamaged and StateLocked instead of sqlite3's errors for the same; others pass."""
+
+    path: Path
+    lock_seconds: float
+
+    def cursor(self, *_: Any) -> "StateCursor":  # type: ignore[override]
+        return super().cursor(StateCursor)
+
+    # sqlite3's own methods would make cursors of its own class.
+    def execute(self, *args: Any) -> "StateCursor":
+        return self.cursor().execute(*args)
+
+    def executemany(self, *args: Any) -> "StateCursor":
+        return self.cursor().executemany(*args)
+
+    def guarded(self, call: Callable[..., T], *args: Any) -> T:
+        try:
+            return call(*args)
+        except sqlite3.DatabaseError as error:
+            # No local name for it: the cycle would keep the statement, and with it the file, open.
+            raise self._named(error) or error from None
+        except UnicodeDecodeError:  # sqlite3 cannot even say what is wrong with the definition of a table
+            mark_suspect(self.path)
+            raise StateDamaged(f"{self.path}: {OTHER_TABLES}", _CHECKED) from None
+
+    def _named(self, error: sqlite3.DatabaseError) -> SkillError | None:
+        if _code(error) == sqlite3.SQLITE_READONLY and self._should_be_writable():
+            mark_suspect(self.path)
+            return StateDamaged(f"{self.path}: {error}", _CHECKED)
+        return as_named(error, self.path, self.lock_seconds)
+
+    def _should_be_writable(self) -> bool:
+        """A header in which a byte changed can claim that nobody may write."""
+        if not (os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)):
+            return False
+        return not super().execute("PRAGMA query_only").fetchone()[0]
+
+
+class StateCursor(sqlite3.Cursor):
+    connection: StateConnection
+
+    def execute(self, *args: Any) -> Self:
+        return self.connection.guarded(super().execute, *args)
+
+    def executemany(self, *args: Any) -> Self:
+        return self.connection.guarded(super().executemany, *args)
+
+    def fetchone(self) -> Any:
+        return self.connection.guarded(super().fetchone)
+
+    def fetchall(self) -> list[Any]:
+        return self.connection.guarded(super().fetchall)
+
+    def __next__(self) -> Any:
+        return self.connection.guarded(super().__next__)
+
+
+def connect(path: Path, lock_seconds: float, how: str = "") -> StateConnection:
+    """Raises sqlite3.Error. Statements on the connection raise named errors. `how`: `mode=ro` or `immutable=1`."""
+    address = f"{path.absolute().as_uri()}?{how}" if how else path
+    connection = sqlite3.connect(
+        address,
+        lock_seconds,
+        isolation_level=None,
+        check_same_thread=False,  # one thread uses it, and another may close it
+        factory=StateConnection,
+        uri=bool(how),
+    )
+    connection.path, connection.lock_seconds = path, lock_seconds
+    connection.text_factory = _decode
+    return connection
+
+
+def _decode(text: bytes) -> str:
+    """A changed byte in a text must not keep the rest of the row from being shown."""
+    return text.decode("utf-8", "replace")
+
+
+OTHER_TABLES = "the definition of a table was changed"
+_CHECKED = "run it again: the file is checked, and repaired where it has to be"
+#: What SQLite says of a statement of ours if the definition of a table is not ours any more.
+_OTHER_TABLES = (
+    "no such table",
+    "no such column",
+    "has no column",
+    "malformed database schema",
+    "unsupported file format",
+    "text encoding",
+)
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    if _code(error) == sqlite3.SQLITE_ERROR:
+        return any(words in str(error) for words in _OTHER_TABLES)
+    return _code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    return _code(error) == sqlite3.SQLITE_BUSY
+
+
+def as_named(error: sqlite3.DatabaseError, path: Path, lock_seconds: float) -> SkillError | None:
+    """None for what is neither damage nor a lock. Damage is marked, so that the next start checks everything."""
+    if is_damage(error):
+        mark_suspect(path)
+        return StateDamaged(f"{path}: {error}", _CHECKED)
+    if is_busy(error):
+        return StateLocked(f"{path}: {locks.describe_lock_holders(path)} has held it for {lock_seconds:g} s")
+    return None
+
+
+def mark_suspect(path: Path) -> None:
+    try:
+        path.with_name(path.name + SUSPECT).touch(mode=0o600)
+    except OSError:  # a read-only home: it cannot be repaired either
+        return
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary code; the bits above tell the kinds of each."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def check_integrity(path: Path, lock_seconds: float, how: str = "mode=ro") -> str:
+    """Empty if SQLite finds the database sound, else its first complaint. Slow: every page is read.
+
+    Marks nothing. Raises StateLocked, and sqlite3.OperationalError if it cannot be read for another reason."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", lock_seconds, uri=True)
+        try:
+            found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        if is_damage(error):
+            return str(error)
+        raise as_named(error, path, lock_seconds) or error from None
+    except UnicodeDecodeError:
+        return OTHER_TABLES
+    return "" if found == "ok" else found
+
+
+# -- opening
 
 
 class Damage(Exception):
@@ -108,7 +261,7 @@ def _open_to_read(path: Path, lock_seconds: float) -> sqlite3.Connection:
         for how in ("mode=ro", "immutable=1"):
             connection = connect(path, lock_seconds, how)
             try:
-                if _checked_version(connection) == len(_VERSIONS):
+                if _checked_version(connection) == VERSION:
                     return connection
             except Damage as damage:
                 connection.close()
@@ -142,7 +295,7 @@ def _open(path: Path, lock_seconds: float, tell: Tell) -> StateConnection:
         with locks.holding(lock, lock_seconds):
             connection = repair(path, lock_seconds, tell)
     try:
-        if _version(connection) < len(_VERSIONS):
+        if read_version(connection) < VERSION:
             _upgrade(connection, path.parent, tell)
     except BaseException:
         connection.close()
@@ -211,9 +364,9 @@ _WAL_START = b"\x37\x7f\x06\x82"
 def _checked_version(connection: StateConnection) -> int:
     """The version of a file whose tables can be read. Raises Damage and StateNewer."""
     try:
-        version = _version(connection)
-        if version > len(_VERSIONS):
-            raise StateNewer(f"{connection.path} has version {version}, this Skillyard knows {len(_VERSIONS)}")
+        version = read_version(connection)
+        if version > VERSION:
+            raise StateNewer(f"{connection.path} has version {version}, this Skillyard knows {VERSION}")
         found = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'runs'").fetchone()[0]
     except StateDamaged as error:
         raise Damage(error.msg.removeprefix(f"{connection.path}: ")) from None
@@ -280,7 +433,7 @@ def check_tables(path: Path, lock_seconds: float) -> str:
     there = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", lock_seconds, uri=True)
     there.text_factory = bytes
     try:
-        if _version(there) != len(_VERSIONS):
+        if read_version(there) != VERSION:
             return ""
         _upgrade(made, None)
         made.text_factory = bytes
@@ -298,24 +451,20 @@ def check_tables(path: Path, lock_seconds: float) -> str:
 _TABLES = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite%'"
 
 
-def version_known() -> int:
-    return len(_VERSIONS)
-
-
-def _version(connection: sqlite3.Connection) -> int:
+def read_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _upgrade(connection: sqlite3.Connection, home: Path | None, tell: Tell = lambda _: None) -> None:
     """Once, even when two processes start together: the second finds it done."""
     with writing(connection):
-        version = _version(connection)
+        version = read_version(connection)
         if home is not None and 0 < version <= _WITH_GRANTS:
             _move_grants(connection, home, tell)
         for step in _VERSIONS[version:]:
             for statement in step.split(";"):
                 connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(_VERSIONS)}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _move_grants(connection: sqlite3.Connection, home: Path, tell: Tell) -> None:

@@ -1,4 +1,4 @@
-"""The file that holds every grant and every trust: small, checked, and written twice.
+"""What a person allowed: a file with every grant and every trust, small, checked, and written twice.
 
 The file is one JSON object, `{"version": 1, "checksum": "<sha256>", "content": {…}}`. The checksum covers the version
 and the bytes of the content as they stand, so a changed byte anywhere is noticed. A row that could not be shown or used
@@ -17,8 +17,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,10 +134,8 @@ class GrantFile:
             elif not os.path.lexists(self.path) and _is_sound(self.copy):
                 self._load_or_restore()  # the import died after it wrote the copy
 
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        with locks.holding(self._lock, self._lock_seconds):
-            yield
+    def _held(self) -> AbstractContextManager[None]:
+        return locks.holding(self._lock, self._lock_seconds)
 
     def _read_or_repair(self) -> GrantContent:
         """Without the lock where all is well."""
@@ -206,6 +204,77 @@ class GrantFile:
             self._tell(error)
 
 
+class Grant(NamedTuple):
+    """A capability for one skill and exactly its bytes."""
+
+    skill: str
+    fingerprint: str
+    capability: str
+    granted: float
+
+
+class Grants:
+    """The grants of one project. A changed skill has none."""
+
+    def __init__(self, file: GrantFile, project: str) -> None:
+        self._file = file
+        self._project = project
+
+    def add(self, grant: Grant) -> None:
+        """Add a grant. Given again, it counts from the later time."""
+        row = GrantRow(self._project, *grant)
+
+        def put(content: GrantContent) -> GrantContent:
+            kept = (each for each in content.grants if each[:-1] != row[:-1])
+            return content._replace(grants=(*kept, row))
+
+        self._file.change(put)
+
+    def has_any(self, skill: str) -> bool:
+        """Whether the skill has grants, for whatever bytes. Cheap: called before the skill's folder is hashed."""
+        return any(row.skill == skill for row in self._rows())
+
+    def of(self, skill: str, fingerprint: str) -> frozenset[str]:
+        wanted = (skill, fingerprint)
+        return frozenset(row.capability for row in self._rows() if (row.skill, row.fingerprint) == wanted)
+
+    def list(self) -> tuple[Grant, ...]:
+        rows = sorted(self._rows(), key=lambda row: (row.skill, row.capability))
+        return tuple(Grant(*row[1:]) for row in rows)
+
+    def revoke(self, skill: str, capability: str | None = None) -> int:
+        """Return how many were revoked."""
+        revoked: list[GrantRow] = []
+
+        def is_meant(row: GrantRow) -> bool:
+            return (row.project, row.skill) == (self._project, skill) and capability in {None, row.capability}
+
+        def take(content: GrantContent) -> GrantContent:
+            revoked[:] = filter(is_meant, content.grants)
+            return content._replace(grants=tuple(row for row in content.grants if not is_meant(row)))
+
+        self._file.change(take)
+        return len(revoked)
+
+    def trust(self, fingerprint: str, moment: float) -> None:
+        row = TrustRow(self._project, fingerprint, moment)
+        self._file.change(lambda content: content._replace(trusts=(*self._other_trusts(content), row)))
+
+    def trusted(self) -> str:
+        """The fingerprint of what was trusted, or an empty text."""
+        trusts = self._file.read().trusts
+        return next((row.fingerprint for row in trusts if row.project == self._project), "")
+
+    def distrust(self) -> None:
+        self._file.change(lambda content: content._replace(trusts=self._other_trusts(content)))
+
+    def _rows(self) -> tuple[GrantRow, ...]:
+        return tuple(row for row in self._file.read().grants if row.project == self._project)
+
+    def _other_trusts(self, content: GrantContent) -> tuple[TrustRow, ...]:
+        return tuple(row for row in content.trusts if row.project != self._project)
+
+
 class GrantReport(NamedTuple):
     """What `doctor` says of the file. `problem` is empty if it can be believed."""
 
@@ -255,22 +324,17 @@ def parse(raw: bytes, path: Path) -> GrantContent:
         grants, trusts = fields["grants"], fields["trusts"]
         if not isinstance(grants, list) or not isinstance(trusts, list):
             raise TypeError("no lists of rows")  # noqa: TRY301  (a damaged file like any other)
-        return GrantContent(tuple(map(_as_grant, grants)), tuple(map(_as_trust, trusts)))
+        rows = GrantContent(tuple(GrantRow(*row) for row in grants), tuple(TrustRow(*row) for row in trusts))
+        _check_rows(rows.grants)
+        _check_rows(rows.trusts)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _Damaged(f"does not have the fields of a file of grants: {error}") from None
+    return rows
 
 
-def _as_grant(fields: Any) -> GrantRow:
-    """The row; ValueError or TypeError if it is not one that `_check_row` lets in."""
-    row = GrantRow(*fields)
-    _check_row(row)
-    return row
-
-
-def _as_trust(fields: Any) -> TrustRow:
-    row = TrustRow(*fields)
-    _check_row(row)
-    return row
+def _check_rows(rows: Iterable[GrantRow | TrustRow]) -> None:
+    for row in rows:
+        _check_row(row)
 
 
 def _check_row(row: GrantRow | TrustRow) -> None:
@@ -313,8 +377,7 @@ def _check_capability(text: str) -> None:
 def _check_new(rows: Iterable[GrantRow | TrustRow]) -> None:
     """InvalidArgs for a row that could not be read again: it would make the whole file a damaged one."""
     try:
-        for row in rows:
-            _check_row(row)
+        _check_rows(rows)
     except ValueError as error:
         raise InvalidArgs(f"this cannot be kept as a grant: {error}") from None
 
@@ -386,12 +449,5 @@ def _signature(path: Path) -> _Signature:
         found = os.lstat(path)
     except OSError:
         return _MISSING
-    return (
-        found.st_dev,
-        found.st_ino,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_size,
-        found.st_mode,
-        found.st_uid,
-    )
+    times = (found.st_mtime_ns, found.st_ctime_ns)
+    return (found.st_dev, found.st_ino, *times, found.st_size, found.st_mode, found.st_uid)

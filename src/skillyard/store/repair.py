@@ -1,4 +1,4 @@
-"""Repairs our database: the damaged file is set aside under its own name, and the last good backup takes its place.
+"""Repairs and inspects our database: a damaged file is set aside, and the last good backup takes its place.
 
 Nothing is ever deleted. The order of the renames is chosen so that a kill at any point leaves a state that the next
 process repairs: the database goes first, so its -wal file is never applied to another database, and never lost.
@@ -13,13 +13,26 @@ import shutil
 import sqlite3
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from skillyard.core.errors import SkillError, StateDamaged
 from skillyard.store.atomic import damaged_name, list_damaged, put_in_place, sync_folder
 from skillyard.store.backups import list_backups
-from skillyard.store.connection import SUSPECT, StateConnection, check_integrity, connect
-from skillyard.store.database import Damage, Tell, check_tables, make_new, open_sound, version_known
-from skillyard.store.lockholders import describe, other_users
+from skillyard.store.database import (
+    LOCK_SECONDS,
+    SUSPECT,
+    VERSION,
+    Damage,
+    StateConnection,
+    Tell,
+    check_integrity,
+    check_tables,
+    connect,
+    make_new,
+    open_sound,
+    read_version,
+)
+from skillyard.store.locks import describe, list_users
 
 #: What SQLite keeps beside a database.
 SIDES = ("-wal", "-shm", "-journal")
@@ -75,7 +88,7 @@ def _is_writable(path: Path, lock_seconds: float) -> bool:
 
 def _refuse_while_in_use(path: Path, reason: str) -> None:
     """A process that has the file open would go on writing into what was set aside."""
-    users = other_users(path)
+    users = list_users(path)
     if users or _is_locked_elsewhere(path):
         raise StateDamaged(
             f"{path} {reason}, and it is still used by {describe(users)}",
@@ -150,10 +163,10 @@ def _check_backup(fresh: Path, lock_seconds: float) -> None:
         raise Damage(complaint)
     connection = connect(fresh, lock_seconds, "immutable=1")
     try:
-        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        version = read_version(connection)
     finally:
         connection.close()
-    if not 0 < version <= version_known():
+    if not 0 < version <= VERSION:
         raise Damage("is of another version")
 
 
@@ -166,3 +179,78 @@ def _as_told(path: Path, reason: str, source: Path | None, aside: Path | None) -
         return StateDamaged(f"{path} {reason}; there is no backup, so a new one was made without any history", advice)
     minutes = max(0, round((time.time() - source.stat().st_mtime) / 60))
     return StateDamaged(f"{path} {reason}; the backup of {minutes} min ago was restored", advice)
+
+
+# -- what `doctor` reports: it looks thoroughly, and changes nothing
+
+
+class StateReport(NamedTuple):
+    """`problem` says what is wrong and what to do; it is empty if all is well. `version` is 0 if there is no file, or
+    it could not be read."""
+
+    version: int = 0
+    size_bytes: int = 0
+    problem: str = ""
+
+
+class BackupReport(NamedTuple):
+    path: Path
+    age_seconds: float
+    problem: str
+
+
+def inspect_state(path: Path, lock_seconds: float = LOCK_SECONDS) -> StateReport:
+    """The database as it lies there; a missing one is a problem only if something of it is left."""
+    if not os.path.lexists(path):
+        left = list_backups(path) or os.path.lexists(f"{path}-wal")
+        return StateReport(problem=f"{path} is missing; `skillyard runs` restores it") if left else StateReport()
+    if not path.is_file():
+        return StateReport(problem=f"{path} is not a plain file; `skillyard runs` repairs it")
+    size = path.stat().st_size
+    if size == 0:
+        return StateReport(problem=f"{path} is empty; `skillyard runs` repairs it")
+    try:
+        if complaint := check_database(path, lock_seconds) or check_tables(path, lock_seconds):
+            return StateReport(0, size, f"{path} is damaged: {complaint}; `skillyard runs` repairs it")
+        version = _version_of(path, lock_seconds)
+    except SkillError as error:
+        return StateReport(0, size, error.msg)
+    except (OSError, sqlite3.Error) as error:
+        return StateReport(0, size, f"{path} cannot be read: {error}; see `ls -l {path}`")
+    if version > VERSION:
+        return StateReport(version, size, f"{path} was written by a newer Skillyard: `pip install -U skillyard`")
+    return StateReport(version, size)
+
+
+def check_database(path: Path, lock_seconds: float = LOCK_SECONDS) -> str:
+    """Empty if it is sound, else the first complaint of SQLite. In a read-only folder without what is in the -wal."""
+    try:
+        return check_integrity(path, lock_seconds)
+    except sqlite3.OperationalError:
+        return check_integrity(path, lock_seconds, "immutable=1")
+
+
+def _version_of(path: Path, lock_seconds: float) -> int:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", lock_seconds, uri=True)
+    try:
+        return read_version(connection)
+    finally:
+        connection.close()
+
+
+def inspect_backups(path: Path) -> tuple[BackupReport, ...]:
+    """The newest first."""
+    found = []
+    for name in list_backups(path):
+        try:
+            problem = check_integrity(name, 0.0, "immutable=1")
+        except (SkillError, sqlite3.Error) as error:
+            problem = str(error)
+        found.append(BackupReport(name, max(0.0, time.time() - name.stat().st_mtime), problem))
+    return tuple(found)
+
+
+def list_set_aside(home: Path) -> tuple[Path, ...]:
+    """What was found damaged and is kept: databases and files of grants, without what SQLite keeps beside them."""
+    names = (name for file in ("state.db", "grants.json", "grants.json.copy") for name in list_damaged(home / file))
+    return tuple(name for name in names if not name.name.endswith(SIDES))

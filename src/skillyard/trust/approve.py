@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from skillyard.store.grants_old import Grants
+    from skillyard.store.grants import Grants
 
 
 class Approved(NamedTuple):

@@ -17,7 +17,7 @@ from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
 from skillyard.core.secrets import MASK
 from skillyard.core.skill import Skill
-from skillyard.store.grants_old import Grant, Grants
+from skillyard.store.grants import Grant, Grants
 from skillyard.trust.permit import as_capability, resolve_capability
 
 if TYPE_CHECKING:

@@ -122,7 +122,7 @@ def _places(yard: Project) -> Iterator[Finding]:
 
 def _state(yard: Project) -> Iterator[Finding]:
     """The files of ours. Each problem comes with the next step."""
-    from skillyard.store.inspection import check_database, inspect_backups, inspect_state, list_set_aside
+    from skillyard.store.repair import check_database, inspect_backups, inspect_state, list_set_aside
 
     home, path = yard.places.own_home, yard.places.database
     report = inspect_state(path, yard.settings.lock_seconds)

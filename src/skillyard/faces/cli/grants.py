@@ -14,7 +14,7 @@ from skillyard.core.phrases import Text
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Table
-from skillyard.store.grants_old import Grant
+from skillyard.store.grants import Grant
 
 _COUNTS, _VOID = Text("是", "yes"), Text("已失效", "void")
 _EMPTY = Text("这里没有授权", "Nothing was granted here.")
