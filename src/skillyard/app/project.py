@@ -375,10 +375,9 @@ class Project:
         if project is None or not (project / "skillyard.toml").is_file():
             return mine
         from skillyard.app.settings import Dispatching, project_dispatching
-        from skillyard.trust.consent import are_settings_trusted
 
         theirs = project_dispatching(project)
-        if theirs == Dispatching() or not are_settings_trusted(self.grants, project):
+        if theirs == Dispatching() or not self._trusts_settings_of(project):
             return mine
         return mine.over(theirs)
 
@@ -403,10 +402,15 @@ class Project:
         if project is None or not (project / "skillyard.toml").is_file():
             return (), ()
         from skillyard.app.settings import project_roots
-        from skillyard.trust.consent import are_settings_trusted
 
         roots = project_roots(project, table)
-        return (roots, ()) if roots and are_settings_trusted(self.grants, project) else ((), roots)
+        return (roots, ()) if roots and self._trusts_settings_of(project) else ((), roots)
+
+    def _trusts_settings_of(self, project: "Path") -> bool:
+        """Ask only if the file says something: trust brings many modules, and most files are as `init` wrote them."""
+        from skillyard.trust.consent import are_settings_trusted
+
+        return are_settings_trusted(self.grants, project)
 
     def _remember_machine(self, sandbox: "Sandbox") -> None:
         """Only what this process looked up itself is new."""
@@ -440,10 +444,9 @@ class Project:
         if mine or project is None or not (project / "skillyard.toml").is_file():
             return mine
         from skillyard.app.settings import project_engine
-        from skillyard.trust.consent import are_settings_trusted
 
         asked = project_engine(project).database
-        return asked if asked and are_settings_trusted(self.grants, project) else ""
+        return asked if asked and self._trusts_settings_of(project) else ""
 
     def worker(self, lang: "Lang", decide: "Decider | None" = None) -> "Worker":
         import sys

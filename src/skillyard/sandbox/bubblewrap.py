@@ -16,7 +16,7 @@ _TRIAL_SECONDS = 5
 
 
 def find() -> tuple[str, str]:
-    """The program's path, or why it is of no use."""
+    """Return the program's path, or why it cannot be used."""
     program = next((place for place in _PLACES if os.access(place, os.X_OK)), "")
     if not program:
         return "", "not installed"
@@ -31,9 +31,9 @@ def find() -> tuple[str, str]:
 
 
 def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
-    """The options; `seccomp` is the descriptor that holds the filter.
+    """Return the options for `--args`: the program could read them on bubblewrap's command line.
 
-    They travel by `--args`, because the program can read the command line of bubblewrap.
+    `seccomp` is the descriptor of a file with the filter.
     """
     layout = system_layout(network=policy.network)
     words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "localhost"]

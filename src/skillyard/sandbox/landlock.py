@@ -1,4 +1,4 @@
-"""Landlock: which files a process may touch, without any privilege and without namespaces.
+"""Landlock: restricts which files a process may touch, without any privilege and without namespaces.
 
 Covered: reading, running, writing, making, removing, renaming and (ABI 3) truncating files; TCP (ABI 4);
 device ioctls (ABI 5); signals and abstract sockets to the outside (ABI 6); tracing the outside (always).
@@ -59,7 +59,7 @@ class PathRule(NamedTuple):
 
 
 def version() -> int:
-    """The ABI of this kernel, 0 where there is none."""
+    """The ABI of this kernel, 0 if it has no Landlock."""
     try:
         return call("landlock_create_ruleset", None, 0, 1)
     except OSError:
@@ -67,7 +67,7 @@ def version() -> int:
 
 
 def handled(abi: int) -> Access:
-    """The rights that this ABI knows, all of which we take away first."""
+    """The rights that this ABI knows; all of them are taken away first."""
     known = Access((1 << 13) - 1)
     for since, right in ((2, Access.REFER), (3, Access.TRUNCATE), (5, Access.IOCTL_DEV)):
         if abi >= since:
@@ -76,7 +76,7 @@ def handled(abi: int) -> Access:
 
 
 def without(path: Path, hidden: Iterable[Path]) -> tuple[Path, ...]:
-    """`path`, or where something below it is hidden, what else is in there now. Landlock only ever adds."""
+    """`path`, or if something below it is hidden, what else is in there now: a Landlock rule can only allow."""
     hidden = tuple(hidden)
     if any(path == secret or secret in path.parents for secret in hidden):
         return ()

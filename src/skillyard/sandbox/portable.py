@@ -1,4 +1,4 @@
-"""Where there is no Linux: a child process with a deadline, and nothing else.
+"""The sandbox outside Linux: a child process with a deadline, and nothing else.
 
 Covered: the process group dies at the deadline and when the program ends; no inherited environment; the
 output is bounded. `Exit.sandbox` says "none" and `Exit.missing` names every guard.
@@ -31,15 +31,7 @@ class LocalSandbox:
     def __call__(self, launch: Launch) -> Exit:
         chosen = plan(NO_LAYERS, launch.policy)
         started = time.monotonic()
-        child = subprocess.Popen(
-            launch.argv,
-            cwd=launch.cwd,
-            env=dict(launch.env),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        child = _start(launch, (subprocess.PIPE,) * 3)
         assert child.stdin and child.stdout and child.stderr  # noqa: S101, PT018  (all three are pipes)
         kept = Capture(launch.output_bytes)
         out = _Drain(child.stdout, kept, _stop_if_over(child, kept))
@@ -70,15 +62,7 @@ class LocalSandbox:
         """Start it and leave its streams to the caller; its deadline is the caller's too."""
         inner, outer = open_pipes()
         try:
-            child = subprocess.Popen(
-                launch.argv,
-                cwd=launch.cwd,
-                env=dict(launch.env),
-                stdin=inner[0],
-                stdout=inner[1],
-                stderr=inner[2],
-                start_new_session=True,
-            )
+            child = _start(launch, inner)
         except OSError:
             for stream in outer:
                 os.close(stream)
@@ -87,6 +71,19 @@ class LocalSandbox:
             for stream in inner:
                 os.close(stream)
         return _LocalProcess(child, outer)
+
+
+def _start(launch: Launch, streams: StreamFds) -> subprocess.Popen[bytes]:
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(
+        launch.argv,
+        cwd=launch.cwd,
+        env=dict(launch.env),
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
 
 
 class _LocalProcess:
