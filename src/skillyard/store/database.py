@@ -85,7 +85,7 @@ T = TypeVar("T")
 
 
 class StateConnection(sqlite3.Connection):
-    """Raises StateDamaged and StateLocked instead of sqlite3's errors for the same; others pass."""
+    """Raises StateDamaged and StateLocked in place of sqlite3's errors; other errors pass."""
 
     path: Path
     lock_seconds: float
@@ -143,7 +143,7 @@ class StateCursor(sqlite3.Cursor):
 
 
 def connect(path: Path, lock_seconds: float, how: str = "") -> StateConnection:
-    """Raises sqlite3.Error. Statements on the connection raise named errors. `how`: `mode=ro` or `immutable=1`."""
+    """Open the file. Raise sqlite3.Error. Statements raise named errors. `how`: `mode=ro` or `immutable=1`."""
     address = f"{path.absolute().as_uri()}?{how}" if how else path
     connection = sqlite3.connect(
         address,
@@ -159,7 +159,7 @@ def connect(path: Path, lock_seconds: float, how: str = "") -> StateConnection:
 
 
 def _decode(text: bytes) -> str:
-    """A changed byte in a text must not keep the rest of the row from being shown."""
+    """A changed byte in a text must not hide the rest of the row."""
     return text.decode("utf-8", "replace")
 
 
@@ -187,7 +187,7 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 
 def as_named(error: sqlite3.DatabaseError, path: Path, lock_seconds: float) -> SkillError | None:
-    """None for what is neither damage nor a lock. Damage is marked, so that the next start checks everything."""
+    """Return None for what is neither damage nor a lock. Mark damage, so that the next start checks everything."""
     if is_damage(error):
         mark_suspect(path)
         return StateDamaged(f"{path}: {error}", _CHECKED)
@@ -204,14 +204,14 @@ def mark_suspect(path: Path) -> None:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary code; the bits above tell the kinds of each."""
+    """The primary result code, without the bits of the extended one."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def check_integrity(path: Path, lock_seconds: float, how: str = "mode=ro") -> str:
-    """Empty if SQLite finds the database sound, else its first complaint. Slow: every page is read.
+    """Return SQLite's first complaint, or an empty text if the database is sound. Slow: every page is read.
 
-    Marks nothing. Raises StateLocked, and sqlite3.OperationalError if it cannot be read for another reason."""
+    Marks nothing. Raise StateLocked, and sqlite3.OperationalError if it cannot be read for another reason."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", lock_seconds, uri=True)
         try:
@@ -235,10 +235,10 @@ class Damage(Exception):
 
 
 def open_database(path: Path, lock_seconds: float = LOCK_SECONDS, tell: Tell = lambda _: None) -> sqlite3.Connection:
-    """The tables of the newest version; an older file is brought up to date, step by step.
+    """Open the database, and upgrade an older version step by step.
 
-    Raises StateNewer, StateLocked, and StateDamaged if the file is damaged and cannot be repaired now. `tell` hears of
-    every repair."""
+    Raise StateNewer, StateLocked, and StateDamaged if the file is damaged and cannot be repaired now. `tell` is called
+    with every repair."""
     try:
         return _open(path, lock_seconds, tell)
     except (OSError, sqlite3.OperationalError) as error:
@@ -254,7 +254,7 @@ def _is_closed_to_us(path: Path, error: OSError | sqlite3.OperationalError) -> b
 
 
 def _open_to_read(path: Path, lock_seconds: float) -> sqlite3.Connection:
-    """What is there, or nothing; a write says `readonly`."""
+    """Open the file read-only, or an empty database in its place; a write fails with `readonly`."""
     if os.access(path, os.R_OK) and path.is_file():
         # Without its -shm file, which nobody can make here, only the second can be read: it leaves out what a writer
         # that died has not yet moved into the file.
@@ -304,9 +304,10 @@ def _open(path: Path, lock_seconds: float, tell: Tell) -> StateConnection:
 
 
 def open_sound(path: Path, lock_seconds: float) -> StateConnection:
-    """A connection to a file that looks like ours, whatever its version. Hold the lock. Raises Damage with the reason,
-    StateNewer, StateLocked and sqlite3.Error."""
-    _look(path)
+    """Open a file that looks like ours, whatever its version. Hold the lock.
+
+    Raise Damage with the reason, StateNewer, StateLocked and sqlite3.Error."""
+    _check_file(path)
     connection = connect(path, lock_seconds)
     try:
         _checked_version(connection)
@@ -318,9 +319,8 @@ def open_sound(path: Path, lock_seconds: float) -> StateConnection:
     return connection
 
 
-def _look(path: Path) -> None:
-    """What can be told without opening it: to close the file would take away the locks that SQLite has on it in this
-    process."""
+def _check_file(path: Path) -> None:
+    """Raise Damage for what is visible without opening the file: to close it would release SQLite's locks on it."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -343,7 +343,7 @@ def _look(path: Path) -> None:
 def _has_sound_wal(path: Path) -> bool:
     """Whether SQLite will read the -wal file: it deletes one whose first bytes it does not know.
 
-    Damage further behind looks like what a writer that was killed leaves, and is not noticed."""
+    Damage after that looks like what a killed writer leaves, and is not noticed."""
     try:
         file = os.open(f"{path}-wal", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -362,7 +362,7 @@ _WAL_START = b"\x37\x7f\x06\x82"
 
 
 def _checked_version(connection: StateConnection) -> int:
-    """The version of a file whose tables can be read. Raises Damage and StateNewer."""
+    """Return the version of a file whose tables can be read. Raise Damage and StateNewer."""
     try:
         version = read_version(connection)
         if version > VERSION:
@@ -377,7 +377,7 @@ def _checked_version(connection: StateConnection) -> int:
 
 @contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """One transaction: all of it is kept, or nothing."""
+    """One transaction: all of it is written, or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -389,10 +389,10 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def make_private(path: Path) -> None:
-    """What was run, and with which params, is nobody else's business; SQLite gives its files beside it the same mode.
+    """Make the file readable for its user only; SQLite gives its files beside it the same mode.
 
-    The file itself is never opened here: to close it would take away the locks that SQLite has on it in this process.
-    Where it cannot be made, whoever opens it finds out, and says so.
+    The file itself is never opened here: to close it would release the locks that SQLite has on it in this process.
+    If it cannot be made, whoever opens it reports that.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with suppress(OSError):
@@ -408,9 +408,9 @@ def make_private(path: Path) -> None:
 
 
 def make_new(path: Path, lock_seconds: float) -> None:
-    """An empty database of the newest version, which appears at once as a whole. Hold the lock exclusively.
+    """Make an empty database, which appears at once as a whole. Hold the lock exclusively.
 
-    So a database of zero length is never one that is only just being made."""
+    So a database of zero length is never one that is just being made."""
     fresh = path.with_name(f"{path.name}.new")
     for ending in ("", "-wal", "-shm", "-journal"):
         fresh.with_name(fresh.name + ending).unlink(missing_ok=True)
@@ -428,7 +428,7 @@ def make_new(path: Path, lock_seconds: float) -> None:
 
 
 def check_tables(path: Path, lock_seconds: float) -> str:
-    """Empty if the tables are defined as this version defines them, else what is wrong. Other versions pass."""
+    """Return what is wrong with the definitions of the tables; empty if nothing, or for another version."""
     made = sqlite3.connect(":memory:", isolation_level=None)
     there = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", lock_seconds, uri=True)
     there.text_factory = bytes
@@ -456,7 +456,7 @@ def read_version(connection: sqlite3.Connection) -> int:
 
 
 def _upgrade(connection: sqlite3.Connection, home: Path | None, tell: Tell = lambda _: None) -> None:
-    """Once, even when two processes start together: the second finds it done."""
+    """Upgrade once, even if two processes start together: the second finds it done."""
     with writing(connection):
         version = read_version(connection)
         if home is not None and 0 < version <= _WITH_GRANTS:
@@ -468,7 +468,7 @@ def _upgrade(connection: sqlite3.Connection, home: Path | None, tell: Tell = lam
 
 
 def _move_grants(connection: sqlite3.Connection, home: Path, tell: Tell) -> None:
-    """Write the file before the tables go: a crash in between leaves both, and the file counts from then on."""
+    """Write the file of grants before the tables go: a crash in between leaves both, and then the file counts."""
     from skillyard.store.grants import GrantFile, GrantRow, TrustRow  # noqa: PLC0415  (once in a lifetime)
 
     grants = connection.execute("SELECT project, skill, fingerprint, capability, granted FROM grants").fetchall()

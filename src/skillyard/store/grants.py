@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from skillyard.core.capability import is_capability, is_path
 from skillyard.core.errors import InvalidArgs, SkillError, StateDamaged, StateNewer, StateUnsafe, StoreFailed
 from skillyard.store import locks
-from skillyard.store.atomic import damaged_name, sync_folder, write_atomically
+from skillyard.store.atomic import damaged_name, sync, write_atomically
 
 FILE = "grants.json"
 COPY = "grants.json.copy"
@@ -74,7 +74,7 @@ class _Damaged(Exception):
 
 
 class GrantFile:
-    """Reads and changes the grants of one SKILLYARD_HOME. A file that cannot be believed grants nothing."""
+    """Reads and changes the grants of one SKILLYARD_HOME. A damaged or unsafe file grants nothing."""
 
     def __init__(self, home: Path, tell: Tell = lambda _: None, lock_seconds: float = LOCK_SECONDS) -> None:
         self.path = home / FILE
@@ -87,9 +87,9 @@ class GrantFile:
         self._told: set[str] = set()
 
     def read(self) -> GrantContent:
-        """The present content. It is read again only if the file changed.
+        """Return the content. The file is read again only if it changed.
 
-        What cannot be believed grants nothing, and is told; a damaged file is set aside and its copy takes its place.
+        An untrustworthy file grants nothing, and is reported; a damaged one is set aside and replaced by its copy.
         """
         signature = _signature(self.path)
         if signature == self._seen:
@@ -138,7 +138,7 @@ class GrantFile:
         return locks.holding(self._lock, self._lock_seconds)
 
     def _read_or_repair(self) -> GrantContent:
-        """Without the lock where all is well."""
+        """Takes the lock only if something is wrong."""
         try:
             return _load(self.path)
         except FileNotFoundError:
@@ -155,7 +155,7 @@ class GrantFile:
             raise StateDamaged(f"{self.path} is damaged and cannot be replaced: {error.strerror}") from None
 
     def _load_or_restore(self) -> GrantContent:
-        """Call under the lock. Raises StateDamaged if there was neither a file nor a copy that can be believed."""
+        """Call under the lock. Raise StateDamaged if neither the file nor its copy is intact."""
         try:
             return _load(self.path)
         except FileNotFoundError:
@@ -168,7 +168,7 @@ class GrantFile:
         if aside is not None:
             self.path.rename(aside)
         if content is None:
-            sync_folder(self.path.parent)
+            sync(self.path.parent)
             kept = (
                 f"grant again what you need; the damaged file is kept as {aside}"
                 if aside
@@ -181,7 +181,7 @@ class GrantFile:
         return content
 
     def _load_copy(self) -> GrantContent | None:
-        """None if the copy cannot be believed; then it is set aside too."""
+        """Return None if the copy is damaged too; then it is set aside."""
         try:
             return _load(self.copy)
         except FileNotFoundError:
@@ -276,7 +276,7 @@ class Grants:
 
 
 class GrantReport(NamedTuple):
-    """What `doctor` says of the file. `problem` is empty if it can be believed."""
+    """What `doctor` reports of the file. `problem` is empty if it is intact."""
 
     grants: int
     trusts: int
@@ -285,7 +285,7 @@ class GrantReport(NamedTuple):
 
 
 def inspect_grants(home: Path) -> GrantReport:
-    """Look at the file and its copy. Nothing is changed."""
+    """Inspect the file and its copy, without changing anything."""
     path, copy_intact = home / FILE, _is_sound(home / COPY)
     try:
         content = _load(path)
@@ -308,7 +308,7 @@ def render(content: GrantContent) -> bytes:
 
 
 def parse(raw: bytes, path: Path) -> GrantContent:
-    """Raises _Damaged with the reason, and StateNewer."""
+    """Raise _Damaged with the reason, and StateNewer."""
     if not raw:
         raise _Damaged("is empty")
     frame = _FRAME.match(raw)
@@ -338,7 +338,7 @@ def _check_rows(rows: Iterable[GrantRow | TrustRow]) -> None:
 
 
 def _check_row(row: GrantRow | TrustRow) -> None:
-    """ValueError with the reason for a row that could not be shown or used. The reason never quotes the row."""
+    """Raise ValueError for a row that could not be shown or used. The reason never quotes the row."""
     fields: tuple[object, ...] = row  # of any type: they come from a file
     *texts, granted = fields
     if not all(isinstance(text, str) for text in texts):
@@ -375,7 +375,7 @@ def _check_capability(text: str) -> None:
 
 
 def _check_new(rows: Iterable[GrantRow | TrustRow]) -> None:
-    """InvalidArgs for a row that could not be read again: it would make the whole file a damaged one."""
+    """Raise InvalidArgs for a row that could not be read again: it would make the whole file a damaged one."""
     try:
         _check_rows(rows)
     except ValueError as error:
@@ -397,7 +397,7 @@ def _checksum(version: int, body: bytes) -> bytes:
 
 
 def _load(path: Path) -> GrantContent:
-    """Raises FileNotFoundError, _Damaged, StateNewer, and StoreFailed if others could have written it."""
+    """Raise FileNotFoundError, _Damaged, StateNewer, and StoreFailed if others could have written it."""
     return parse(_read(path), path)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import SkillError, StateDamaged
-from skillyard.store.atomic import damaged_name, list_damaged, put_in_place, sync_folder
+from skillyard.store.atomic import damaged_name, list_damaged, put_in_place, sync
 from skillyard.store.backups import list_backups
 from skillyard.store.database import (
     LOCK_SECONDS,
@@ -41,9 +41,9 @@ _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 
 
 def repair(path: Path, lock_seconds: float, tell: Tell) -> StateConnection:
-    """A connection to a sound file of whatever version. Hold the lock exclusively.
+    """Repair the file and open it, whatever its version. Hold the lock exclusively.
 
-    Raises StateDamaged if another process still uses the damaged file: what it writes must not get lost."""
+    Raise StateDamaged if another process still uses the damaged file: what it writes must not get lost."""
     try:
         _check_suspect(path, lock_seconds)
         return open_sound(path, lock_seconds)  # another process was faster
@@ -63,7 +63,7 @@ def repair(path: Path, lock_seconds: float, tell: Tell) -> StateConnection:
 
 
 def _check_suspect(path: Path, lock_seconds: float) -> None:
-    """Another command met damage: believe it only if the whole file, looked through, shows it."""
+    """Check the whole file if another command met damage. Raise Damage if there is some."""
     mark = path.with_name(path.name + SUSPECT)
     if not mark.exists() or not path.is_file() or path.stat().st_size == 0:
         return
@@ -87,7 +87,7 @@ def _is_writable(path: Path, lock_seconds: float) -> bool:
 
 
 def _refuse_while_in_use(path: Path, reason: str) -> None:
-    """A process that has the file open would go on writing into what was set aside."""
+    """A process that has the file open would continue to write into what was set aside."""
     users = list_users(path)
     if users or _is_locked_elsewhere(path):
         raise StateDamaged(
@@ -97,7 +97,7 @@ def _refuse_while_in_use(path: Path, reason: str) -> None:
 
 
 def _is_locked_elsewhere(path: Path) -> bool:
-    """Where /proc tells nothing. Nobody in this process uses the file, so to close it here takes no lock away."""
+    """For systems without /proc. Nobody in this process uses the file, so closing it here releases no lock."""
     try:
         file = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -112,9 +112,9 @@ def _is_locked_elsewhere(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename the database, then what SQLite keeps beside it; the new name, or None if there was nothing.
+    """Rename the database, then its side files. Return the new name, or None if there was nothing.
 
-    What a repair that died has left is put with the database that it belongs to."""
+    Side files that a killed repair left go with the database that they belong to."""
     aside = None
     if os.path.lexists(path):
         aside = damaged_name(path)
@@ -125,7 +125,7 @@ def set_aside(path: Path) -> Path | None:
     for ending in left:
         path.with_name(path.name + ending).rename(f"{aside}{ending}")
     if aside is not None:
-        sync_folder(path.parent)
+        sync(path.parent)
     return aside
 
 
@@ -141,7 +141,7 @@ def _widowed(path: Path) -> Path | None:
 
 
 def _restore(path: Path, lock_seconds: float) -> Path | None:
-    """Put a copy of the newest sound backup in place; None if there is none."""
+    """Put a copy of the newest sound backup in place. Return None if there is none."""
     for backup in list_backups(path):
         fresh = path.with_name(f"{path.name}.restoring")
         fresh.unlink(missing_ok=True)
@@ -200,7 +200,7 @@ class BackupReport(NamedTuple):
 
 
 def inspect_state(path: Path, lock_seconds: float = LOCK_SECONDS) -> StateReport:
-    """The database as it lies there; a missing one is a problem only if something of it is left."""
+    """Inspect the database as it is; a missing one is a problem only if something of it is left."""
     if not os.path.lexists(path):
         left = list_backups(path) or os.path.lexists(f"{path}-wal")
         return StateReport(problem=f"{path} is missing; `skillyard runs` restores it") if left else StateReport()
@@ -223,7 +223,7 @@ def inspect_state(path: Path, lock_seconds: float = LOCK_SECONDS) -> StateReport
 
 
 def check_database(path: Path, lock_seconds: float = LOCK_SECONDS) -> str:
-    """Empty if it is sound, else the first complaint of SQLite. In a read-only folder without what is in the -wal."""
+    """Return SQLite's first complaint, or an empty text. In a read-only folder the -wal file is not checked."""
     try:
         return check_integrity(path, lock_seconds)
     except sqlite3.OperationalError:
@@ -251,6 +251,6 @@ def inspect_backups(path: Path) -> tuple[BackupReport, ...]:
 
 
 def list_set_aside(home: Path) -> tuple[Path, ...]:
-    """What was found damaged and is kept: databases and files of grants, without what SQLite keeps beside them."""
+    """The damaged databases and files of grants that were set aside, without side files."""
     names = (name for file in ("state.db", "grants.json", "grants.json.copy") for name in list_damaged(home / file))
     return tuple(name for name in names if not name.name.endswith(SIDES))
