@@ -9,7 +9,7 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.app.task import Kernel
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.trust.consent import trust
@@ -17,7 +17,7 @@ from tests.agents.agent import Agent
 from tests.agents.drivers import TOOLS, environment
 from tests.agents.fixtures import MakeAgent
 from tests.agents.stub import Stub, answer, call
-from tests.test_seeds_worker import FLOW, INTERRUPT
+from tests.test_spec_worker import FLOW, INTERRUPT
 
 KEEP_ONE = '{"good": "keep", "evil": "uninstall"}'
 

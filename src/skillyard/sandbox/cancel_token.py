@@ -14,6 +14,7 @@ class CancelToken:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._callback: Callable[[], None] | None = None
+        self._kill: Callable[[], None] | None = None
         self.cancelled = False
 
     def cancel(self) -> None:
@@ -22,15 +23,22 @@ class CancelToken:
             if self._callback:
                 self._callback()
 
-    @contextlib.contextmanager
-    def on_cancel(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Call `callback` on cancel, or at once if cancelled already; never before or after this block."""
+    def force(self) -> None:
+        """Cancel without waiting for the run to wind down. Return when it is gone, if the run can be killed."""
+        self.cancel()
         with self._lock:
-            self._callback = callback
+            if self._kill:
+                self._kill()
+
+    @contextlib.contextmanager
+    def on_cancel(self, callback: Callable[[], None], kill: Callable[[], None] | None = None) -> Iterator[None]:
+        """Call `callback` on cancel, or at once if cancelled already, and `kill` on `force`; only within this block."""
+        with self._lock:
+            self._callback, self._kill = callback, kill
             if self.cancelled:
                 callback()
         try:
             yield
         finally:
             with self._lock:
-                self._callback = None
+                self._callback = self._kill = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from skillyard.core.errors import SandboxUnavailable
+from skillyard.core.messages import Message
 from skillyard.sandbox.launch import Exit, Launch
 from skillyard.sandbox.layers import FIFO, NO_LAYERS, OWN_NAMESPACES, LayerPlan, Layers, plan
 from skillyard.sandbox.spawn_request import (
@@ -159,7 +160,7 @@ class Launcher:
                 self._send(PROBE, {}, theirs, (nothing.fileno(),) * 3)
             answer = receive(control)
         if answer is None:
-            raise SandboxUnavailable("The layers could not be probed", missing="probe")
+            raise SandboxUnavailable(Message("The layers could not be probed"), missing="probe")
         return Layers.from_json(answer)
 
     def _send(self, kind: bytes, content: dict[str, Any], control: socket.socket, streams: StreamFds) -> None:
@@ -295,5 +296,7 @@ def _raise_failure(failed: dict[str, Any] | None, chosen: LayerPlan) -> None:
     if not failed:
         return
     if failed["stage"] == "layers":
-        raise SandboxUnavailable(f"The sandbox could not be set up: {failed['text']}", missing=chosen.level.value)
+        raise SandboxUnavailable(
+            Message("The sandbox could not be set up: {text}", text=failed["text"]), missing=chosen.level.value
+        )
     raise OSError(failed["errno"], failed["text"])

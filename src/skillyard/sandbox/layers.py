@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
 from skillyard.core.errors import SandboxTooWeak, SandboxUnavailable
+from skillyard.core.messages import Message, join_messages
 from skillyard.sandbox.policy import Guard, Policy, is_inside
 
 
@@ -121,10 +122,15 @@ def plan(layers: Layers, policy: Policy | None, *, weak: bool = False) -> LayerP
     policy.check()
     level = layers.level
     if policy.mounts and not layers.can_mount:
-        raise SandboxUnavailable("This machine has no mount namespaces any more: try again", missing="namespaces")
+        raise SandboxUnavailable(
+            Message("This machine has no mount namespaces any more: try again"), missing="namespaces"
+        )
     if policy.hosts and not policy.network and level not in OWN_NAMESPACES:
         raise SandboxUnavailable(
-            f"This machine cannot limit the network to hosts: it needs namespaces, and the sandbox here is {level}",
+            Message(
+                "This machine cannot limit the network to hosts: it needs namespaces, and the sandbox here is {way}",
+                way=level.value,
+            ),
             details={"missing": ["hosts"], "sandbox": level.value},
             missing="hosts",
         )
@@ -133,9 +139,12 @@ def plan(layers: Layers, policy: Policy | None, *, weak: bool = False) -> LayerP
     refused = [guard.value for guard in lost if guard in policy.demand]
     if refused:
         names = ", ".join(refused)
-        why = "; ".join(f"{layer}: {reason}" for layer, reason in layers.reasons.items())
+        why = join_messages(
+            "; ", (Message("{place}: {reason}", place=layer, reason=reason) for layer, reason in layers.reasons.items())
+        )
+        guards = Message("This machine cannot guard {names}", names=names)
         raise SandboxUnavailable(
-            f"This machine cannot guard {names}" + (f" ({why})" if why else ""),
+            Message("{what} ({why})", what=guards, why=why) if why else guards,
             details={"missing": list(refused), "sandbox": level.value},
             missing=names,
         )

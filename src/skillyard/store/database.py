@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from skillyard.core.errors import SkillError, StateDamaged, StateLocked, StateNewer
+from skillyard.core.errors import SkillError, StateDamaged, StateNewer
+from skillyard.core.messages import Message
 from skillyard.store import locks
 
 _VERSIONS = (
@@ -108,7 +109,7 @@ class StateConnection(sqlite3.Connection):
             raise self._named(error) or error from None
         except UnicodeDecodeError:  # sqlite3 cannot even say what is wrong with the definition of a table
             mark_suspect(self.path)
-            raise StateDamaged(f"{self.path}: {OTHER_TABLES}", _CHECKED) from None
+            raise StateDamaged(Message("{place}: {reason}", place=self.path, reason=OTHER_TABLES), _CHECKED) from None
 
     def _named(self, error: sqlite3.DatabaseError) -> SkillError | None:
         if _code(error) == sqlite3.SQLITE_READONLY and self._should_be_writable():
@@ -163,8 +164,8 @@ def _decode(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-OTHER_TABLES = "the definition of a table was changed"
-_CHECKED = "run it again: the file is checked, and repaired where it has to be"
+OTHER_TABLES = Message("the definition of a table was changed")
+_CHECKED = Message("run it again: the file is checked, and repaired where it has to be")
 #: What SQLite says of a statement of ours if the definition of a table is not ours any more.
 _OTHER_TABLES = (
     "no such table",
@@ -192,7 +193,7 @@ def as_named(error: sqlite3.DatabaseError, path: Path, lock_seconds: float) -> S
         mark_suspect(path)
         return StateDamaged(f"{path}: {error}", _CHECKED)
     if is_busy(error):
-        return StateLocked(f"{path}: {locks.describe_lock_holders(path)} has held it for {lock_seconds:g} s")
+        return locks.as_locked(path, locks.describe_lock_holders(path), lock_seconds)
     return None
 
 
@@ -266,8 +267,8 @@ def _open_to_read(path: Path, lock_seconds: float) -> sqlite3.Connection:
             except Damage as damage:
                 connection.close()
                 raise StateDamaged(
-                    f"{path} {damage}, and SKILLYARD_HOME cannot be written",
-                    "run a command as the user who may write there: it repairs the file",
+                    Message("{path} {damage}, and SKILLYARD_HOME cannot be written", path=path, damage=damage),
+                    Message("run a command as the user who may write there: it repairs the file"),
                 ) from None
             except sqlite3.OperationalError:
                 pass
@@ -324,15 +325,15 @@ def _check_file(path: Path) -> None:
     try:
         found = path.stat()
     except FileNotFoundError:
-        raise Damage("is a link to nothing" if path.is_symlink() else "is missing") from None
+        raise Damage(Message("is a link to nothing") if path.is_symlink() else Message("is missing")) from None
     if not stat.S_ISREG(found.st_mode):
-        raise Damage("is not a plain file")
+        raise Damage(Message("is not a plain file"))
     if found.st_size == 0:
-        raise Damage("is empty")
+        raise Damage(Message("is empty"))
     if found.st_size < _SMALLEST_BYTES:  # SQLite takes it for a new database
-        raise Damage("is cut off")
+        raise Damage(Message("is cut off"))
     if not _has_sound_wal(path):
-        raise Damage("has a damaged -wal file")
+        raise Damage(Message("has a damaged -wal file"))
     if path.with_name(path.name + SUSPECT).exists():
         raise Damage("was found damaged by another command")
     if stat.S_IMODE(found.st_mode) & 0o077:
@@ -366,12 +367,19 @@ def _checked_version(connection: StateConnection) -> int:
     try:
         version = read_version(connection)
         if version > VERSION:
-            raise StateNewer(f"{connection.path} has version {version}, this Skillyard knows {VERSION}")
+            raise StateNewer(
+                Message(
+                    "{path} has version {version}, this Skillyard knows {count}",
+                    path=connection.path,
+                    version=version,
+                    count=VERSION,
+                )
+            )
         found = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'runs'").fetchone()[0]
     except StateDamaged as error:
         raise Damage(error.msg.removeprefix(f"{connection.path}: ")) from None
     if version <= 0 or not found:
-        raise Damage("is not a database of Skillyard")
+        raise Damage(Message("is not a database of Skillyard"))
     return version
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from skillyard.core.errors import StateLocked
+from skillyard.core.messages import Message
 
 _POLL_SECONDS = 0.005
 _PROC = Path("/proc")
@@ -92,11 +93,21 @@ def holding(path: Path, seconds: float, *, shared: bool = False) -> Iterator[Non
     try:
         if not _wait_for(file, seconds, shared=shared):
             found = os.fstat(file)
-            holders = describe(_list_lockers((found.st_dev, found.st_ino)))
-            raise StateLocked(f"{path}: {holders} has held it for {seconds:g} s")
+            raise as_locked(path, describe(_list_lockers((found.st_dev, found.st_ino))), seconds)
         yield
     finally:
         os.close(file)
+
+
+def as_locked(path: Path, holders: str, seconds: float) -> StateLocked:
+    return StateLocked(
+        Message(
+            "{path}: {describe_lock_holders} has held it for {lock_seconds:g} s",
+            path=path,
+            describe_lock_holders=holders,
+            lock_seconds=seconds,
+        )
+    )
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import SkillError, StateDamaged
+from skillyard.core.messages import Message
 from skillyard.store.atomic import damaged_name, list_damaged, put_in_place, sync
 from skillyard.store.backups import list_backups
 from skillyard.store.database import (
@@ -68,9 +69,9 @@ def _check_suspect(path: Path, lock_seconds: float) -> None:
     if not mark.exists() or not path.is_file() or path.stat().st_size == 0:
         return
     if complaint := check_integrity(path, lock_seconds, "mode=rw") or check_tables(path, lock_seconds):
-        raise Damage(f"is damaged: {complaint}")
+        raise Damage(Message("is damaged: {complaint}", complaint=complaint))
     if not _is_writable(path, lock_seconds):
-        raise Damage("is damaged: its header says that nobody may write")
+        raise Damage(Message("is damaged: its header says that nobody may write"))
     mark.unlink(missing_ok=True)
 
 
@@ -91,8 +92,12 @@ def _refuse_while_in_use(path: Path, reason: str) -> None:
     users = list_users(path)
     if users or _is_locked_elsewhere(path):
         raise StateDamaged(
-            f"{path} {reason}, and it is still used by {describe(users)}",
-            "end that process, then run any command: it sets the damaged file aside and restores the last backup",
+            Message(
+                "{path} {reason}, and it is still used by {users}", path=path, reason=reason, users=describe(users)
+            ),
+            Message(
+                "end that process, then run any command: it sets the damaged file aside and restores the last backup"
+            ),
         )
 
 
@@ -172,13 +177,29 @@ def _check_backup(fresh: Path, lock_seconds: float) -> None:
 
 def _as_told(path: Path, reason: str, source: Path | None, aside: Path | None) -> StateDamaged:
     if aside is None or not os.path.lexists(aside):
-        advice = f"grants are not affected; to start anew, remove {path.name} together with {path.name}.backup*"
+        advice = Message(
+            "grants are not affected; to start anew, remove {name} together with {name}.backup*", name=path.name
+        )
     else:
-        advice = f"grants are not affected; the damaged file is kept as {aside}, and `skillyard doctor` lists it"
+        advice = Message(
+            "grants are not affected; the damaged file is kept as {aside}, and `skillyard doctor` lists it", aside=aside
+        )
     if source is None:
-        return StateDamaged(f"{path} {reason}; there is no backup, so a new one was made without any history", advice)
+        return StateDamaged(
+            Message(
+                "{path} {reason}; there is no backup, so a new one was made without any history",
+                path=path,
+                reason=reason,
+            ),
+            advice,
+        )
     minutes = max(0, round((time.time() - source.stat().st_mtime) / 60))
-    return StateDamaged(f"{path} {reason}; the backup of {minutes} min ago was restored", advice)
+    return StateDamaged(
+        Message(
+            "{path} {reason}; the backup of {minutes} min ago was restored", path=path, reason=reason, minutes=minutes
+        ),
+        advice,
+    )
 
 
 # -- what `doctor` reports: it looks thoroughly, and changes nothing
@@ -203,22 +224,28 @@ def inspect_state(path: Path, lock_seconds: float = LOCK_SECONDS) -> StateReport
     """Inspect the database as it is; a missing one is a problem only if something of it is left."""
     if not os.path.lexists(path):
         left = list_backups(path) or os.path.lexists(f"{path}-wal")
-        return StateReport(problem=f"{path} is missing; `skillyard runs` restores it") if left else StateReport()
+        problem = Message("{path} is missing; `skillyard runs` restores it", path=path)
+        return StateReport(problem=problem) if left else StateReport()
     if not path.is_file():
-        return StateReport(problem=f"{path} is not a plain file; `skillyard runs` repairs it")
+        return StateReport(problem=Message("{path} is not a plain file; `skillyard runs` repairs it", path=path))
     size = path.stat().st_size
     if size == 0:
-        return StateReport(problem=f"{path} is empty; `skillyard runs` repairs it")
+        return StateReport(problem=Message("{path} is empty; `skillyard runs` repairs it", path=path))
     try:
         if complaint := check_database(path, lock_seconds) or check_tables(path, lock_seconds):
-            return StateReport(0, size, f"{path} is damaged: {complaint}; `skillyard runs` repairs it")
+            problem = Message(
+                "{path} is damaged: {complaint}; `skillyard runs` repairs it", path=path, complaint=complaint
+            )
+            return StateReport(0, size, problem)
         version = _version_of(path, lock_seconds)
     except SkillError as error:
         return StateReport(0, size, error.msg)
     except (OSError, sqlite3.Error) as error:
-        return StateReport(0, size, f"{path} cannot be read: {error}; see `ls -l {path}`")
+        problem = Message("{path} cannot be read: {error}; see `ls -l {path}`", path=path, error=error)
+        return StateReport(0, size, problem)
     if version > VERSION:
-        return StateReport(version, size, f"{path} was written by a newer Skillyard: `pip install -U skillyard`")
+        problem = Message("{path} was written by a newer Skillyard: `pip install -U skillyard`", path=path)
+        return StateReport(version, size, problem)
     return StateReport(version, size)
 
 
