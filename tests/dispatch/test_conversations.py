@@ -20,7 +20,7 @@ from skillyard.backends.driver import Event, Permission, Told
 from skillyard.core.child_process import DEPTH
 from skillyard.core.messages import Lang
 from skillyard.core.states import State
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.store.conversations import Conversation, ConversationState
 from tests.conftest import Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal
@@ -288,11 +288,11 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_the_user_allowed_it_befo
 def test_a_stop_from_another_thread_ends_it_and_the_conversation_goes_on(
     hand: Callable[..., Result], yard: Project
 ) -> None:
-    stop = Stop()
+    stop = CancelToken()
 
     def tell(event: Event) -> None:
         if event.told is Told.TEXT:
-            threading.Thread(target=stop.ask).start()
+            threading.Thread(target=stop.cancel).start()
 
     result = hand("hang", session="talk", tell=tell, stop=stop)
 
@@ -303,7 +303,7 @@ def test_a_stop_from_another_thread_ends_it_and_the_conversation_goes_on(
 
 
 def test_a_forced_stop_does_not_wait_for_an_agent_that_ignores_it(hand: Callable[..., Result], yard: Project) -> None:
-    stop = Stop()
+    stop = CancelToken()
 
     def tell(event: Event) -> None:
         if event.told is Told.TEXT:
@@ -317,8 +317,8 @@ def test_a_forced_stop_does_not_wait_for_an_agent_that_ignores_it(hand: Callable
 
 
 def test_a_task_that_was_taken_back_before_starts_nothing(hand: Callable[..., Result], yard: Project) -> None:
-    stop = Stop()
-    stop.ask()
+    stop = CancelToken()
+    stop.cancel()
 
     result = hand("hello", session="talk", stop=stop)
 
@@ -359,10 +359,10 @@ def test_a_ring_for_an_earlier_run_does_not_stop_the_present_one(begin: StartCom
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk", "--json")
     talk = until_running(yard)
 
-    assert yard.bells.ring(talk.id, "an-earlier-run")
-    assert yard.bells.ring(talk.id, talk.run)
+    assert yard.cancel_pipes.cancel(talk.id, "an-earlier-run")
+    assert yard.cancel_pipes.cancel(talk.id, talk.run)
     envelope(process)
-    assert not yard.bells.ring(talk.id, talk.run)
+    assert not yard.cancel_pipes.cancel(talk.id, talk.run)
 
 
 def test_two_tasks_in_one_conversation_come_one_after_the_other(
@@ -374,7 +374,7 @@ def test_two_tasks_in_one_conversation_come_one_after_the_other(
     assert second.stderr is not None
     assert "another task runs in the conversation talk" in second.stderr.readline()
 
-    yard.bells.ring(talk.id, talk.run)
+    yard.cancel_pipes.cancel(talk.id, talk.run)
 
     assert envelope(first)["data"]["stop"] == "cancelled"
     assert envelope(second)["data"]["content"] == "second"
@@ -396,7 +396,7 @@ def test_no_more_than_so_many_run_at_once_in_all_processes(
     assert second.stderr is not None
     assert "1 agents run already" in second.stderr.readline()
 
-    yard.bells.ring(talk.id, talk.run)
+    yard.cancel_pipes.cancel(talk.id, talk.run)
 
     assert envelope(second)["data"]["content"] == "second"
 
@@ -430,7 +430,7 @@ def test_what_a_killed_runtime_left_goes_when_its_conversation_is_forgotten(
     process.kill()
     process.wait()
     until(lambda: not agents_of(places.own_home))
-    assert not yard.bells.ring(talk.id, talk.run)
+    assert not yard.cancel_pipes.cancel(talk.id, talk.run)
 
     assert yard.conversations.forget_before(time.time() + 1) == 1
     assert [file.name for file in (places.own_home / "conversations").iterdir()] == ["slot-0.lock"]
@@ -514,7 +514,7 @@ def test_the_log_tells_a_conversation_and_follows_it_to_its_end(
     assert following.stdout is not None
     assert following.stdout.readline().endswith("←\n")
     assert following.poll() is None
-    yard.bells.ring(talk.id, talk.run)
+    yard.cancel_pipes.cancel(talk.id, talk.run)
     process.communicate()
 
     rest = following.communicate(timeout=CEILING_SECONDS)[0]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from skillyard.backends.driver import Event, Told
 from skillyard.dispatch.transcript import Hearing
-from skillyard.store.conversations import Conversation, Conversations, ConversationState, Telling
+from skillyard.store.conversations import Conversation, ConversationEvent, Conversations, ConversationState
 
 KEY = "sk-abcdefghijklmnopqrstuvwxyz"
 TALK = Conversation(1, "small", "/x", "talk", "", ConversationState.RUNNING, 0.0, 0.0, "run")
@@ -17,14 +17,14 @@ class Kept(Conversations):
     """Remembers what would be written."""
 
     def __init__(self) -> None:
-        self.tellings: list[Telling] = []
+        self.tellings: list[ConversationEvent] = []
 
-    def record(self, conversation: Conversation, telling: Telling) -> None:
+    def record(self, conversation: Conversation, telling: ConversationEvent) -> None:
         del conversation
         self.tellings.append(telling)
 
 
-def heard(pieces: Sequence[str]) -> tuple[Hearing, list[Telling], bytes]:
+def heard(pieces: Sequence[str]) -> tuple[Hearing, list[ConversationEvent], bytes]:
     kept, log = Kept(), list[bytes]()
     hearing = Hearing(kept, TALK, "run", lambda _: None, log.append)
     for piece in pieces:

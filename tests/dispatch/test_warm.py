@@ -288,7 +288,7 @@ def test_no_agent_is_started_beside_a_task_that_runs(begin: StartCommand, skilly
 
     assert "a task runs in the conversation talk" in told["data"]["msg"]
     assert not is_warm(yard)
-    yard.bells.ring(talk.id, talk.run)
+    yard.cancel_pipes.cancel(talk.id, talk.run)
     process.communicate()
 
 

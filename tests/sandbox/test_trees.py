@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.sandbox.launch import Launch, Layers, Policy
+from skillyard.sandbox.launch import Launch, Policy
 from skillyard.sandbox.launcher import Launcher
+from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.policy import python_paths
 from tests.sandbox.conftest import HERE, SOURCE
 

@@ -15,7 +15,7 @@ from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.scripts.idempotency import Key, LocalOnce, Once, boot_id, now
 from skillyard.store.database import open_database
-from skillyard.store.keys import Keys
+from skillyard.store.runs import Keys
 from tests.jobs.databases import postgres
 
 KEY = Key("project\0worker_agent", "skill-list", "执行 python bin/x.py")
@@ -163,7 +163,7 @@ import sys, pathlib
 from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.store.database import open_database
-from skillyard.store.keys import Keys
+from skillyard.store.runs import Keys
 from skillyard.scripts.idempotency import Key, LocalOnce
 
 folder, database = pathlib.Path(sys.argv[1]), sys.argv[2]

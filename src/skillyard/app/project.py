@@ -43,12 +43,10 @@ if TYPE_CHECKING:
     from skillyard.scripts.idempotency import Once
     from skillyard.scripts.worker import Worker
     from skillyard.store.activations import Activations
-    from skillyard.store.cancel_pipe import Bells
-    from skillyard.store.conversation_locks import Slots
+    from skillyard.store.conversation_locks import AgentSlots, CancelPipes
     from skillyard.store.conversations import Conversations
     from skillyard.store.grants import Grants
-    from skillyard.store.logs import Logs
-    from skillyard.store.runs import Run, Runs
+    from skillyard.store.runs import Logs, Run, Runs
 
 
 T = TypeVar("T")
@@ -233,7 +231,7 @@ class Project:
 
     @cached_property
     def logs(self) -> "Logs":
-        from skillyard.store.logs import Logs
+        from skillyard.store.runs import Logs
 
         return Logs(self.places.own_home / "logs")
 
@@ -245,8 +243,7 @@ class Project:
 
     @per_thread
     def grants(self) -> "Grants":
-        from skillyard.store.grantfile import GrantFile
-        from skillyard.store.grants import Grants
+        from skillyard.store.grants import GrantFile, Grants
 
         if not self.places.grants_file.exists():
             self._database  # noqa: B018  (an older version kept them there: to open it moves them into their file)
@@ -362,10 +359,10 @@ class Project:
 
     @per_thread
     def conversations(self) -> "Conversations":
-        from skillyard.store.conversation_locks import Holds
+        from skillyard.store.conversation_locks import ConversationLocks
         from skillyard.store.conversations import Conversations
 
-        return Conversations(self._database, Holds(self.places.own_home / "conversations"))
+        return Conversations(self._database, ConversationLocks(self.places.own_home / "conversations"))
 
     @per_thread
     def dispatcher(self) -> "Dispatcher":
@@ -377,7 +374,7 @@ class Project:
             conversations=self.conversations,
             recorder=self.recorder,
             slots=self.slots,
-            bells=self.bells,
+            cancel_pipes=self.cancel_pipes,
             warmth=self.warmth,
             terms=Terms(
                 order=asked.order,
@@ -392,16 +389,16 @@ class Project:
         )
 
     @cached_property
-    def bells(self) -> "Bells":
-        from skillyard.store.cancel_pipe import Bells
+    def cancel_pipes(self) -> "CancelPipes":
+        from skillyard.store.conversation_locks import CancelPipes
 
-        return Bells(self.places.own_home / "conversations")
+        return CancelPipes(self.places.own_home / "conversations")
 
     @cached_property
-    def slots(self) -> "Slots":
-        from skillyard.store.conversation_locks import Slots
+    def slots(self) -> "AgentSlots":
+        from skillyard.store.conversation_locks import AgentSlots
 
-        return Slots(self.places.own_home / "conversations", self.dispatching.at_once)
+        return AgentSlots(self.places.own_home / "conversations", self.dispatching.at_once)
 
     @cached_property
     def warmth(self) -> "Warmth":
@@ -434,10 +431,9 @@ class Project:
         if project is None or not (project / "skillyard.toml").is_file():
             return mine
         from skillyard.app.settings import Dispatching, project_dispatching
-        from skillyard.trust.consent import are_settings_trusted
 
         theirs = project_dispatching(project)
-        if theirs == Dispatching() or not are_settings_trusted(self.grants, project):
+        if theirs == Dispatching() or not self._trusts_settings_of(project):
             return mine
         return mine.over(theirs)
 
@@ -462,10 +458,15 @@ class Project:
         if project is None or not (project / "skillyard.toml").is_file():
             return (), ()
         from skillyard.app.settings import project_roots
-        from skillyard.trust.consent import are_settings_trusted
 
         roots = project_roots(project, table)
-        return (roots, ()) if roots and are_settings_trusted(self.grants, project) else ((), roots)
+        return (roots, ()) if roots and self._trusts_settings_of(project) else ((), roots)
+
+    def _trusts_settings_of(self, project: "Path") -> bool:
+        """Ask only if the file says something: trust brings many modules, and most files are as `init` wrote them."""
+        from skillyard.trust.consent import are_settings_trusted
+
+        return are_settings_trusted(self.grants, project)
 
     def _remember_machine(self, sandbox: "Sandbox") -> None:
         """Only what this process looked up itself is new."""
@@ -486,7 +487,7 @@ class Project:
             return SharedOnce(database, self.settings.key_seconds)
         from skillyard.scripts.idempotency import LocalOnce
         from skillyard.store.database import open_database
-        from skillyard.store.keys import Keys
+        from skillyard.store.runs import Keys
 
         def open_keys() -> Keys:
             return Keys(open_database(self.places.database, self.settings.lock_seconds, self._notify))
@@ -499,10 +500,9 @@ class Project:
         if mine or project is None or not (project / "skillyard.toml").is_file():
             return mine
         from skillyard.app.settings import project_engine
-        from skillyard.trust.consent import are_settings_trusted
 
         asked = project_engine(project).database
-        return asked if asked and are_settings_trusted(self.grants, project) else ""
+        return asked if asked and self._trusts_settings_of(project) else ""
 
     def worker(self, lang: "Lang", decide: "Decider | None" = None) -> "Worker":
         import sys

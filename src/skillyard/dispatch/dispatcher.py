@@ -25,10 +25,10 @@ from skillyard.dispatch.transcript import TASK, Hearing, Log
 from skillyard.dispatch.warmth import Warmth
 from skillyard.runtime.record import Recorder
 from skillyard.runtime.redact import Redactor
-from skillyard.sandbox.cancel_token import Stop
-from skillyard.store.cancel_pipe import Bells
-from skillyard.store.conversation_locks import Hold, Slots
+from skillyard.sandbox.cancel_token import CancelToken
+from skillyard.store.conversation_locks import AgentSlots, CancelPipes
 from skillyard.store.conversations import Conversation, Conversations, ConversationState
+from skillyard.store.locks import LockedFile
 from skillyard.store.runs import RUNNING, Run
 
 #: Whose result it is: a task runs no skill and no script; a prompt skill is one.
@@ -64,14 +64,16 @@ class Conversing(NamedTuple):
     drivers: Mapping[str, Driver]
     conversations: Conversations
     recorder: Recorder
-    slots: Slots
-    bells: Bells
+    slots: AgentSlots
+    cancel_pipes: CancelPipes
     warmth: Warmth
     terms: Terms
     new_id: Callable[[], str]
 
-    def __call__(self, order: Order, tell: Tell = tell_nobody, ask: Ask = refuse, stop: Stop | None = None) -> Result:
-        stop = stop or Stop()
+    def __call__(
+        self, order: Order, tell: Tell = tell_nobody, ask: Ask = refuse, stop: CancelToken | None = None
+    ) -> Result:
+        stop = stop or CancelToken()
         started, moment = time.monotonic(), datetime.now(UTC)
         try:
             drivers = choose(self.drivers, order.to, self._latest(order), self.terms.order)
@@ -92,7 +94,7 @@ class Conversing(NamedTuple):
         return found[0].backend if found else ""
 
     def _bring(
-        self, order: Order, driver: Driver, tell: Tell, ask: Ask, stop: Stop
+        self, order: Order, driver: Driver, tell: Tell, ask: Ask, stop: CancelToken
     ) -> tuple[Result, SkillError | None]:
         """One task to one agent, as a result and as the error that it came from."""
         run = order.run or self.new_id()
@@ -117,7 +119,9 @@ class Conversing(NamedTuple):
 class _Bringing:
     """One task on its way to one agent."""
 
-    def __init__(self, parts: Conversing, order: Order, driver: Driver, run: str, tell: Tell, stop: Stop) -> None:
+    def __init__(
+        self, parts: Conversing, order: Order, driver: Driver, run: str, tell: Tell, stop: CancelToken
+    ) -> None:
         self._parts, self._order, self._driver, self._run = parts, order, driver, run
         self._tell, self._stop = tell, stop
         self._name = order.conversation or run
@@ -157,7 +161,7 @@ class _Bringing:
             self._tell(Event(Told.WAITING, f"the warm agent was ended: {why}"))
         return reached
 
-    def _room(self) -> Hold | None:
+    def _room(self) -> LockedFile | None:
         """A warm agent that has nothing to do gives its place away."""
         slots = self._parts.slots
         return slots.take() or (slots.take() if self._parts.warmth.give_way() else None)
@@ -168,11 +172,11 @@ class _Bringing:
         allowed = () if order.alone else (*usual, *order.allowed_tools)
         return Start(order.folder, conversation.session or None, order.model, allowed, order.max_turns)
 
-    def _wait(self, take: Callable[[], Hold | None], why: str) -> Hold:
+    def _wait(self, take: Callable[[], LockedFile | None], why: str) -> LockedFile:
         deadline = self._started + self._limit
         told = False
         while (hold := take()) is None:
-            if self._stop.asked:
+            if self._stop.cancelled:
                 raise Stopped(Message("it was taken back while it waited"))
             if time.monotonic() > deadline:
                 error = BackendFailed(
@@ -207,15 +211,15 @@ class _Bringing:
         self._check(hearing)
 
     def _hear_all(self, conversation: Conversation, hearing: Hearing, ask: Ask) -> None:
-        if self._stop.asked:
+        if self._stop.cancelled:
             raise Stopped(Message("it was taken back before it began"))
         order = self._order
         running = self._warm or self._driver.start(self._start(conversation))
         turn = Turn(order.enhanced.text, self._parts.terms.silent_seconds, self._limit)
         try:
             with (
-                self._stop.acting(running.cancel, running.close),
-                self._parts.bells.listening(conversation.id, self._run, running.cancel),
+                self._stop.on_cancel(running.cancel, running.close),
+                self._parts.cancel_pipes.listening(conversation.id, self._run, running.cancel),
             ):
                 for event in running.turn(turn, hearing.asking(refuse if order.alone else ask)):
                     hearing.hear(event)

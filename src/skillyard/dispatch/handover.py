@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from skillyard.backends.driver import Ask
     from skillyard.core.request import Request
     from skillyard.dispatch.order import Order, Tell
-    from skillyard.sandbox.cancel_token import Stop
+    from skillyard.sandbox.cancel_token import CancelToken
 
 
 def active_skills(user: str = DEFAULT_USER, conversation: str | None = None) -> tuple[ActiveSkill, ...]:
@@ -104,7 +104,7 @@ def dispatch_task(
     lang: Lang | None = None,
     tell: "Tell | None" = None,
     ask: "Ask | None" = None,
-    stop: "Stop | None" = None,
+    stop: "CancelToken | None" = None,
     yard: Project | None = None,
 ) -> Result:
     """Hand a task with the active skills to an agent and wait for its answer; what `skillyard dispatch` does.
@@ -123,7 +123,9 @@ def dispatch_task(
         return hand_over(opened, order, tell, ask, stop)
 
 
-def hand_over(yard: Project, order: "Order", tell: "Tell | None", ask: "Ask | None", stop: "Stop | None") -> Result:
+def hand_over(
+    yard: Project, order: "Order", tell: "Tell | None", ask: "Ask | None", stop: "CancelToken | None"
+) -> Result:
     from skillyard.backends.driver import refuse
     from skillyard.dispatch.order import tell_nobody
 
@@ -138,7 +140,7 @@ def run_by_agent(
     model: str | None = None,
     tell: "Tell | None" = None,
     ask: "Ask | None" = None,
-    stop: "Stop | None" = None,
+    stop: "CancelToken | None" = None,
 ) -> Result:
     """A prompt skill run by an agent: its text, with the arguments filled in, is the task, and nothing goes with it."""
     from skillyard.core.skill import Kind

@@ -26,7 +26,7 @@ from skillyard.core.values import Json
 from skillyard.dispatch.activation import as_conversation
 from skillyard.dispatch.handover import working_folder
 from skillyard.dispatch.warmth import Fit, Kept
-from skillyard.store.conversations import Conversation, ConversationState, Telling
+from skillyard.store.conversations import Conversation, ConversationEvent, ConversationState
 
 IDLE_SECONDS = 900.0
 #: How the history calls it.
@@ -190,7 +190,7 @@ def _keep(yard: Project, order: dict[str, Json], answer: IO[str]) -> None:
 
 
 def _note(yard: Project, conversation: Conversation, words: str) -> None:
-    yard.conversations.record(conversation, Telling("", time.time(), WARM, words))
+    yard.conversations.record(conversation, ConversationEvent("", time.time(), WARM, words))
 
 
 def start() -> None:

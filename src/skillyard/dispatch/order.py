@@ -10,7 +10,7 @@ from skillyard.core.result import Result
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.contents import Unreadable
 from skillyard.dispatch.text import Enhanced
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 
 Tell = Callable[[Event], None]
 
@@ -94,5 +94,5 @@ class Dispatcher(Protocol):
     """
 
     def __call__(
-        self, order: Order, tell: Tell = tell_nobody, ask: Ask = refuse, stop: Stop | None = None
+        self, order: Order, tell: Tell = tell_nobody, ask: Ask = refuse, stop: CancelToken | None = None
     ) -> Result: ...

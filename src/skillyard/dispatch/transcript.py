@@ -10,7 +10,7 @@ from skillyard.backends.driver import Ask, Event, Permission, Stop, Told
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.order import Tell
 from skillyard.runtime.redact import Redactor
-from skillyard.store.conversations import Conversation, Conversations, ConversationState, Telling
+from skillyard.store.conversations import Conversation, ConversationEvent, Conversations, ConversationState
 
 Log = Callable[[bytes], object]
 #: How what was sent is called in the history, beside the drivers' own words.
@@ -55,7 +55,7 @@ class Hearing:
 
     def note(self, told: str, text: str, data: Mapping[str, Json] = NOTHING) -> None:
         """Into the history."""
-        telling = Telling(self._run, time.time(), told, self._redact.text(text), self._redact.mapping(data))
+        telling = ConversationEvent(self._run, time.time(), told, self._redact.text(text), self._redact.mapping(data))
         self._conversations.record(self._conversation, telling)
 
     def hear(self, event: Event) -> None:

@@ -20,7 +20,7 @@ from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import BackendFailed
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.store.conversation_locks import Holds
+from skillyard.store.conversation_locks import ConversationLocks
 from skillyard.store.conversations import ConversationState
 
 #: Between the lock and the socket of a keeper lies an instant; and it answers at once.
@@ -57,7 +57,7 @@ class Warmth:
     def __init__(self, folder: Path, version: str) -> None:
         """`version` is ours: a keeper of another one may speak otherwise."""
         self._folder, self._version = folder, version
-        self.holds = Holds(folder).warm()
+        self.holds = ConversationLocks(folder).warm()
 
     def fit(self, driver: Driver, start: Start, command: tuple[str, ...], env: Mapping[str, str] = os.environ) -> Fit:
         """Everything that an agent is started with, but the session. Raises AgentNotInstalled."""

@@ -21,8 +21,7 @@ from skillyard.core.values import NOTHING, Json
 from skillyard.jobs.attempt import Attempts, Bench
 from skillyard.jobs.engine import Steps
 from skillyard.jobs.jobs import AFTER, Job, about, as_row, cancelled_result, may_pass, pause_seconds
-from skillyard.store.logs import Log, Logs
-from skillyard.store.runs import RUNNING, Run
+from skillyard.store.runs import RUNNING, Log, Logs, Run
 
 #: A list for `for_each` may have so many items.
 MAX_ITEMS = 10_000
@@ -166,13 +165,13 @@ class Flows:
             seconds = time.monotonic() - started
             meta = make_meta(_AGENT, seconds, moment, run=flow_id)
             told = cancelled_result(job) if halt.is_set() else result._replace(meta={**meta, **result.meta}).as_dict()
-            runs.keep(row._replace(state=str(told["state"]), seconds=seconds, result=told))
+            runs.put(row._replace(state=str(told["state"]), seconds=seconds, result=told))
             return told
 
         with self._logs.open(flow_id) as log, self._attempts.underway.running(flow_id) as stop:
-            runs.start(row)
+            runs.put(row)
             try:
-                with stop.acting(lambda: self._halt(flow_id, halt)):
+                with stop.on_cancel(lambda: self._halt(flow_id, halt)):
                     return close(self._done(_Flow(flow_id, job, steps, halt, log, _kept(job, steps))))
             except BaseException as error:  # the engine's way to say that it was cancelled, or a bug
                 close(
@@ -301,7 +300,7 @@ class Flows:
         lang, moment = Lang(flow.job.lang), datetime.now(UTC)
         result = error_result(error, _AGENT, lang, make_meta(_AGENT, 0.0, moment, run=run_id)).as_dict()
         job = Job(skill=step.skill, name=flow.id, first=flow.id, step=step.id, lang=flow.job.lang)
-        self._bench().runs.keep(as_row(run_id, job, moment.timestamp(), result))
+        self._bench().runs.put(as_row(run_id, job, moment.timestamp(), result))
         return _outcome(result, run_id)
 
 

@@ -31,7 +31,7 @@ from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import OnProgress, guard
 from skillyard.runtime.paths import BOX
 from skillyard.runtime.record import Recorder
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.sandbox.launch import Exit, Launch, Mount, Sandbox, can_mount
 from skillyard.sandbox.policy import Policy
 from skillyard.scripts.deciders import Decider, Decision, checked
@@ -76,7 +76,7 @@ class Worker(NamedTuple):
     lang: Lang = Lang.EN
     limit_seconds: float = LIMIT_SECONDS
     #: Whoever holds it can end the scripts.
-    stop: Stop | None = None
+    stop: CancelToken | None = None
     #: The job that the runs belong to, as `jobs.about` tells it.
     job: Mapping[str, Json] = NOTHING
 

@@ -38,7 +38,7 @@ class FolderCopy(NamedTuple):
 
     @property
     def notes(self) -> Path:
-        """A file beside them, for what was read from them once."""
+        """A file beside them that caches what was read from them."""
         return self.files.parent / _NOTES
 
 
@@ -48,7 +48,7 @@ class Copies:
         self.home = real.with_name(f"{real.name}{COPIES_SUFFIX}")
 
     def find(self, marks: FolderHashes) -> FolderCopy | None:
-        """The copy of this content, if it is there and undamaged."""
+        """Return the copy of this content, if it exists and is undamaged."""
         place = self.home / marks.content
         files = place / _FILES
         try:
@@ -61,7 +61,7 @@ class Copies:
         return FolderCopy(marks, files)
 
     def make(self, folder: Path, *, in_role: bool = False) -> FolderCopy:
-        """Copy a folder while hashing it; whoever has the grant must compare it with these marks."""
+        """Copy a folder while hashing it. The caller must compare the marks of the copy with the grant."""
         try:
             return self._made(folder, in_role=in_role)
         except OSError as error:
@@ -90,7 +90,7 @@ class Copies:
                 rmtree(fresh, ignore_errors=True)
 
     def _prune(self) -> None:
-        """Remove what nobody uses any more, never what was used within the last day."""
+        """Remove old copies, never one that was used within the last day."""
         from shutil import rmtree  # noqa: PLC0415
 
         now, total = time.time(), 0

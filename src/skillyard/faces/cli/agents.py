@@ -14,7 +14,7 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import show_progress
 from skillyard.faces.present import Steps, one_line
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 
 if TYPE_CHECKING:
     from skillyard.backends.driver import Event, Permission
@@ -39,7 +39,7 @@ class Watching:
         self._signals = 0
         self._steps: Steps | None = None
         self._at_line_start = True
-        self.stop = Stop()
+        self.stop = CancelToken()
 
     @contextmanager
     def watching(self, *, stream: bool) -> Iterator["Tell"]:
@@ -66,7 +66,7 @@ class Watching:
         try:
             return confirm(one_line(_ASKS.render(self._lang, tool=permission.tool, says=permission.says)))
         except KeyboardInterrupt:
-            self.stop.ask()
+            self.stop.cancel()
             return False
         finally:
             self._asking = False
@@ -81,7 +81,7 @@ class Watching:
 
     def _stop(self) -> None:
         show_progress(f"\n{_STOPPING.render(self._lang)}\n".encode())
-        self.stop.ask()
+        self.stop.cancel()
 
     def _step(self, event: "Event") -> None:
         """The latest of it, on one line, on a terminal only; what has to be waited for, always."""

@@ -1,4 +1,7 @@
-"""Reads the requests that a proxy gets, strictly: whatever two parsers could read in two ways is refused. Pure."""
+"""Parses what a client sends to our proxy: HTTP requests, and the server name in the first message of TLS. Pure.
+
+Strict: whatever two parsers could read in two ways is refused.
+"""
 
 import re
 from typing import Final, NamedTuple
@@ -14,10 +17,8 @@ _LENGTH: Final = re.compile(rb"[0-9]{1,15}")
 _CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 #: Headers about one connection only, which end at a proxy; Host is written anew from the target.
 _HOP_BY_HOP: Final = frozenset(
-    (
-        b"connection proxy-connection proxy-authorization proxy-authenticate keep-alive te trailer upgrade host "
-        b"content-length transfer-encoding"
-    ).split()
+    b"connection proxy-connection proxy-authorization proxy-authenticate keep-alive te trailer upgrade host "
+    b"content-length transfer-encoding".split()
 )
 
 
@@ -28,15 +29,15 @@ class BadRequest(Exception):
 class ProxyRequest(NamedTuple):
     host: str
     port: int
-    #: A tunnel (CONNECT); else `head` is what the server gets and `body` how long it goes on.
+    #: CONNECT; else `head` is forwarded to the server, and then the body.
     is_tunnel: bool = True
     head: bytes = b""
-    #: Bytes of the body; -1 is chunked.
+    #: -1 is chunked.
     body_bytes: int = 0
 
 
 def parse_head(head: bytes) -> ProxyRequest:
-    """`head` ends before the empty line."""
+    """Parse everything before the empty line."""
     first, *lines = head.split(b"\r\n")
     matched = _REQUEST_LINE.fullmatch(first)
     if not matched:
@@ -99,7 +100,7 @@ def _body_bytes(headers: list[tuple[bytes, bytes]], minor: bytes) -> int:
 
 
 class BodyFilter:
-    """Passes exactly the body of one request on, and nothing that follows it on the same connection."""
+    """Passes on exactly the body of one request, and nothing that follows it on the same connection."""
 
     def __init__(self, body_bytes: int) -> None:
         self._left = max(body_bytes, 0)
@@ -110,7 +111,7 @@ class BodyFilter:
         self.done = body_bytes == 0
 
     def feed(self, data: bytes) -> bytes:
-        """What may be sent on now. BadRequest for a broken chunk."""
+        """Return what may be forwarded now. Raise BadRequest for a broken chunk."""
         if self.done:
             return b""
         if not self._is_chunked:
@@ -120,12 +121,12 @@ class BodyFilter:
             return piece
         self._held += data
         out: list[bytes] = []
-        while (chunk := self._chunked()) is not None:
+        while (chunk := self._next_chunk()) is not None:
             out.append(chunk)
         return b"".join(out)
 
-    def _chunked(self) -> bytes | None:
-        """The next piece, None where more must come first or nothing is left."""
+    def _next_chunk(self) -> bytes | None:
+        """Return None where more must come first or nothing is left."""
         if self.done:
             return None
         if self._left:
@@ -160,3 +161,88 @@ class BodyFilter:
             raise BadRequest("a chunk is longer than its size")
         self._expects_line_end = False
         return end
+
+
+# -- TLS
+
+_HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME = 22, 1, 0
+#: A ClientHello with post-quantum keys and a resumed session takes a few kilobytes.
+_MOST_HELLO_BYTES: Final = 65_536
+
+
+class Incomplete(Exception):
+    """More bytes must come first."""
+
+
+def parse_server_name(data: bytes) -> bytes | None:
+    """Return the server name of a TLS client's first message; None if this is not TLS, or it names no server.
+
+    Raise Incomplete while the message is not complete, ValueError if it starts like TLS and is broken.
+    """
+    if not data:
+        raise Incomplete
+    if data[0] != _HANDSHAKE or (len(data) > 1 and data[1] != 3):
+        return None
+    if len(data) > _MOST_HELLO_BYTES:
+        raise ValueError("the first message of TLS is too long")
+    hello = _first_handshake(data)
+    try:
+        return _find_name(hello)
+    except IndexError:
+        raise ValueError("the first message of TLS is broken") from None
+
+
+def _first_handshake(data: bytes) -> bytes:
+    """The body of the first handshake message, which may be spread over several records."""
+    message, at = b"", 0
+    while True:
+        if len(message) >= 4:
+            if message[0] != _CLIENT_HELLO:
+                raise ValueError("TLS starts with something else than a ClientHello")
+            size = int.from_bytes(message[1:4], "big")
+            if len(message) >= 4 + size:
+                return message[4 : 4 + size]
+        if len(data) < at + 5:
+            raise Incomplete
+        if data[at] != _HANDSHAKE:
+            raise ValueError("the first message of TLS is broken")
+        length = int.from_bytes(data[at + 3 : at + 5], "big")
+        if len(data) < at + 5 + length:
+            raise Incomplete
+        message += data[at + 5 : at + 5 + length]
+        at += 5 + length
+
+
+class _TlsReader:
+    def __init__(self, data: bytes) -> None:
+        self.left = data
+
+    def take(self, size: int) -> bytes:
+        if len(self.left) < size:
+            raise IndexError(size)
+        piece, self.left = self.left[:size], self.left[size:]
+        return piece
+
+    def vector(self, length_bytes: int) -> bytes:
+        return self.take(int.from_bytes(self.take(length_bytes), "big"))
+
+
+def _find_name(hello: bytes) -> bytes | None:
+    reader = _TlsReader(hello)
+    reader.take(2 + 32)  # version, random
+    for length_bytes in (1, 2, 1):  # session, ciphers, compressions
+        reader.vector(length_bytes)
+    if not reader.left:
+        return None
+    extensions = _TlsReader(reader.vector(2))
+    names: list[bytes] = []
+    while extensions.left:
+        kind, body = extensions.take(2), extensions.vector(2)
+        if int.from_bytes(kind, "big") == _SERVER_NAME:
+            entries = _TlsReader(_TlsReader(body).vector(2))
+            while entries.left:
+                is_host, name = entries.take(1) == b"\0", entries.vector(2)
+                names += [name] if is_host else []
+    if len(names) > 1:
+        raise ValueError("TLS names several servers")
+    return names[0] if names else None
