@@ -24,7 +24,7 @@ READERS = {
     ),
     "links that are never closed": (
         f"'](a' * {MEGABYTE // 3}",
-        "from skillyard.runtime.textprobes import _LINK; assert not _LINK.findall(text)",
+        "from skillyard.runners.probes import _LINK; assert not _LINK.findall(text)",
     ),
     "an interval of nothing but digits": (
         f"'every ' + '0' * {MEGABYTE}",

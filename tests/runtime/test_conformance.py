@@ -13,8 +13,8 @@ from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
 from skillyard.core.schema import envelope_schema
 from skillyard.runtime.conformance import probe
-from skillyard.runtime.probe_sandbox import Probe, Verdict, open_bench
 from skillyard.runtime.samples import Wanted, described, least, most
+from skillyard.runtime.trial import Probe, Verdict, open_bench
 from tests.conftest import Skillyard, WriteSkill
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "skills"

@@ -9,8 +9,8 @@ from skillyard.core.request import Call, Request
 from skillyard.core.skill import Kind, Param, ParamType, Skill
 from skillyard.core.values import Json, check_value
 from skillyard.runtime.bind_args import OUTPUT, as_scalar, bind
-from skillyard.runtime.paths import Meant, find_meant, resolve_output
 from skillyard.runtime.types import as_typed, validate
+from skillyard.trust.path_rules import Meant, find_meant, resolve_output
 
 DEFAULT_SECONDS = {Kind.COMMAND: 60.0, Kind.JSON: 300.0, Kind.PROMPT: 60.0}
 SCRIPT_SECONDS = 300.0

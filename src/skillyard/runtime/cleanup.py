@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from skillyard.runners.leftovers import Known, Leftovers, clean, clean_file, find_known
-from skillyard.runtime.paths import BOX
+from skillyard.trust.path_rules import BOX
 
 #: What was in each folder beside mybox/ before the run.
 Looked: TypeAlias = dict[Path, Known]

@@ -8,11 +8,11 @@ from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.plainfile import exists, expand_home, is_folder
 from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.skill import Kind, Skill
-from skillyard.runtime.commandprobes import command_probes
-from skillyard.runtime.jsonprobes import json_probes
-from skillyard.runtime.probe_sandbox import Bench, Probe
+from skillyard.runners.command_probes import command_probes
+from skillyard.runners.json_probes import json_probes
+from skillyard.runners.probes import text_probes
 from skillyard.runtime.script_skill import read_adhoc
-from skillyard.runtime.textprobes import text_probes
+from skillyard.runtime.trial import Bench, Probe
 
 
 def find_target(target: str, catalog: Catalog, where: Path) -> Skill:

@@ -8,7 +8,7 @@ from skillyard.core.errors import PermissionDenied, RuntimeFailed, Stopped
 from skillyard.runtime.cleanup import Cleanup
 from skillyard.runtime.record import Record
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
-from skillyard.trust.permit import Permit
+from skillyard.trust.run_policy import Permit
 
 if TYPE_CHECKING:
     from skillyard.sandbox.cancel_token import Stop

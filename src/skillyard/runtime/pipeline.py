@@ -19,7 +19,7 @@ from skillyard.core.result import Result, error_result, make_meta, pending_resul
 from skillyard.core.skill import Kind, Skill
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.runners.runner import Runner, plan_of, runner_of
+from skillyard.runners.kind import Runner, plan_of, runner_of
 from skillyard.runtime.check import check, check_text_of
 from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import NO_SECRETS, OnProgress, guard
@@ -27,8 +27,8 @@ from skillyard.runtime.packages import Equipment, demand_packages, equip
 from skillyard.runtime.record import Record, Recorder, as_run
 from skillyard.sandbox.launch import Launch, Sandbox, can_mount
 from skillyard.store.grants import Grants
-from skillyard.trust.approve import Approved, approve
-from skillyard.trust.permit import (
+from skillyard.trust.approved_copy import Approved, approve
+from skillyard.trust.run_policy import (
     Permit,
     demand,
     grant_command,
@@ -77,7 +77,7 @@ class Runtime(NamedTuple):
 
     def respond(self, request: Request, on_progress: OnProgress = None) -> dict[str, Json]:
         """Run one JSON skill; the answer is S3's own response, whatever happened."""
-        from skillyard.runners import jsonskill
+        from skillyard.runners import json_skill as jsonskill
         from skillyard.runners.responses import Response, as_response
 
         responses: list[Response] = []

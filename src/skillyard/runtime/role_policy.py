@@ -10,9 +10,9 @@ from skillyard.catalog.bounds import Bounds, bounds_of, place_of
 from skillyard.core.capability import MEMORY, NETWORK, PROCESSES, READ, SECRET, WRITE
 from skillyard.core.errors import PermissionDenied, RoleInvalid
 from skillyard.core.request import Call
-from skillyard.runtime.paths import BOX, GUARDED
 from skillyard.sandbox.policy import Policy
-from skillyard.trust.permit import Permit
+from skillyard.trust.path_rules import BOX, GUARDED
+from skillyard.trust.run_policy import Permit
 
 _MIB = 1 << 20
 _USUAL = Policy()

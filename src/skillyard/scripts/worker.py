@@ -29,7 +29,6 @@ from skillyard.runners.process import PACKAGE, base_environment, quoted, usage_o
 from skillyard.runners.toolchains import reach_of
 from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import OnProgress, guard
-from skillyard.runtime.paths import BOX
 from skillyard.runtime.record import Recorder
 from skillyard.sandbox.cancel_token import Stop
 from skillyard.sandbox.launch import Exit, Launch, Mount, Sandbox, can_mount
@@ -39,7 +38,8 @@ from skillyard.scripts.interrupt import Interrupt, Stamp, find_analysis, read_in
 from skillyard.scripts.worker_prompt import Order, parse_orders
 from skillyard.store.copies import Copies, FolderCopy
 from skillyard.store.runs import RUNNING, Run
-from skillyard.trust.permit import Permit, make_box
+from skillyard.trust.path_rules import BOX
+from skillyard.trust.run_policy import Permit, make_box
 
 AGENT = "worker_agent"
 LIMIT_SECONDS = 300.0

@@ -18,7 +18,7 @@ from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
 from skillyard.core.secrets import MASK
 from skillyard.core.skill import Skill
 from skillyard.store.grants import Grant, Grants
-from skillyard.trust.permit import as_capability, resolve_capability
+from skillyard.trust.run_policy import as_capability, resolve_capability
 
 if TYPE_CHECKING:
     from skillyard.catalog.agentfile import Role

@@ -18,7 +18,7 @@ from skillyard.core.states import State
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, seconds
 from skillyard.faces.present import Lines, Progress
 from skillyard.runtime.conformance import find_target, probe
-from skillyard.runtime.probe_sandbox import Probe, Verdict, open_bench
+from skillyard.runtime.trial import Probe, Verdict, open_bench
 
 _SUMMARY = Text(
     "{type}{name}: 通过 {passed}, 失败 {failed}, 跳过 {skipped}",

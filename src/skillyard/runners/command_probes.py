@@ -11,8 +11,8 @@ from skillyard.core.slots import SLOT
 from skillyard.runners import command
 from skillyard.runners.process import quoted, usage_of
 from skillyard.runners.template import split
-from skillyard.runtime.probe_sandbox import SAMPLE, Bench, Probe, failed, passed, skipped
 from skillyard.runtime.samples import declared, least
+from skillyard.runtime.trial import SAMPLE, Bench, Probe, failed, passed, skipped
 from skillyard.sandbox.launch import Exit, Launch
 
 _PROGRAM = re.compile(r"[\w./-]+\.(?:py|sh|bash|js|mjs|cjs|ts|rb|pl)")

@@ -15,7 +15,7 @@ from skillyard.core.values import Json
 from skillyard.runtime.check import check
 from skillyard.runtime.role_policy import bound
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
-from skillyard.trust.permit import demand, make_box, make_folders, permit
+from skillyard.trust.run_policy import demand, make_box, make_folders, permit
 
 SAMPLE = "sample.txt"
 _SAMPLE_TEXT = "name,value\nexample,1\n示例,2\n"

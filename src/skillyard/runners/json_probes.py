@@ -8,11 +8,11 @@ from skillyard.core.errors import SkillError
 from skillyard.core.result import meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
-from skillyard.runners import jsonskill
+from skillyard.runners import json_skill as jsonskill
 from skillyard.runners.process import quoted
 from skillyard.runners.responses import parse, what_is_wrong
-from skillyard.runtime.probe_sandbox import SAMPLE, Bench, Probe, failed, passed, skipped
 from skillyard.runtime.samples import WRONG, Wanted, declared, described, least, most
+from skillyard.runtime.trial import SAMPLE, Bench, Probe, failed, passed, skipped
 from skillyard.sandbox.launch import Exit
 
 CODES = (

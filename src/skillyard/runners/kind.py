@@ -29,7 +29,7 @@ class Kindred(Protocol):
 
 
 #: The module of each kind; a run loads only its own.
-MODULES: Mapping[Kind, str] = {Kind.COMMAND: "command", Kind.PROMPT: "prompt", Kind.JSON: "jsonskill"}
+MODULES: Mapping[Kind, str] = {Kind.COMMAND: "command", Kind.PROMPT: "prompt", Kind.JSON: "json_skill"}
 
 
 def runner_of(call: Call) -> Runner:

@@ -18,9 +18,9 @@ from skillyard.core.request import Call
 from skillyard.core.skill import Kind
 from skillyard.runners.process import PACKAGE
 from skillyard.runners.toolchains import Reach, reach_of
-from skillyard.runtime.paths import BOX, resolve_output
 from skillyard.sandbox.policy import Mount, Policy, is_inside, system_paths
 from skillyard.store.copies import COPIES_SUFFIX
+from skillyard.trust.path_rules import BOX, resolve_output
 
 #: Where skills lie in SKILLYARD_HOME: installed for every project, and staged for one run.
 OWN_SKILLS = ("skills", "adhoc")

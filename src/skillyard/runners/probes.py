@@ -7,7 +7,7 @@ from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import read_skill
 from skillyard.catalog.reading import Reading
 from skillyard.core.skill import Severity, Skill
-from skillyard.runtime.probe_sandbox import Probe, failed, passed
+from skillyard.runtime.trial import Probe, failed, passed
 
 #: S4: what is handed to a backend agent, over all skills; a longer one is never handed over.
 MAX_CHARACTERS = 30_000
