@@ -9,7 +9,8 @@ from typing import NamedTuple
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import Place
 from skillyard.catalog.params import shape
-from skillyard.core.skill import Finding, Kind
+from skillyard.core.kinds import KINDS, Kind
+from skillyard.core.skill import Finding
 from skillyard.core.values import Json
 
 _SLASH_COMMAND = re.compile(r"/[\w.-]+(?::[\w.:-]+)?(?:\s.*)?", re.DOTALL)
@@ -34,8 +35,10 @@ def read_program(fields: Mapping[str, Json], places: Mapping[str, Place]) -> Pro
     command = _command(fields, places.get("command", (1, 1)), findings) if "command" in fields else ""
     if command:
         return Program(Kind.COMMAND, command=command, findings=tuple(findings))
-    entry = _entry(fields, places, findings) if "protocol" in fields else ""
-    return Program(Kind.JSON if entry else Kind.PROMPT, entry=entry, findings=tuple(findings))
+    if "protocol" not in fields:
+        return Program(Kind.PROMPT, findings=tuple(findings))
+    kind, entry = _by_protocol(fields, places, findings)
+    return Program(kind, entry=entry, findings=tuple(findings))
 
 
 def _command(fields: Mapping[str, Json], place: Place, findings: list[Finding]) -> str:
@@ -67,19 +70,25 @@ def _check_shell(command: str, place: Place) -> list[Finding]:
     return [Rule.COMMAND_SHELL.at(*place, shown=found[0])] if found else []
 
 
-def _entry(fields: Mapping[str, Json], places: Mapping[str, Place], findings: list[Finding]) -> str:
+def _by_protocol(
+    fields: Mapping[str, Json], places: Mapping[str, Place], findings: list[Finding]
+) -> tuple[Kind, str]:
+    """The kind that `protocol:` names, with its entry; a prompt if something is wrong."""
     protocol, entry = fields["protocol"], fields.get("entry")
     place = places.get("protocol", (1, 1))
-    if not isinstance(protocol, str) or protocol.strip().lower() != "json":
+    kind = KINDS.get(protocol.strip().lower()) if isinstance(protocol, str) else None
+    if kind is None or not kind.by_protocol:
         findings.append(Rule.PROTOCOL_UNKNOWN.at(*place, name=protocol))
-        return ""
+        return Kind.PROMPT, ""
+    if not kind.has_entry:
+        return kind, ""
     if not isinstance(entry, str) or not entry.strip():
         findings.append(Rule.ENTRY_MISSING.at(*place))
-        return ""
+        return Kind.PROMPT, ""
     if not is_inside(entry.strip()):
         findings.append(Rule.ENTRY_OUTSIDE.at(*places.get("entry", place), name=entry))
-        return ""
-    return entry.strip()
+        return Kind.PROMPT, ""
+    return kind, entry.strip()
 
 
 def is_inside(entry: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from skillyard.catalog.discover import Folder, Stamp
 from skillyard.catalog.fts_tokens import as_words, fold
 from skillyard.core.errors import StateDamaged
-from skillyard.core.kinds import Kind
+from skillyard.core.kinds import KINDS, Kind
 
 if TYPE_CHECKING:
     from skillyard.core.skill import Skill
@@ -271,13 +271,10 @@ class Index:
         return [_entry(row) for row in rows]
 
 
-_KINDS = {str(kind): kind for kind in Kind}
-
-
 def _entry(row: tuple[Any, ...]) -> Entry:
     id_, root, file, name, folder_name, role, kind, title, description, tags, severity, usable = row
     labels = _parted(tags)
-    kind = _KINDS[kind]
+    kind = KINDS[kind]
     return Entry(id_, root, file, name, folder_name, role, kind, title, description, labels, severity, usable == 1)
 
 
