@@ -18,7 +18,7 @@ from skillyard.core.values import Json, check_text
 from skillyard.scripts.prompt_grammar import parse_prompt
 
 if TYPE_CHECKING:
-    from skillyard.runtime.guard import OnProgress
+    from skillyard.runtime.record import OnProgress
     from skillyard.sandbox.cancel_token import Stop
     from skillyard.scripts.deciders import Decider
 

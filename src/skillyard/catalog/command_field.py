@@ -70,9 +70,7 @@ def _check_shell(command: str, place: Place) -> list[Finding]:
     return [Rule.COMMAND_SHELL.at(*place, shown=found[0])] if found else []
 
 
-def _by_protocol(
-    fields: Mapping[str, Json], places: Mapping[str, Place], findings: list[Finding]
-) -> tuple[Kind, str]:
+def _by_protocol(fields: Mapping[str, Json], places: Mapping[str, Place], findings: list[Finding]) -> tuple[Kind, str]:
     """The kind that `protocol:` names, with its entry; a prompt if something is wrong."""
     protocol, entry = fields["protocol"], fields.get("entry")
     place = places.get("protocol", (1, 1))

@@ -7,12 +7,14 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import Any
+
+from skillyard.core.errors import InvalidArgs
 
 #: Without waiting for somebody at the other end of a pipe, and without a terminal becoming ours.
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
-
-
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_TOML_BYTES = 1_000_000
 
 
 def read_plain(path: Path, most_bytes: int, *, follow: bool = False) -> bytes:
@@ -76,3 +78,15 @@ def exists(path: Path) -> bool:
 def is_folder(path: Path) -> bool:
     """Like `Path.is_dir`, and False for what no folder can be called."""
     return os.path.isdir(path)  # noqa: PTH112  (pathlib raises for these)
+
+
+def read_toml(file: Path, *, follow: bool = False) -> dict[str, Any]:
+    """An empty table where there is no file; InvalidArgs says where it is not TOML. `follow` the user's own links."""
+    if not os.path.lexists(file):
+        return {}
+    import tomllib  # noqa: PLC0415  (most people have no such file)
+
+    try:
+        return tomllib.loads(read_whole(file, _TOML_BYTES, follow=follow))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgs(f"{file}: {error}") from None

@@ -8,11 +8,9 @@ from skillyard.core.errors import ParamMissing, SkillError
 from skillyard.core.request import Call
 from skillyard.core.skill import Skill
 from skillyard.core.slots import SLOT
-from skillyard.runners import command
+from skillyard.runners.command import plan, split
+from skillyard.runners.probes import SAMPLE, Probe, Trial, declared, failed, least, passed, skipped
 from skillyard.runners.process import quoted, usage_of
-from skillyard.runners.template import split
-from skillyard.runtime.samples import declared, least
-from skillyard.runtime.trial import SAMPLE, Bench, Probe, failed, passed, skipped
 from skillyard.sandbox.launch import Exit, Launch
 
 _PROGRAM = re.compile(r"[\w./-]+\.(?:py|sh|bash|js|mjs|cjs|ts|rb|pl)")
@@ -20,12 +18,12 @@ _REFUSED = re.compile(r"read-only file system|permission denied|operation not pe
 _NO_OPTION = "--no-such-option-of-any-program"
 
 
-def command_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
-    yield _missing_params(skill, bench)
+def command_probes(skill: Skill, trial: Trial) -> Iterator[Probe]:
+    yield _missing_params(skill, trial)
     try:
         words = split(skill.command)
-        call = bench.check(skill, least(declared(skill.params), SAMPLE))
-        launch = command.plan(call)
+        call = trial.check(skill, least(declared(skill.params), SAMPLE))
+        launch = plan(call)
     except SkillError as error:
         yield failed("command", error.msg, "write one program with its arguments, and {slots} for params")
         return
@@ -34,18 +32,18 @@ def command_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
         return
     yield passed("command", shlex.join(launch.argv))
     try:
-        yield _runs(bench.start(call, launch), bench)
-        yield _usage(call, launch, bench)
+        yield _runs(trial.start(call, launch), trial)
+        yield _usage(call, launch, trial)
     except SkillError as error:
         yield failed("starts", error.msg, "see what the command starts: it must be there, and need no grant")
 
 
-def _missing_params(skill: Skill, bench: Bench) -> Probe:
+def _missing_params(skill: Skill, trial: Trial) -> Probe:
     name = "missing params"
     if not any(param.required and param.default is None for param in skill.params):
         return skipped(name, "none is required")
     try:
-        bench.check(skill, {})
+        trial.check(skill, {})
     except ParamMissing as error:
         asked = {param.name for param in skill.params if param.prompt or param.description}
         silent = [param for param in error.required if param not in asked]
@@ -62,14 +60,14 @@ def _absent(words: tuple[str, ...], skill: Skill) -> str:
     return next((word for word in named if not (skill.folder / word).is_file()), "")
 
 
-def _runs(ended: Exit, bench: Bench) -> Probe:
+def _runs(ended: Exit, trial: Trial) -> Probe:
     name = "runs"
     said = quoted(ended.stderr) or f"exit code {ended.code}"
     advice = "write below {output} only, and read only what a param names"
-    if strays := bench.strays():
+    if strays := trial.strays():
         return failed(name, f"it wrote outside mybox/: {', '.join(strays[:3])}", advice)
     if ended.timed_out:
-        return failed(name, f"no end within {bench.limit_seconds:g} s", "end sooner, or allow more with --timeout")
+        return failed(name, f"no end within {trial.limit_seconds:g} s", "end sooner, or allow more with --timeout")
     if ended.code == 0:
         return passed(name, f"with made-up values, in {ended.seconds:.2g} s; it wrote nothing outside mybox/")
     if _REFUSED.search(said):
@@ -77,9 +75,9 @@ def _runs(ended: Exit, bench: Bench) -> Probe:
     return skipped(name, f"it refused values that we made up: {said}", "give params defaults that work as examples")
 
 
-def _usage(call: Call, launch: Launch, bench: Bench) -> Probe:
+def _usage(call: Call, launch: Launch, trial: Trial) -> Probe:
     name = "wrong option"
-    ended = bench.start(call, launch._replace(argv=(*launch.argv, _NO_OPTION)))
+    ended = trial.start(call, launch._replace(argv=(*launch.argv, _NO_OPTION)))
     said = ended.stderr.decode("utf-8", "replace")
     advice = "answer with a usage text on stderr and exit code 2"
     if ended.timed_out or "Traceback (most recent call last)" in said:

@@ -1,4 +1,4 @@
-"""Probes for JSON skills: what S3 asks of a program, asked of this one."""
+"""Probes for JSON skills: every rule of docs/spec/json-skills.md, asked of this program."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,11 +8,22 @@ from skillyard.core.errors import SkillError
 from skillyard.core.result import meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
-from skillyard.runners import json_skill as jsonskill
+from skillyard.runners.json_skill import parse, plan, what_is_wrong
+from skillyard.runners.probes import (
+    SAMPLE,
+    WRONG,
+    ExpectedParam,
+    Probe,
+    Trial,
+    declared,
+    described,
+    failed,
+    least,
+    most,
+    passed,
+    skipped,
+)
 from skillyard.runners.process import quoted
-from skillyard.runners.responses import parse, what_is_wrong
-from skillyard.runtime.samples import WRONG, Wanted, declared, described, least, most
-from skillyard.runtime.trial import SAMPLE, Bench, Probe, failed, passed, skipped
 from skillyard.sandbox.launch import Exit
 
 CODES = (
@@ -37,7 +48,7 @@ _GRACE_SECONDS = 2.0
 _LEAST_SECONDS = 0.02
 
 
-class Exchange(NamedTuple):
+class JsonExchange(NamedTuple):
     """One request and what came back."""
 
     asked: str
@@ -71,27 +82,29 @@ class Exchange(NamedTuple):
         return {key: value for key, value in self.fields.items() if key != "metadata"}
 
 
-class Talk:
+class JsonConversation:
     """Asks one skill, and remembers everything that was said."""
 
-    def __init__(self, skill: Skill, bench: Bench) -> None:
+    def __init__(self, skill: Skill, trial: Trial) -> None:
         # Without its own declarations nothing is refused before it reaches the program.
         self._bare = skill._replace(actions=(), params=())
-        self._bench = bench
-        self.said: list[Exchange] = []
-        self.sample_path = str(bench.root / SAMPLE) if skill.role else SAMPLE
+        self._trial = trial
+        self.said: list[JsonExchange] = []
+        self.sample_path = str(trial.root / SAMPLE) if skill.role else SAMPLE
 
-    def send(self, asked: str, stdin: bytes) -> Exchange:
+    def send(self, asked: str, stdin: bytes) -> JsonExchange:
         """Any bytes at all."""
         return self._exchange(asked, None, {}, stdin=stdin)
 
-    def ask(self, asked: str, action: str, params: Mapping[str, Json], limit_seconds: float | None = None) -> Exchange:
+    def ask(
+        self, asked: str, action: str, params: Mapping[str, Json], limit_seconds: float | None = None
+    ) -> JsonExchange:
         return self._exchange(asked, action, params, limit_seconds=limit_seconds)
 
-    def described(self) -> dict[str, tuple[Wanted, ...]]:
-        call = self._bench.check(self._bare, {}, _UNKNOWN)
-        launch = jsonskill.plan(call)
-        return described(self._bench.start(call, launch._replace(argv=(*launch.argv, "--actions"), stdin=b"")).stdout)
+    def described(self) -> dict[str, tuple[ExpectedParam, ...]]:
+        call = self._trial.check(self._bare, {}, _UNKNOWN)
+        launch = plan(call)
+        return described(self._trial.start(call, launch._replace(argv=(*launch.argv, "--actions"), stdin=b"")).stdout)
 
     def _exchange(
         self,
@@ -101,14 +114,14 @@ class Talk:
         *,
         stdin: bytes | None = None,
         limit_seconds: float | None = None,
-    ) -> Exchange:
-        call = self._bench.check(self._bare, params, action or _UNKNOWN)
-        launch = jsonskill.plan(call)
+    ) -> JsonExchange:
+        call = self._trial.check(self._bare, params, action or _UNKNOWN)
+        launch = plan(call)
         limit = limit_seconds or launch.limit_seconds
-        ended = self._bench.start(
+        ended = self._trial.start(
             call, launch._replace(stdin=launch.stdin if stdin is None else stdin, limit_seconds=limit)
         )
-        exchange = Exchange(asked, action, ended, *_read(ended, limit))
+        exchange = JsonExchange(asked, action, ended, *_read(ended, limit))
         if limit_seconds is None:
             self.said.append(exchange)
         return exchange
@@ -126,8 +139,8 @@ def _read(ended: Exit, limit: float) -> tuple[Mapping[str, Json], str]:
     return found, what_is_wrong(found)
 
 
-def json_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
-    talk = Talk(skill, bench)
+def json_probes(skill: Skill, trial: Trial) -> Iterator[Probe]:
+    talk = JsonConversation(skill, trial)
     try:
         own = talk.described()
     except SkillError as error:
@@ -140,15 +153,15 @@ def json_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
     actions = tuple(dict.fromkeys((*skill.actions, *own, *_supported(unknown))))
     if not actions:
         yield skipped("actions", "none is known", "list them as `actions:` in SKILL.md, or in `supported_actions`")
-    answered: list[tuple[Exchange, Mapping[str, Json]]] = []
+    answered: list[tuple[JsonExchange, Mapping[str, Json]]] = []
     for action in actions:
         wanted = own[action] if action in own else declared(skill.params)
         yield from _action(talk, action, wanted, answered, sure=action in own or len(actions) == 1)
     yield _interrupted(talk, answered)
-    yield from _overall(talk.said, bench.limit_seconds)
+    yield from _overall(talk.said, trial.limit_seconds)
 
 
-def _bad_requests(talk: Talk) -> Iterator[Probe]:
+def _bad_requests(talk: JsonConversation) -> Iterator[Probe]:
     bad = {
         "empty stdin": b"",
         "not JSON": b"{nope",
@@ -168,7 +181,7 @@ def _bad_requests(talk: Talk) -> Iterator[Probe]:
             yield passed(name, f"answered {heard.told}", advice)
 
 
-def _unknown_action(heard: Exchange) -> Probe:
+def _unknown_action(heard: JsonExchange) -> Probe:
     name = "unknown action"
     if heard.wrong or heard.code != "UNKNOWN_ACTION":
         advice = 'answer with {"success": false, "error": {"code": "UNKNOWN_ACTION", …}}'
@@ -177,16 +190,16 @@ def _unknown_action(heard: Exchange) -> Probe:
     return passed(name, "answered UNKNOWN_ACTION", advice)
 
 
-def _supported(heard: Exchange) -> tuple[str, ...]:
+def _supported(heard: JsonExchange) -> tuple[str, ...]:
     names = heard.error.get("supported_actions")
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
 def _action(
-    talk: Talk,
+    talk: JsonConversation,
     action: str,
-    wanted: tuple[Wanted, ...],
-    answered: list[tuple[Exchange, Mapping[str, Json]]],
+    wanted: tuple[ExpectedParam, ...],
+    answered: list[tuple[JsonExchange, Mapping[str, Json]]],
     *,
     sure: bool,
 ) -> Iterator[Probe]:
@@ -203,7 +216,7 @@ def _action(
         answered.append((heard, params))
 
 
-def _without_params(talk: Talk, action: str, wanted: tuple[Wanted, ...]) -> Probe:
+def _without_params(talk: JsonConversation, action: str, wanted: tuple[ExpectedParam, ...]) -> Probe:
     name = f"{action}: no params"
     needed = [param.name for param in wanted if param.required]
     heard = talk.ask(name, action, {})
@@ -217,7 +230,9 @@ def _without_params(talk: Talk, action: str, wanted: tuple[Wanted, ...]) -> Prob
     return passed(name, f"answered {heard.told}", advice)
 
 
-def _valid(talk: Talk, action: str, wanted: tuple[Wanted, ...]) -> tuple[Mapping[str, Json], Exchange]:
+def _valid(
+    talk: JsonConversation, action: str, wanted: tuple[ExpectedParam, ...]
+) -> tuple[Mapping[str, Json], JsonExchange]:
     """The first of our tries that succeeds, else the first."""
     tries = [least(wanted, talk.sample_path), most(wanted, talk.sample_path)]
     heard = [(params, talk.ask(f"{action}, a valid request", action, params)) for params in tries[:1]]
@@ -226,7 +241,7 @@ def _valid(talk: Talk, action: str, wanted: tuple[Wanted, ...]) -> tuple[Mapping
     return next((pair for pair in heard if pair[1].success), heard[0])
 
 
-def _judge_valid(action: str, heard: Exchange) -> Probe:
+def _judge_valid(action: str, heard: JsonExchange) -> Probe:
     name = f"{action}: valid request"
     if heard.success and not heard.wrong:
         return passed(name, f"answered in {meaningful(heard.ended.seconds):g} s")
@@ -241,7 +256,7 @@ def _judge_valid(action: str, heard: Exchange) -> Probe:
 
 
 def _wrong_params(
-    talk: Talk, action: str, wanted: tuple[Wanted, ...], *, sure: bool, valid: Mapping[str, Json]
+    talk: JsonConversation, action: str, wanted: tuple[ExpectedParam, ...], *, sure: bool, valid: Mapping[str, Json]
 ) -> Probe:
     """All at once: SKILL.md does not say which action takes which param."""
     name = f"{action}: wrong params"
@@ -258,7 +273,7 @@ def _wrong_params(
     return passed(name, says, advice)
 
 
-def _same(action: str, first: Exchange, again: Exchange) -> Probe:
+def _same(action: str, first: JsonExchange, again: JsonExchange) -> Probe:
     name = f"{action}: same request twice"
     if first.lasting == again.lasting:
         return passed(name, "the same answer")
@@ -268,7 +283,7 @@ def _same(action: str, first: Exchange, again: Exchange) -> Probe:
     return failed(name, f"different: {', '.join(keys)}", "leave times and random values out, or put them into metadata")
 
 
-def _interrupted(talk: Talk, answered: list[tuple[Exchange, Mapping[str, Json]]]) -> Probe:
+def _interrupted(talk: JsonConversation, answered: list[tuple[JsonExchange, Mapping[str, Json]]]) -> Probe:
     """Stopped half-way, nothing may be left behind that changes the next answer."""
     name = "stopped half-way"
     if not answered:
@@ -287,7 +302,7 @@ def _interrupted(talk: Talk, answered: list[tuple[Exchange, Mapping[str, Json]]]
     return passed(name, f"stopped at {limit:.2g} s, and the next answer was the same")
 
 
-def _overall(said: list[Exchange], limit_seconds: float) -> Iterator[Probe]:
+def _overall(said: list[JsonExchange], limit_seconds: float) -> Iterator[Probe]:
     """What must hold for every answer."""
     heard = [exchange for exchange in said if not exchange.wrong]
     yield _all(
@@ -313,7 +328,7 @@ def _overall(said: list[Exchange], limit_seconds: float) -> Iterator[Probe]:
         yield passed("response time", f"at most {took}")
 
 
-def _echoed(heard: list[Exchange]) -> Probe:
+def _echoed(heard: list[JsonExchange]) -> Probe:
     """A missing one is filled in by the runtime; a wrong one misleads whoever reads the log."""
     told = {each.asked: each.fields.get("action") for each in heard if each.fields.get("action") != each.action}
     if any(action is not None for action in told.values()):
@@ -323,7 +338,7 @@ def _echoed(heard: list[Exchange]) -> Probe:
     return _advise("action", "told in every answer", missing, "echo the action of the request")
 
 
-def _is_fine(exchange: Exchange) -> bool:
+def _is_fine(exchange: JsonExchange) -> bool:
     return exchange.ended.code == 0 or (exchange.ended.code == 1 and not exchange.success)
 
 

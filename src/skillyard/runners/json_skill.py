@@ -1,8 +1,9 @@
-"""JSON skills (S3): one request on stdin, one response on stdout, progress on stderr."""
+"""JSON skills: one request on stdin, one response on stdout, progress on stderr; see docs/spec/json-skills.md."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.core.errors import (
     InvalidParam,
@@ -15,12 +16,39 @@ from skillyard.core.errors import (
 )
 from skillyard.core.phrases import RAN
 from skillyard.core.request import Call, Outcome
-from skillyard.core.result import as_size
+from skillyard.core.result import as_size, meaningful
+from skillyard.core.skill import Skill
+from skillyard.core.values import Json, check_value
 from skillyard.runners.interpreters import interpreter_of
-from skillyard.runners.printed import ERROR_FIELDS, names_our_command, own_words, summary_of
-from skillyard.runners.process import environment, in_repository
-from skillyard.runners.responses import Response, read_response
-from skillyard.sandbox.launch import OUTPUT_BYTES, Launch, Sandbox
+from skillyard.runners.kind import Prepared
+from skillyard.runners.process import (
+    ERROR_FIELDS,
+    environment,
+    in_repository,
+    names_our_command,
+    own_words,
+    quoted,
+    summary_of,
+)
+from skillyard.sandbox.launch import OUTPUT_BYTES, Exit, Launch, Sandbox
+
+if TYPE_CHECKING:
+    from skillyard.runners.probes import Probe, Trial
+
+INTERNAL = "INTERNAL_ERROR"
+
+
+class JsonResponse(NamedTuple):
+    """S3's own response object, and how it had to be read."""
+
+    fields: Mapping[str, Json]
+    normalised: tuple[str, ...] = ()
+    seconds: float = 0.0
+    overflowed: bool = False
+
+    @property
+    def success(self) -> bool:
+        return self.fields["success"] is True
 
 
 def plan(call: Call) -> Launch:
@@ -30,7 +58,7 @@ def plan(call: Call) -> Launch:
         raise PermissionDenied(f"{call.skill.entry} leads out of {folder}")
     if not entry.is_file():
         raise RuntimeFailed(f"the entry {call.skill.entry} is missing in {folder}")
-    request = {"action": call.action, "params": call.params, "context": call.context}
+    request: dict[str, Json] = {"action": call.action, "params": call.params, "context": call.context}
     return Launch(
         argv=(*interpreter_of(entry), str(call.run_folder / call.skill.entry)),
         cwd=call.run_folder if call.skill.role else call.root,
@@ -40,17 +68,28 @@ def plan(call: Call) -> Launch:
     )
 
 
-def respond(call: Call, sandbox: Sandbox) -> Response:
-    """S3's response itself, for `execute_skill`."""
-    ended = sandbox(plan(call))
-    return read_response(ended, call.action, call.limit_seconds, strict=call.strict)
+def respond(prepared: Prepared, sandbox: Sandbox) -> JsonResponse:
+    """Return the response itself, for `execute_skill`."""
+    call = prepared.call
+    return read_response(sandbox(prepared.program), call.action, call.limit_seconds, strict=call.strict)
 
 
-def run(call: Call, sandbox: Sandbox) -> Outcome:
-    return as_outcome(call, respond(call, sandbox))
+def run(prepared: Prepared, sandbox: Sandbox) -> Outcome:
+    return as_outcome(prepared.call, respond(prepared, sandbox))
 
 
-def as_outcome(call: Call, response: Response) -> Outcome:
+def find_program(skill: Skill, script: str) -> Path:
+    del script
+    return skill.folder / skill.entry
+
+
+def probe(skill: Skill, trial: "Trial") -> "Iterator[Probe]":
+    from skillyard.runners.json_probes import json_probes  # noqa: PLC0415  (only `check` needs it)
+
+    return json_probes(skill, trial)
+
+
+def as_outcome(call: Call, response: JsonResponse) -> Outcome:
     """A success as data; a failure as the error that it stands for."""
     if not response.success:
         raise _failure(call, response)
@@ -71,7 +110,7 @@ def as_outcome(call: Call, response: Response) -> Outcome:
     )
 
 
-def _failure(call: Call, response: Response) -> SkillError:
+def _failure(call: Call, response: JsonResponse) -> SkillError:
     """The nine codes of S3, as our own error types."""
     error = response.fields["error"]
     fields = error if isinstance(error, Mapping) else {"message": str(error)}
@@ -94,3 +133,123 @@ def _failure(call: Call, response: Response) -> SkillError:
             return PermissionDenied(message, details=details)
         case _:
             return RuntimeFailed(message, details=details, log=log)
+
+
+def read_response(ended: Exit, action: str | None, limit_seconds: float, *, strict: bool) -> JsonResponse:
+    """Always a response: the skill's, or ours that says what went wrong."""
+    response = _read(ended, action, limit_seconds, strict=strict)
+    return response._replace(seconds=meaningful(ended.seconds), overflowed=ended.overflowed)
+
+
+def _read(ended: Exit, action: str | None, limit_seconds: float, *, strict: bool) -> JsonResponse:
+    if ended.timed_out:
+        return failed(action, "TIMEOUT", f"no response within {limit_seconds:g} s")
+    if ended.overflowed:
+        return failed(action, INTERNAL, f"more than {as_size(len(ended.stdout))} on stdout")
+    parsed = parse(ended.stdout)
+    if isinstance(parsed, str):
+        reason = parsed if ended.code == 0 else f"it ended with {_how(ended.code)}, and {parsed}"
+        said = quoted(ended.stderr)
+        return failed(action, INTERNAL, reason, {"exit_code": ended.code, **({"stderr": said} if said else {})})
+    response = _shaped(parsed, action, strict=strict)
+    if response.success and ended.code != 0:
+        message = f"it reported success and ended with {_how(ended.code)}"
+        return failed(action, INTERNAL, message, {"exit_code": ended.code})
+    return _timed(response, ended.seconds)
+
+
+def failed(action: str | None, code: str, message: str, details: Mapping[str, Json] | None = None) -> JsonResponse:
+    error: dict[str, Json] = {"code": code, "message": message}
+    if details:
+        error["details"] = details
+    return JsonResponse({"success": False, "action": action, "error": error})
+
+
+_SUPPORTED = "supported_actions"
+_CODES: Mapping[str, str] = {
+    "ParamMissing": "MISSING_PARAM",
+    "InvalidParam": "INVALID_PARAM",
+    "Timeout": "TIMEOUT",
+    "PermissionDenied": "PERMISSION_DENIED",
+    "NotGranted": "PERMISSION_DENIED",
+    "SkillNotFound": "DATA_NOT_FOUND",
+}
+
+
+def as_response(error: SkillError, action: str | None) -> JsonResponse:
+    """One of our own errors, for a caller that speaks S3: with `supported_actions` where S3's own skills have it."""
+    details = {key: value for key, value in error.details.items() if key not in {"code", _SUPPORTED}}
+    code = error.details.get("code") or _CODES.get(error.type, INTERNAL)
+    told: dict[str, Json] = {"code": str(code), "message": error.msg, "details": {"type": error.type, **details}}
+    if _SUPPORTED in error.details:
+        told[_SUPPORTED] = error.details[_SUPPORTED]
+    return JsonResponse({"success": False, "action": action, "error": told})
+
+
+def parse(stdout: bytes) -> dict[str, Json] | str:
+    """The object, or what is wrong with it."""
+    text = stdout.decode("utf-8", "replace").lstrip("\ufeff").strip()
+    if not text:
+        return "stdout is empty"
+    try:
+        value, end = json.JSONDecoder().raw_decode(text)
+        check_value(value)
+    except (ValueError, RecursionError) as error:
+        return f"stdout is not JSON: {error}"
+    if text[end:].strip():
+        return "stdout holds more than one JSON document; logs belong on stderr"
+    return value if isinstance(value, dict) else f"the response is not an object but {type(value).__name__}"
+
+
+def _shaped(fields: dict[str, Json], action: str | None, *, strict: bool) -> JsonResponse:
+    wrong = what_is_wrong(fields)
+    if wrong and strict:
+        return failed(action, INTERNAL, f"not an S3 response: {wrong}")
+    notes: list[str] = [wrong] if wrong else []
+    if wrong:
+        fields = _as_response(fields)
+    if fields["success"] is False and not isinstance(fields.get("error"), Mapping):
+        error = fields.get("error") or fields.get("message") or "no message"
+        fields = {**fields, "error": {"code": INTERNAL, "message": str(error)}}
+    if fields.get("action") is None:
+        fields = {**fields, "action": action}
+    return JsonResponse(fields, tuple(notes))
+
+
+def what_is_wrong(fields: Mapping[str, Json]) -> str:
+    if not isinstance(fields.get("success"), bool):
+        return "`success` is missing" if "success" not in fields else "`success` is not true or false"
+    if fields["success"] is False and not isinstance(fields.get("error"), Mapping):
+        return "`error` is not an object with code and message"
+    if fields["success"] is True and "data" not in fields:
+        return "`data` is missing: flat keys"
+    return ""
+
+
+def _as_response(fields: Mapping[str, Json]) -> dict[str, Json]:
+    """The usual variants: flat keys, `{"error": "text"}`, `ok` or `status` for success."""
+    if isinstance(fields.get("success"), bool) and fields["success"] is False:
+        return dict(fields)
+    if fields.get("error") and not fields.get("success"):
+        return {**fields, "success": False}
+    told = fields.get("success", fields.get("ok", fields.get("status", True)))
+    success = told is True or (isinstance(told, str) and told.lower() in {"ok", "success", "true", "done"})
+    if not success:
+        return {**fields, "success": False}
+    about = ("action", "message", "metadata")
+    data = fields.get("data", {k: v for k, v in fields.items() if k not in {*about, "success", "ok", "status"}})
+    return {"success": True, "data": data, **{key: fields[key] for key in about if key in fields}}
+
+
+def _timed(response: JsonResponse, seconds: float) -> JsonResponse:
+    """`metadata.execution_time_ms` is there even where the skill does not count."""
+    if not response.success:
+        return response
+    metadata = response.fields.get("metadata")
+    known = metadata if isinstance(metadata, Mapping) else {}
+    timed: dict[str, Json] = {"execution_time_ms": round(seconds * 1000), **known}
+    return response._replace(fields={**response.fields, "metadata": timed})
+
+
+def _how(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"

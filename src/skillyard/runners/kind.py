@@ -1,45 +1,82 @@
-"""The seam between the pipeline and the kinds of skill."""
+"""What the module of a skill kind offers, and the values that it works on.
 
-from collections.abc import Mapping
+A kind is declared in `core/kinds.py` and is otherwise one module, with the four functions of `KindModule`.
+"""
+
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Protocol, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from skillyard.core.kinds import Kind
+from skillyard.catalog.bounds import Secret
 from skillyard.core.request import Call, Outcome
+from skillyard.core.skill import Skill
 from skillyard.sandbox.launch import Launch, Sandbox
+from skillyard.sandbox.policy import Policy
+
+if TYPE_CHECKING:
+    from skillyard.runners.probes import Probe, Trial
+    from skillyard.runners.requirements import Packages
+
+_SCRIPT = "skillyard.runners.script"
+_NOTHING_PASSED: Mapping[str, str] = {}
+
+
+class Permit(NamedTuple):
+    """What a run may touch, and which capabilities it still lacks."""
+
+    policy: Policy = Policy()
+    #: Names of our own environment variables to pass on.
+    variables: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    #: Outputs outside mybox/: a file must exist before the sandbox can open it alone.
+    outputs: tuple[Path, ...] = ()
+    #: What a role declares; read when it runs.
+    secrets: tuple[Secret, ...] = ()
+    #: Folders that must exist for the sandbox to open or to cover.
+    folders: tuple[Path, ...] = ()
+
+
+class Prepared(NamedTuple):
+    """A call with everything decided: what is started, what it may touch, which environment it runs in."""
+
+    call: Call
+    #: None for a kind that starts nothing.
+    launch: Launch | None = None
+    permit: Permit = Permit()
+    #: None if the standard library is enough.
+    packages: "Packages | None" = None
+    #: Granted variables and a role's secrets, by name: their values are never shown or kept.
+    passed: Mapping[str, str] = _NOTHING_PASSED
+
+    @property
+    def program(self) -> Launch:
+        """The launch of a kind that starts a program."""
+        assert self.launch is not None  # noqa: S101
+        return self.launch
 
 
 class Runner(Protocol):
-    """Runs a checked call. Never prints, never looks skills up, never touches the database."""
+    """Run a prepared call. Never prints, never looks skills up, never touches the database."""
 
-    def __call__(self, call: Call, sandbox: Sandbox) -> Outcome: ...
-
-
-class Planner(Protocol):
-    """What a runner would start; None where nothing is started."""
-
-    def __call__(self, call: Call) -> Launch | None: ...
+    def __call__(self, prepared: Prepared, sandbox: Sandbox) -> Outcome: ...
 
 
-class Kindred(Protocol):
-    """What the module of each kind has."""
+class KindModule(Protocol):
+    """The functions of a kind's module."""
 
     run: Runner
-    plan: Planner
+
+    def plan(self, call: Call) -> Launch | None:
+        """Return what would be started; None if nothing is."""
+
+    def find_program(self, skill: Skill, script: str) -> Path | None:
+        """Return the file of the skill that would run, or its folder if only that is known; None if it is another's."""
+
+    def probe(self, skill: Skill, trial: "Trial") -> "Iterator[Probe]":
+        """Try the skill out for `skillyard check`."""
 
 
-#: The module of each kind; a run loads only its own.
-MODULES: Mapping[Kind, str] = {Kind.COMMAND: "command", Kind.PROMPT: "prompt", Kind.JSON: "json_skill"}
-
-
-def runner_of(call: Call) -> Runner:
-    return _module(call).run
-
-
-def plan_of(call: Call) -> Planner:
-    return _module(call).plan
-
-
-def _module(call: Call) -> Kindred:
-    name = "script" if call.script else MODULES[call.skill.kind]
-    return cast("Kindred", import_module(f"skillyard.runners.{name}"))
+def load_kind(skill: Skill, script: str = "") -> KindModule:
+    """The module of the skill's kind, or the one for scripts that a skill of any kind ships."""
+    return cast("KindModule", import_module(_SCRIPT if script else skill.kind.module))

@@ -6,6 +6,8 @@ folder later (the person, another run, we) would follow the one and could start 
 
 A link that leads to a file of the system stays: a virtual environment needs its interpreter. Not covered: hard links,
 which the sandbox refuses to make across its mounts.
+
+`Cleanup` does it after every run, without a sandbox too: later runs, and the person, rely on mybox/.
 """
 
 import os
@@ -15,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+#: The project's folder that every run may write.
+BOX = "mybox"
 Snapshot: TypeAlias = dict[str, tuple[int, int, int]]
 #: Files whose state before and after is compared; a folder with more is not compared at all.
 MOST_FILES = 10_000
@@ -30,7 +34,7 @@ _MOST_OPEN = 64
 _MOST_TRIES = 3
 
 
-class Known(NamedTuple):
+class PriorState(NamedTuple):
     """Links that lead out and files with the bits that were there before the run: a person's own."""
 
     links: frozenset[tuple[str, str]] = frozenset()
@@ -45,7 +49,7 @@ class Leftovers(NamedTuple):
     cleared_setuid: tuple[str, ...] = ()
 
 
-class Entry(NamedTuple):
+class WalkEntry(NamedTuple):
     """Something that is no folder, in a folder that is open."""
 
     handle: int
@@ -80,7 +84,7 @@ def stamp_of(status: os.stat_result) -> tuple[int, int, int]:
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def find_known(folder: Path) -> Known:
+def find_known(folder: Path) -> PriorState:
     """What in a person's own folder is not the run's doing."""
     links: set[tuple[str, str]] = set()
     files: set[str] = set()
@@ -90,13 +94,13 @@ def find_known(folder: Path) -> Known:
                 links.add((entry.path, os.readlink(entry.name, dir_fd=entry.handle)))
             elif _has_bits(entry.status):
                 files.add(entry.path)
-    return Known(frozenset(links), frozenset(files))
+    return PriorState(frozenset(links), frozenset(files))
 
 
-def clean(folder: Path, shown_as: str, known: Known | None = None) -> Leftovers:
+def clean(folder: Path, shown_as: str, known: PriorState | None = None) -> Leftovers:
     """Remove the links that lead out of the folder and clear setuid bits. `known` are left alone."""
-    known = known or Known()
-    links, cleared = _Told(shown_as), _Told(shown_as)
+    known = known or PriorState()
+    links, cleared = _ToldPaths(shown_as), _ToldPaths(shown_as)
     files: Snapshot = {}
     for _ in range(_MOST_TRIES):
         files = {}
@@ -125,7 +129,7 @@ def clean_file(file: Path, shown_as: str) -> tuple[str, ...]:
     except OSError:
         return ()
     try:
-        entry = Entry(handle, file.name, os.stat(file.name, dir_fd=handle, follow_symlinks=False))
+        entry = WalkEntry(handle, file.name, os.stat(file.name, dir_fd=handle, follow_symlinks=False))
         return (as_text(shown_as),) if _has_bits(entry.status) and _clear(entry) else ()
     except OSError:
         return ()
@@ -147,7 +151,7 @@ def leads_out(depth: int, target: str, folder: Path) -> bool:
     return ups > depth or ".." in parts[ups:]
 
 
-def _without_link(entry: Entry, folder: Path, known: Known) -> str:
+def _without_link(entry: WalkEntry, folder: Path, known: PriorState) -> str:
     """Remove the link if it leads out, and return its target; an empty text if it stays."""
     try:
         target = os.readlink(entry.name, dir_fd=entry.handle)
@@ -180,7 +184,7 @@ def _has_bits(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and bool(status.st_mode & _SETUID)
 
 
-def _clear(entry: Entry) -> bool:
+def _clear(entry: WalkEntry) -> bool:
     mode = stat.S_IMODE(entry.status.st_mode) & ~_SETUID
     try:
         if not hasattr(os, "O_PATH"):
@@ -221,7 +225,7 @@ class _Level:
                 raise MovedError
 
 
-def _entries(top: Path) -> Iterator[Entry]:
+def _entries(top: Path) -> Iterator[WalkEntry]:
     """Everything below the folder that is no folder itself, in no order that matters. OSError if the top is none."""
     levels = [_Level(os.open(top, _FOLDER))]
     names: list[str] = []
@@ -280,7 +284,7 @@ def _open_closed(parent: int, name: str) -> int | None:
         return None
 
 
-def _scan(level: _Level, names: list[str]) -> Iterator[Entry]:
+def _scan(level: _Level, names: list[str]) -> Iterator[WalkEntry]:
     """The entries of one folder; the folders among them are noted for later."""
     handle = level.handle
     if handle is None:
@@ -298,10 +302,10 @@ def _scan(level: _Level, names: list[str]) -> Iterator[Entry]:
         if stat.S_ISDIR(status.st_mode):
             level.folders.append(entry.name)
         else:
-            yield Entry(handle, entry.name, status, names)
+            yield WalkEntry(handle, entry.name, status, names)
 
 
-class _Told:
+class _ToldPaths:
     """Paths for a result: the first ones as text, the rest counted."""
 
     def __init__(self, shown_as: str) -> None:
@@ -323,3 +327,32 @@ def as_text(path: str) -> str:
     """What any result can hold: names that are no UTF-8 are escaped, long ones cut."""
     text = path.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
+
+
+class Cleanup(NamedTuple):
+    """All paths are resolved. mybox/ belongs to the runs; in other places what was there before stays."""
+
+    root: Path
+    elsewhere: tuple[Path, ...] = ()
+
+    def before(self) -> dict[Path, PriorState]:
+        return {place: find_known(place) for place in self.elsewhere if place.is_dir()}
+
+    def after(self, looked: dict[Path, PriorState]) -> Leftovers:
+        box = clean(self.root / BOX, BOX)
+        links, cleared = [*box.removed_links], [*box.cleared_setuid]
+        for place in self.elsewhere:
+            shown = place.relative_to(self.root).as_posix() if place.is_relative_to(self.root) else str(place)
+            if place in looked:
+                more = clean(place, shown, looked[place])
+                links += more.removed_links
+                cleared += more.cleared_setuid
+            else:
+                cleared += clean_file(place, shown)
+        return Leftovers(box.files, tuple(links), tuple(cleared))
+
+
+def cleanup_of(root: Path, write: Sequence[Path]) -> Cleanup:
+    """For a run in this project that may write these places."""
+    real = root.resolve()
+    return Cleanup(real, tuple(path for path in write if not path.is_relative_to(real / BOX)))

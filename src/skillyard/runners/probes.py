@@ -1,19 +1,143 @@
-"""Probes for the text of a skill: SKILL.md itself, its size, and the files that it names."""
+"""Probes for `skillyard check`: what each returns, made-up values for a skill's params, and the probes of its text."""
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import read_skill
 from skillyard.catalog.reading import Reading
-from skillyard.core.skill import Severity, Skill
-from skillyard.runtime.trial import Probe, failed, passed
+from skillyard.core.request import Call
+from skillyard.core.skill import Param, Severity, Skill
+from skillyard.core.values import Json
+from skillyard.sandbox.launch import Exit, Launch
 
-#: S4: what is handed to a backend agent, over all skills; a longer one is never handed over.
+#: A file of every trial, for params that take a path.
+SAMPLE = "sample.txt"
+#: What is handed to a backend agent, over all skills; a longer text is never handed over.
 MAX_CHARACTERS = 30_000
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(\s{0,9}+<?([^)<>#:\s]{1,500}+)[^)]{0,500}+\)")
 _MENTION = re.compile(r"(?<![\w/.-])(?:scripts|references|assets)/[\w./-]*\w\.\w+")
+#: No scalar type takes this.
+WRONG: Json = {"unexpected": ["object"]}
+_SCALARS = frozenset({"string", "int", "number", "bool", "enum", "path"})
+
+
+class ProbeVerdict(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Probe(NamedTuple):
+    """One thing that was tried: what came of it, and what to do about it."""
+
+    name: str
+    verdict: ProbeVerdict
+    says: str
+    #: Also where it passed: what would be better still.
+    advice: str = ""
+
+    def as_dict(self) -> dict[str, Json]:
+        return {"name": self.name, "verdict": str(self.verdict), "says": self.says, "advice": self.advice}
+
+
+def passed(name: str, says: str, advice: str = "") -> Probe:
+    return Probe(name, ProbeVerdict.PASSED, says, advice)
+
+
+def failed(name: str, says: str, advice: str = "") -> Probe:
+    return Probe(name, ProbeVerdict.FAILED, says, advice)
+
+
+def skipped(name: str, says: str, advice: str = "") -> Probe:
+    return Probe(name, ProbeVerdict.SKIPPED, says, advice)
+
+
+class Trial(Protocol):
+    """A project of its own that is thrown away, the real sandbox, and no grants."""
+
+    @property
+    def root(self) -> Path: ...
+
+    @property
+    def limit_seconds(self) -> float: ...
+
+    def check(self, skill: Skill, params: Mapping[str, Json], action: str | None = None) -> Call:
+        """Check a request with these params, as a run does."""
+
+    def start(self, call: Call, launch: Launch) -> Exit:
+        """Start a program under the policy of an ungranted skill."""
+
+    def strays(self) -> list[str]:
+        """Return the files that were written where none should be."""
+
+
+class ExpectedParam(NamedTuple):
+    """One param: SKILL.md's, or the one that the program itself describes."""
+
+    name: str
+    type: str = "any"
+    required: bool = False
+    default: Json = None
+    choices: tuple[Json, ...] = ()
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.type in _SCALARS
+
+
+def declared(params: Iterable[Param]) -> tuple[ExpectedParam, ...]:
+    return tuple(ExpectedParam(p.name, str(p.type), p.required, p.default, p.choices) for p in params)
+
+
+def described(stdout: bytes) -> dict[str, tuple[ExpectedParam, ...]]:
+    """What `--actions` of `skillyard.skill` printed; nothing where the program does not know the option."""
+    try:
+        found = json.loads(stdout)
+        return {str(action["name"]): tuple(map(_as_expected, action["params"])) for action in found["actions"]}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}
+
+
+def _as_expected(param: Mapping[str, Json]) -> ExpectedParam:
+    choices = param.get("choices")
+    return ExpectedParam(
+        name=str(param["name"]),
+        type=str(param.get("type")).split(" or ")[0],
+        required=param.get("required") is True,
+        default=param.get("default"),
+        choices=tuple(choices) if isinstance(choices, list) else (),
+    )
+
+
+def least(params: Iterable[ExpectedParam], path: str) -> dict[str, Json]:
+    """What is needed, and the defaults that a run fills in."""
+    return {p.name: sample(p, path) for p in params if p.required or p.default is not None}
+
+
+def most(params: Iterable[ExpectedParam], path: str) -> dict[str, Json]:
+    return {p.name: sample(p, path) for p in params}
+
+
+def sample(param: ExpectedParam, path: str) -> Json:
+    if param.default is not None:
+        return param.default
+    if param.choices:
+        return param.choices[0]
+    samples: dict[str, Json] = {
+        "int": 1,
+        "number": 1.5,
+        "bool": True,
+        "path": path,
+        "list": ["example"],
+        "dict": {"key": "value"},
+    }
+    return samples.get(param.type, "example")
 
 
 def text_probes(skill: Skill) -> Iterator[Probe]:

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from skillyard.core.capability import PACKAGES
 from skillyard.core.errors import InvalidCommand, InvalidRequirements
-from skillyard.core.skill import Kind, Skill
-from skillyard.core.slots import SLOT
-from skillyard.runners.interpreters import find_program, interpreter_of, is_python, runs_python, version_of
-from skillyard.runners.template import split
+from skillyard.core.skill import Skill
+from skillyard.core.values import Json
+from skillyard.runners.interpreters import find_program, interpreter_of, is_python, version_of
+from skillyard.runners.kind import load_kind
+from skillyard.sandbox.launch import Launch
 
 if TYPE_CHECKING:
     from skillyard.runners.specifiers import Declared
@@ -23,7 +25,6 @@ _MOST_SCRIPTS = 500
 
 #: How a PEP 723 block begins.
 _START = b"# /// script"
-_OWN_FOLDER = frozenset({"skill", "baseDir", "CLAUDE_SKILL_DIR"})
 
 
 class Requirements(NamedTuple):
@@ -54,6 +55,53 @@ class Requirements(NamedTuple):
         return ", ".join((*self.packages, *python))
 
 
+class Packages(NamedTuple):
+    """The packages of one run. A run never installs any: it uses an environment that was built."""
+
+    needs: Requirements
+    #: The environment's Python; where it will be, while it is not built.
+    python: Path
+    built: bool
+    granted: bool
+    #: The parts of the environment and of the interpreter behind it.
+    readable: tuple[Path, ...]
+
+    @property
+    def missing(self) -> bool:
+        return not (self.built and self.granted)
+
+    def in_environment(self, launch: Launch) -> Launch:
+        """The same with the environment's Python, and with its programs in reach."""
+        programs = self.python.parent
+        own = {"VIRTUAL_ENV": str(programs.parent), "PATH": f"{programs}:{launch.env.get('PATH', '')}".rstrip(":")}
+        return launch._replace(argv=(str(self.python), *launch.argv[1:]), env={**launch.env, **own})
+
+    def as_dict(self) -> dict[str, Json]:
+        return {
+            "packages": list(self.needs.packages),
+            "requires_python": self.needs.python,
+            "source": self.needs.source,
+            "digest": self.needs.digest,
+            "built": self.built,
+        }
+
+
+def find_packages(skill: Skill, script: str, granted: frozenset[str], own_home: Path) -> Packages | None:
+    """None where the standard library is enough."""
+    needs = find_requirements(skill, script)
+    if needs is None:
+        return None
+    from skillyard.runners.environments import find, python_of, readable_parts  # noqa: PLC0415  (most need nothing)
+
+    return Packages(
+        needs=needs,
+        python=python_of(needs, own_home),
+        built=find(needs, own_home) is not None,
+        granted=PACKAGES in granted,
+        readable=readable_parts(needs, own_home),
+    )
+
+
 def find_requirements(skill: Skill, script: str = "") -> Requirements | None:
     """None for what is no Python program, and for what the standard library is enough for."""
     found = _program(skill, script)
@@ -79,36 +127,10 @@ def list_requirements(skill: Skill) -> tuple[Requirements, ...]:
 
 def _program(skill: Skill, script: str) -> Path | None:
     """The Python file that would run; the folder itself for `python -m`."""
-    folder = skill.folder
-    if script or skill.kind is Kind.JSON:
-        path = folder / (script or skill.entry)
-    elif skill.kind is Kind.COMMAND:
-        named = _in_command(skill)
-        if named is None or named == folder:
-            return named
-        path = named
-    else:
-        return None
-    return path if path.is_file() and _is_inside(path, folder) and is_python(path) else None
-
-
-def _in_command(skill: Skill) -> Path | None:
-    try:
-        words = [_own_folder(word, skill.folder) for word in split(skill.command)]
-    except InvalidCommand:
-        return None  # the run itself says why
-    if not runs_python(words[0]):
-        return skill.folder / words[0]
-    for word in words[1:]:
-        if word in {"-m", "-c"}:
-            return skill.folder
-        if not word.startswith("-"):
-            return skill.folder / word
-    return None
-
-
-def _own_folder(word: str, folder: Path) -> str:
-    return SLOT.sub(lambda slot: str(folder) if slot[1] in _OWN_FOLDER else slot[0], word)
+    path = load_kind(skill, script).find_program(skill, script)
+    if path is None or path == skill.folder:
+        return path
+    return path if path.is_file() and _is_inside(path, skill.folder) and is_python(path) else None
 
 
 def _declared(program: Path, folder: Path) -> "Declared | None":

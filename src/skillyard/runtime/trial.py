@@ -1,59 +1,59 @@
-"""Where a skill is tried out: a project of its own that is thrown away, the real sandbox, and no grants."""
+"""Tries a skill out for `skillyard check`: in a project that is thrown away, in the real sandbox, with no grants."""
 
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.core.errors import PermissionDenied, RuntimeFailed
+from skillyard.catalog.catalog import Catalog
+from skillyard.catalog.discover import SKILL_FILE
+from skillyard.catalog.plainfile import exists, expand_home, is_folder
+from skillyard.core.capability import SECRET
+from skillyard.core.errors import MetadataMissing, PermissionDenied, RuntimeFailed, SkillNotFound
 from skillyard.core.request import Call, Request
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
+from skillyard.runners.kind import load_kind
+from skillyard.runners.probes import SAMPLE, Probe, text_probes
 from skillyard.runtime.check import check
-from skillyard.runtime.role_policy import bound
+from skillyard.runtime.pipeline import find_folder
+from skillyard.runtime.prepare import make_box, make_folders
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
-from skillyard.trust.run_policy import demand, make_box, make_folders, permit
+from skillyard.trust.grant_rules import demand
+from skillyard.trust.run_policy import permit
 
-SAMPLE = "sample.txt"
 _SAMPLE_TEXT = "name,value\nexample,1\n示例,2\n"
 _RUN_ID = "check"
+#: Not /tmp: inside the sandbox that is a private one, where a stray file would be welcome and vanish.
+_PLACE = "/var/tmp"  # noqa: S108
 
 
-class Verdict(StrEnum):
-    PASSED = "passed"
-    FAILED = "failed"
-    SKIPPED = "skipped"
+def find_target(target: str, catalog: Catalog, where: Path) -> Skill:
+    """A path to a skill, or the name of one that is installed."""
+    path = where / expand_home(target)
+    if target.startswith("@") or not exists(path):
+        if not target.startswith("@") and "/" in target and not is_folder(path.parent):
+            raise SkillNotFound(target)
+        catalog.sync()
+        return catalog.resolve(target.removeprefix("@"))
+    folder = path.parent if path.name == SKILL_FILE else path
+    if not (folder / SKILL_FILE).is_file():
+        raise MetadataMissing(f"{folder}: no {SKILL_FILE} in it")
+    skill = find_folder(str(folder.resolve()), where)
+    assert skill is not None  # noqa: S101  (an absolute path is always one)
+    return skill
 
 
-class Probe(NamedTuple):
-    """One thing that was tried: what came of it, and what to do about it."""
-
-    name: str
-    verdict: Verdict
-    says: str
-    #: Also where it passed: what would be better still.
-    advice: str = ""
-
-    def as_dict(self) -> dict[str, Json]:
-        return {"name": self.name, "verdict": str(self.verdict), "says": self.says, "advice": self.advice}
+def probe(skill: Skill, trial: "TrialProject") -> Iterator[Probe]:
+    """One after the other, as they come."""
+    if not skill.role:  # a role's skills are declared in its agent.yaml, without a text of their own
+        yield from text_probes(skill)
+    yield from load_kind(skill).probe(skill, trial)
 
 
-def passed(name: str, says: str, advice: str = "") -> Probe:
-    return Probe(name, Verdict.PASSED, says, advice)
-
-
-def failed(name: str, says: str, advice: str = "") -> Probe:
-    return Probe(name, Verdict.FAILED, says, advice)
-
-
-def skipped(name: str, says: str, advice: str = "") -> Probe:
-    return Probe(name, Verdict.SKIPPED, says, advice)
-
-
-class Bench(NamedTuple):
+class TrialProject(NamedTuple):
     """The same steps as a run, but for the record: check, permit, start."""
 
     sandbox: Sandbox
@@ -69,10 +69,10 @@ class Bench(NamedTuple):
     def start(self, call: Call, launch: Launch) -> Exit:
         """Nothing is granted, whatever this skill was granted elsewhere."""
         found = permit(call, launch.argv[0], frozenset(), self.own_home)
-        if call.skill.role:  # its secrets are not given here, so they are not asked for either
-            found = bound(call, found, frozenset())._replace(missing=found.missing)
-        demand(call, found)
-        make_folders(found.folders)
+        # A role's secrets are not given here, so they are not asked for either.
+        missing = tuple(each for each in found.missing if not each.startswith(f"{SECRET}:"))
+        demand(call, found._replace(missing=missing))
+        make_folders(found)
         try:
             return self.sandbox(launch._replace(policy=found.policy))
         except PermissionError as error:
@@ -86,15 +86,11 @@ class Bench(NamedTuple):
         return sorted(str(path) for path in found if path.parts[0] not in {"mybox", SAMPLE})
 
 
-#: Not /tmp: inside the sandbox that is a private one, where a stray file would be welcome and vanish.
-_PLACE = "/var/tmp"  # noqa: S108
-
-
 @contextmanager
-def open_bench(sandbox: Sandbox, own_home: Path, limit_seconds: float) -> Iterator[Bench]:
+def open_trial(sandbox: Sandbox, own_home: Path, limit_seconds: float) -> Iterator[TrialProject]:
     place = _PLACE if os.access(_PLACE, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="skillyard-check-", dir=place) as folder:
         root = Path(folder).resolve()
         make_box(root)
         (root / SAMPLE).write_text(_SAMPLE_TEXT, "utf-8")
-        yield Bench(sandbox, root, own_home, limit_seconds)
+        yield TrialProject(sandbox, root, own_home, limit_seconds)

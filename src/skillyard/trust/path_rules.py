@@ -11,9 +11,9 @@ from typing import NamedTuple
 from skillyard.catalog.plainfile import exists
 from skillyard.core.errors import InvalidParam, PermissionDenied
 from skillyard.core.phrases import Text
+from skillyard.runners.leftovers import BOX
 from skillyard.sandbox.policy import is_inside
 
-BOX = "mybox"
 #: Never an output, whoever asks: what lies there decides what may run.
 GUARDED = (".git", ".claude", ".agents", ".skillyard", "agents", "bin", "skillyard.toml", "skillyard.lock")
 _MOST_CHARACTERS = 4096
@@ -25,7 +25,7 @@ _NO_LINKS = Text(
 )
 
 
-class Meant(NamedTuple):
+class NamedPath(NamedTuple):
     """A path that exists."""
 
     path: Path
@@ -33,7 +33,7 @@ class Meant(NamedTuple):
     led_out: bool
 
 
-def find_meant(value: str, where: Path, root: Path) -> Meant | None:
+def find_named(value: str, where: Path, root: Path) -> NamedPath | None:
     """The file or folder that a word names; None if it names none."""
     if not value or len(value) > _MOST_CHARACTERS or "\n" in value or "\0" in value:
         return None
@@ -43,7 +43,7 @@ def find_meant(value: str, where: Path, root: Path) -> Meant | None:
         if not exists(path):
             return None
         led_out = not is_inside(str(path), real_root)
-        return Meant(path, led_out=led_out and _passes_link_in(str(where / value), real_root))
+        return NamedPath(path, led_out=led_out and _passes_link_in(str(where / value), real_root))
     except (OSError, ValueError, RecursionError):
         return None
 

@@ -1,65 +1,51 @@
-"""What a call may touch: the contract's *Trust*, as a policy for the sandbox.
+"""Decides what a run may touch: the rules of docs/spec/trust.md, as a policy for the sandbox.
 
-Naming is granting: a run reads the system, its own skill and the paths that the caller named; it writes mybox/
-and a private temp. Everything wider is a capability that a person granted, for exactly these bytes.
+Naming is granting: a run reads the system, its own skill and the paths that the caller named; it writes mybox/ and a
+private temp. Everything wider is a capability that a person granted, for exactly these bytes.
+
+A role's agent.yaml bounds its skills further. What it narrows counts at once; what it widens counts once
+`skillyard trust` granted it for exactly the bytes of the role's folder, so a changed role is narrow again.
 """
 
 import os
-import shlex
 from pathlib import Path
-from typing import NamedTuple
 
-from skillyard.catalog.bounds import Secret
-from skillyard.catalog.dirfd import make_below, make_file, open_resolved, remove_if_empty
-from skillyard.catalog.plainfile import is_utf8
-from skillyard.core.capability import ENV, NETWORK, READ, READ_PROJECT, WRITE
-from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
+from skillyard.catalog.bounds import Bounds, bounds_of, place_of
+from skillyard.core.capability import ENV, MEMORY, NETWORK, PROCESSES, READ, READ_PROJECT, SECRET, WRITE
+from skillyard.core.errors import PermissionDenied, RoleInvalid
 from skillyard.core.request import Call
-from skillyard.core.skill import Kind
+from skillyard.runners.interpreters import Reach, reach_of
+from skillyard.runners.kind import Permit
+from skillyard.runners.leftovers import BOX
 from skillyard.runners.process import PACKAGE
-from skillyard.runners.toolchains import Reach, reach_of
 from skillyard.sandbox.policy import Mount, Policy, is_inside, system_paths
 from skillyard.store.copies import COPIES_SUFFIX
-from skillyard.trust.path_rules import BOX, resolve_output
+from skillyard.trust.path_rules import GUARDED
 
 #: Where skills lie in SKILLYARD_HOME: installed for every project, and staged for one run.
 OWN_SKILLS = ("skills", "adhoc")
-
-
-class Permit(NamedTuple):
-    """A policy, the variables that may be passed, and what is still missing."""
-
-    policy: Policy
-    variables: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    #: Outputs outside mybox/: a file must be there before it can be opened to the run alone.
-    outputs: tuple[Path, ...] = ()
-    #: What a role declares; resolved when it runs.
-    secrets: tuple[Secret, ...] = ()
-    #: Folders that must be there for the sandbox to open or to cover.
-    folders: tuple[Path, ...] = ()
-
-
-def as_capability(text: str) -> str:
-    """The one spelling of a capability; ValueError with the reason where `network:HOST` names no host."""
-    name, colon, argument = text.partition(":")
-    if name != NETWORK or not colon:
-        return text
-    from skillyard.sandbox.hosts import parse_rule
-
-    return f"{NETWORK}:{parse_rule(argument)}"
+_MIB = 1 << 20
+_USUAL = Policy()
 
 
 def permit(
     call: Call, program: str, granted: frozenset[str], own_home: Path, environment: tuple[Path, ...] | None = None
 ) -> Permit:
-    """`environment` lists the parts of an environment that we built, where the program is its Python."""
+    """Return what the call may touch. `environment` lists the parts of an environment that we built, if it runs in
+    one."""
+    found = _permit(call, program, granted, own_home, environment)
+    return _within_role(call, found, granted) if call.skill.role else found
+
+
+def _permit(
+    call: Call, program: str, granted: frozenset[str], own_home: Path, environment: tuple[Path, ...] | None
+) -> Permit:
     root = call.root.resolve()
     own, mounts = _own_folder(call, root)
     reach = Reach(environment) if environment is not None else reach_of(root / program)
     read = [*own, *reach.known, *call.named_paths]
     read += [path for argument in _arguments(granted, READ) if (path := _as_granted(argument, root))]
-    if call.skill.kind is Kind.JSON:
+    if call.skill.kind.imports_helper:
         read.append(PACKAGE.resolve())
     write = [root / BOX]
     missing: list[str] = []
@@ -138,54 +124,6 @@ def _around_home(
     return (others, ()) if is_ours and not is_within else (read, (home,))
 
 
-def make_box(root: Path) -> None:
-    """The folders that every run may write. PermissionDenied if one of them is a link."""
-    real_root = root.resolve()
-    for folder in ("output", "workspace", "temp"):
-        make_below(real_root, real_root / BOX / folder)
-
-
-def make_outputs(outputs: tuple[Path, ...]) -> dict[Path, int]:
-    """Those that were not there, by their inode; empty ones are taken away again after the run."""
-    made = {path: make_file(path) for path in outputs if not path.is_dir()}
-    return {path: inode for path, inode in made.items() if inode is not None}
-
-
-def make_folders(folders: tuple[Path, ...]) -> None:
-    """They stay, empty as they are: another run that stands in them at this moment must not lose them."""
-    for path in folders:
-        os.close(open_resolved(path, create=True))
-
-
-def remove_empty(outputs: dict[Path, int]) -> None:
-    for path, inode in outputs.items():
-        remove_if_empty(path, inode)
-
-
-def resolve_capability(text: str, root: Path, user_home: Path) -> str:
-    """The capability with its path resolved, from the project root: what is asked, stored and opened is the same."""
-    name, _, argument = text.partition(":")
-    if name not in {READ, WRITE} or not argument:
-        return text
-    if argument == "~" or argument.startswith("~/"):
-        argument = str(user_home) + argument[1:]
-    if "\0" in argument or not is_utf8(argument):
-        raise InvalidArgs(f"{argument!r} names no path: it holds characters that are no text")
-    if name == WRITE:
-        return f"{WRITE}:{resolve_output(argument, root)}"
-    try:
-        return f"{READ}:{os.path.realpath(root / argument)}"
-    except (OSError, ValueError):
-        raise InvalidArgs(f"{argument!r} names no path") from None
-
-
-def demand(call: Call, found: Permit) -> None:
-    """NotGranted, with the command that a person must run, where something is missing."""
-    if found.missing:
-        command = "skillyard trust" if call.skill.role else grant_command(call, found.missing)
-        raise NotGranted(" ".join(found.missing), command, details={"capabilities": list(found.missing)})
-
-
 def _as_granted(argument: str, root: Path) -> Path | None:
     """The path that was granted; None if it leads elsewhere now: that was not what the person said yes to."""
     literal = Path(os.path.normpath(root / argument))
@@ -196,13 +134,6 @@ def _refuse_wide(path: Path, own_home: Path) -> None:
     """Never readable through a link, and never an output, whoever asks."""
     if path == Path("/") or path == own_home or path.is_relative_to(own_home):
         raise PermissionDenied(f"{path} is never opened to a run")
-
-
-def grant_command(call: Call, capabilities: tuple[str, ...]) -> str:
-    """What a person would type, quoted for a shell."""
-    name = call.known_as or call.asked_as
-    spoken = name if name.startswith((".", "/", "~")) else f"@{name}"
-    return shlex.join(("skillyard", "grant", spoken, *capabilities))
 
 
 def _arguments(granted: frozenset[str], name: str) -> list[str]:
@@ -218,3 +149,136 @@ def _output_elsewhere(call: Call, root: Path) -> Path | None:
 def _without_root(paths: list[Path]) -> tuple[Path, ...]:
     """`/` is no path to name; whoever asks for it gets nothing."""
     return tuple(dict.fromkeys(path for path in paths if path != Path("/")))
+
+
+def wider(bounds: Bounds, root: Path, folder: Path) -> tuple[str, ...]:
+    """The capabilities that the file asks for beyond the rules."""
+    paths = (_capability_for(path, root.resolve(), folder.resolve()) for path in bounds.allowed or ())
+    return (
+        *((NETWORK,) if bounds.network else ()),
+        *(f"{NETWORK}:{host}" for host in _hosts(bounds)),
+        *dict.fromkeys(filter(None, paths)),
+        *((_memory(bounds),) if (bounds.memory_bytes or 0) > _USUAL.memory_bytes else ()),
+        *((_processes(bounds),) if (bounds.processes or 0) > _USUAL.processes else ()),
+        *(f"{SECRET}:{secret.name}" for secret in bounds.secrets),
+    )
+
+
+def _within_role(call: Call, found: Permit, granted: frozenset[str]) -> Permit:
+    """The permit of a role's skill, inside what the role's file says."""
+    bounds = bounds_of(call.skill)
+    root, folder = call.root.resolve(), call.skill.folder.resolve()
+    hidden = tuple(place_of(path, root) for path in bounds.denied)
+    _refuse_blind(call, hidden)
+    write = _writable(bounds, found.policy, root, folder, granted)
+    _refuse_outside(call, bounds, root, hidden)
+    policy = found.policy._replace(
+        write=write,
+        hide=(*found.policy.hide, *hidden),
+        network=found.policy.network and bounds.network is not False and bounds.hosts is None,
+        hosts=_reachable(bounds, found.policy),
+        memory_bytes=_limit(bounds.memory_bytes, _USUAL.memory_bytes, _memory(bounds) in granted),
+        processes=_limit(bounds.processes, _USUAL.processes, _processes(bounds) in granted),
+    )
+    missing = tuple(f"{SECRET}:{secret.name}" for secret in bounds.secrets if f"{SECRET}:{secret.name}" not in granted)
+    box = root / BOX
+    return found._replace(
+        policy=policy,
+        missing=(*found.missing, *missing),
+        secrets=bounds.secrets,
+        # What is not there cannot be opened, nor covered.
+        folders=tuple(
+            path
+            for path in (*(path for path in write if path.is_relative_to(box)), *hidden)
+            if not path.exists() and any(path.is_relative_to(place) for place in write)
+        ),
+    )
+
+
+def _capability_for(path: str, root: Path, folder: Path) -> str:
+    """What it takes to reach a path; nothing where the rules give it already."""
+    place = place_of(path, root)
+    if not place.is_relative_to(root):
+        if Path(os.path.normpath(root / path)).is_relative_to(root):
+            raise RoleInvalid(f"workspace.allowed_paths: {path} leads out of the project through a link")
+        return f"{READ}:{place}"
+    below = place.relative_to(root)
+    if place.is_relative_to(root / BOX) or place.is_relative_to(folder):
+        return ""
+    if not below.parts or below.parts[0] in GUARDED:
+        return f"{READ}:{place}"
+    return f"{WRITE}:{below.as_posix()}"
+
+
+def _writable(bounds: Bounds, policy: Policy, root: Path, folder: Path, granted: frozenset[str]) -> tuple[Path, ...]:
+    """mybox/ or the parts of it that are allowed, and what else a person has granted."""
+    if bounds.allowed is None:
+        return policy.write
+    box = root / BOX
+    places: dict[Path, None] = {}
+    for path in bounds.allowed:
+        place, asked = place_of(path, root), _capability_for(path, root, folder)
+        if place.is_relative_to(box):
+            places[place] = None
+        elif box.is_relative_to(place):
+            places[box] = None
+        elif asked.startswith(f"{WRITE}:") and asked in granted and place.exists():
+            places[place] = None
+    return tuple(places)
+
+
+def _refuse_outside(call: Call, bounds: Bounds, root: Path, hidden: tuple[Path, ...]) -> None:
+    """Naming a path opens it only inside what the role's file allows."""
+    allowed = None if bounds.allowed is None else [place_of(path, root) for path in bounds.allowed]
+    own = call.skill.folder.resolve()
+    for path in (*call.named_paths, *call.led_out):
+        if any(path.is_relative_to(place) for place in hidden):
+            raise PermissionDenied(f"{path} is in workspace.denied_paths of the role {call.skill.role}")
+        if allowed is not None and not any(path.is_relative_to(place) for place in (*allowed, own)):
+            raise PermissionDenied(f"{path} is outside workspace.allowed_paths of the role {call.skill.role}")
+
+
+def _refuse_blind(call: Call, hidden: tuple[Path, ...]) -> None:
+    """A role that hides its own program could only fail without words."""
+    program = (call.skill.folder / call.skill.entry).resolve()
+    for place in hidden:
+        if program.is_relative_to(place):
+            raise RoleInvalid(f"workspace.denied_paths: {place} hides the role's own program")
+
+
+def _hosts(bounds: Bounds) -> tuple[str, ...]:
+    """The hosts that the file names, each in its one spelling."""
+    if not bounds.hosts:
+        return ()
+    from skillyard.sandbox.hosts import parse_rule
+
+    found: dict[str, None] = {}
+    for host in bounds.hosts:
+        try:
+            found[str(parse_rule(host))] = None
+        except ValueError as error:
+            raise RoleInvalid(f"security.network: {host} names no host: {error}") from None
+    return tuple(found)
+
+
+def _reachable(bounds: Bounds, policy: Policy) -> tuple[str, ...]:
+    """The hosts that were granted, or of the whole network those that the file names."""
+    if bounds.network is False:
+        return ()
+    if bounds.hosts is None:
+        return policy.hosts
+    return tuple(host for host in _hosts(bounds) if policy.network or host in policy.hosts)
+
+
+def _limit(asked: int | None, usual: int, is_granted: bool) -> int:
+    if asked is None:
+        return usual
+    return asked if is_granted else min(asked, usual)
+
+
+def _memory(bounds: Bounds) -> str:
+    return f"{MEMORY}:{(bounds.memory_bytes or 0) // _MIB}"
+
+
+def _processes(bounds: Bounds) -> str:
+    return f"{PROCESSES}:{bounds.processes or 0}"

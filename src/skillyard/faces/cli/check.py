@@ -17,8 +17,8 @@ from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.states import State
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, seconds
 from skillyard.faces.present import Lines, Progress
-from skillyard.runtime.conformance import find_target, probe
-from skillyard.runtime.trial import Probe, Verdict, open_bench
+from skillyard.runners.probes import Probe, ProbeVerdict
+from skillyard.runtime.trial import find_target, open_trial, probe
 
 _SUMMARY = Text(
     "{type}{name}: 通过 {passed}, 失败 {failed}, 跳过 {skipped}",
@@ -26,7 +26,7 @@ _SUMMARY = Text(
 )
 _COUNTS = Text("通过 {passed}, 失败 {failed}, 跳过 {skipped}", "{passed} passed, {failed} failed, {skipped} skipped")
 _CHECKING = Text("正在检查 {name}", "checking {name}")
-_MARKS = {Verdict.PASSED: "ok  ", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
+_MARKS = {ProbeVerdict.PASSED: "ok  ", ProbeVerdict.FAILED: "FAIL", ProbeVerdict.SKIPPED: "skip"}
 
 
 def arguments(parser: Parser) -> None:
@@ -43,14 +43,18 @@ def _answer(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
         skill = find_target(options.target, yard.catalog, Path.cwd())
         with (
-            open_bench(yard.sandbox, yard.places.own_home, options.timeout) as bench,
+            open_trial(yard.sandbox, yard.places.own_home, options.timeout) as trial,
             Progress(_CHECKING.fill(lang, name=skill.name)) as progress,
         ):
-            for done in probe(skill, bench):
+            for done in probe(skill, trial):
                 probes.append(_judged(done, strict=options.strict))
                 progress(len(probes), len(probes))
-    counts = {str(verdict): sum(done.verdict is verdict for done in probes) for verdict in Verdict}
-    told = RuntimeFailed(f"{counts[Verdict.FAILED]} of {len(probes)} probes failed") if counts[Verdict.FAILED] else None
+    counts = {str(verdict): sum(done.verdict is verdict for done in probes) for verdict in ProbeVerdict}
+    told = (
+        RuntimeFailed(f"{counts[ProbeVerdict.FAILED]} of {len(probes)} probes failed")
+        if counts[ProbeVerdict.FAILED]
+        else None
+    )
     return Answer(
         summary=_SUMMARY,
         words={"type": f"{told.type}: " if told else "", "name": skill.name, **counts},
@@ -68,7 +72,11 @@ def _answer(options: Options) -> Answer:
 
 
 def _judged(done: Probe, *, strict: bool) -> Probe:
-    return done._replace(verdict=Verdict.FAILED) if strict and done.advice and done.verdict is Verdict.PASSED else done
+    return (
+        done._replace(verdict=ProbeVerdict.FAILED)
+        if strict and done.advice and done.verdict is ProbeVerdict.PASSED
+        else done
+    )
 
 
 def _lines(name: str, kind: str, probes: list[Probe], counts: dict[str, int], lang: Lang) -> list[str]:

@@ -22,17 +22,17 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Table
-from skillyard.trust.own_files import Found, Standing, lay_out, look
+from skillyard.trust.own_files import FileState, FoundPiece, lay_out, look
 
 _CHECKED = Text("检查完成: {bad} 处不一致", "checked: {bad} differ from what this version writes")
 _LAID_OUT = Text("项目就绪: 新建 {made} 项, 保留 {kept} 项", "project ready: {made} made, {kept} kept")
 _LATER = Text("需要时建立", "made when it is needed")
 _NOTES = {
-    Standing.OUTDATED: Text(
+    FileState.OUTDATED: Text(
         "由旧版本写入; 删除它再运行 `skillyard init` 得到新的",
         "an earlier version wrote it; delete it and run `skillyard init` for the new one",
     ),
-    Standing.DIFFERS: Text("与这个版本写的不同; 保持原样", "not what this version writes; left as it is"),
+    FileState.DIFFERS: Text("与这个版本写的不同; 保持原样", "not what this version writes; left as it is"),
 }
 
 
@@ -57,9 +57,9 @@ def _answer(options: Options) -> Answer:
         return answer(root, agents, lang, yes=options.yes, quiet=options.json)
     found = look(root) if options.check else lay_out(root)
     bad = [each for each in found if each.is_drift]
-    made = sum(each.standing is Standing.MADE for each in found)
+    made = sum(each.standing is FileState.MADE for each in found)
     lists: dict[str, Json] = {
-        str(standing): [each.path for each in found if each.standing is standing] for standing in Standing
+        str(standing): [each.path for each in found if each.standing is standing] for standing in FileState
     }
     return Answer(
         summary=_CHECKED if options.check else _LAID_OUT,
@@ -70,7 +70,7 @@ def _answer(options: Options) -> Answer:
     )
 
 
-def _row(found: Found, lang: Lang) -> tuple[str, str, str]:
-    absent = found.folder and found.standing is Standing.MISSING
+def _row(found: FoundPiece, lang: Lang) -> tuple[str, str, str]:
+    absent = found.folder and found.standing is FileState.MISSING
     note = _LATER if absent else _NOTES.get(found.standing)
     return (str(found.standing), found.path + ("/" if found.folder else ""), note.fill(lang) if note else "")

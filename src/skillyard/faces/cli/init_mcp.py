@@ -11,7 +11,7 @@ from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer
 from skillyard.faces.present import Lines, Page, Table
 from skillyard.install.mcp_config import Config, Entry, find_command, make_config, write
-from skillyard.trust.consent import refuse_inside_agents
+from skillyard.trust.grant_rules import refuse_inside_agents
 
 _SHOWN = Text("{count} 个智能体的配置, 未写入任何文件", "configuration for {count} agents; nothing was written")
 _WRITTEN = Text("已写入 {written} 个文件, 共 {count} 个智能体", "{written} files written, for {count} agents")

@@ -1,7 +1,7 @@
 """The threads behind the server: the runtime waits for programs, and the protocol must not wait with it.
 
-Each thread has a Project of its own, because a SQLite connection belongs to the thread that opened it; the sandbox is one
-for all. Runs and looks have threads of their own, so that a search never stands behind runs that take minutes.
+Each thread has a Project of its own, because a SQLite connection belongs to the thread that opened it; the sandbox is
+one for all. Runs and looks have threads of their own, so that a search never stands behind runs that take minutes.
 """
 
 import asyncio

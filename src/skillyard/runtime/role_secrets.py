@@ -10,7 +10,7 @@ from pathlib import Path
 from skillyard.catalog.bounds import Secret
 from skillyard.catalog.plainfile import expand_home
 from skillyard.core.errors import SecretMissing
-from skillyard.runtime.redact import SHORTEST
+from skillyard.core.secrets import SHORTEST
 
 #: Below SKILLYARD_HOME: files named without a slash before them.
 FOLDER = "secrets"

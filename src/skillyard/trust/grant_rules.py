@@ -1,0 +1,104 @@
+"""The rules of grants: how a capability is written, who may grant it, and for which bytes.
+
+Only a person grants, by a command of its own or by answering a question on a terminal. Inside an agent (where the depth
+counter is set) nothing is granted at all.
+"""
+
+import os
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from skillyard.catalog.fingerprint import fingerprint
+from skillyard.catalog.plainfile import is_utf8
+from skillyard.core.capability import NETWORK, PLAIN, READ, WITH_ARGUMENT, WRITE, is_capability
+from skillyard.core.depth import DEPTH
+from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
+from skillyard.core.request import Call
+from skillyard.core.skill import Skill
+from skillyard.runners.kind import Permit
+from skillyard.store.grants import Grant, Grants
+from skillyard.trust.path_rules import resolve_output
+
+
+def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:
+    if env.get(DEPTH):
+        raise PermissionDenied("an agent cannot grant anything: a person must do it, outside")
+
+
+def as_capabilities(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Capabilities as they are asked for, kept and shown. InvalidArgs for what is none."""
+    return tuple(dict.fromkeys(map(_as_capability, words)))
+
+
+def _as_capability(word: str) -> str:
+    if not is_capability(word):
+        known = ", ".join((*PLAIN, *(f"{name}:…" for name in (NETWORK, *WITH_ARGUMENT))))
+        raise InvalidArgs(f"{word!r} is no capability; there are {known}")
+    try:
+        return _with_normal_host(word)
+    except ValueError as error:
+        raise InvalidArgs(f"{word!r} names no host: {error}") from None
+
+
+def _with_normal_host(text: str) -> str:
+    """Return the one spelling of a capability; raise ValueError with the reason if `network:HOST` names no host."""
+    name, colon, argument = text.partition(":")
+    if name != NETWORK or not colon:
+        return text
+    from skillyard.sandbox.hosts import parse_rule
+
+    return f"{NETWORK}:{parse_rule(argument)}"
+
+
+def resolve_paths(capabilities: Sequence[str], root: Path, user_home: Path) -> tuple[str, ...]:
+    """The capabilities as they are asked, stored and opened: every path in them resolved, from the project root."""
+    return tuple(_resolved(text, root, user_home) for text in capabilities)
+
+
+def _resolved(text: str, root: Path, user_home: Path) -> str:
+    """The capability with its path resolved, from the project root: what is asked, stored and opened is the same."""
+    name, _, argument = text.partition(":")
+    if name not in {READ, WRITE} or not argument:
+        return text
+    if argument == "~" or argument.startswith("~/"):
+        argument = str(user_home) + argument[1:]
+    if "\0" in argument or not is_utf8(argument):
+        raise InvalidArgs(f"{argument!r} names no path: it holds characters that are no text")
+    if name == WRITE:
+        return f"{WRITE}:{resolve_output(argument, root)}"
+    try:
+        return f"{READ}:{os.path.realpath(root / argument)}"
+    except (OSError, ValueError):
+        raise InvalidArgs(f"{argument!r} names no path") from None
+
+
+def grant(grants: Grants, skill: Skill, capabilities: tuple[str, ...], mark: str = "") -> None:
+    """`mark`: the fingerprint that the folder had when the person was asked."""
+    refuse_inside_agents()
+    capabilities = as_capabilities(capabilities)
+    mark = mark or mark_of_skill(skill)
+    for capability in capabilities:
+        grants.add(Grant(str(skill.folder), mark, capability, time.time()))
+
+
+def mark_of_skill(skill: Skill) -> str:
+    return fingerprint(skill.folder, in_role=bool(skill.role))
+
+
+def demand(call: Call, found: Permit) -> None:
+    """NotGranted, with the command that a person must run, where something is missing."""
+    if found.missing:
+        command = "skillyard trust" if call.skill.role else grant_command(call, found.missing)
+        raise NotGranted(" ".join(found.missing), command, details={"capabilities": list(found.missing)})
+
+
+def grant_command(call: Call, capabilities: tuple[str, ...]) -> str:
+    """What a person would type, quoted for a shell."""
+    return shlex.join(("skillyard", "grant", spoken(call.known_as or call.asked_as), *capabilities))
+
+
+def spoken(name: str) -> str:
+    """Return what a person types for a skill: `@name`, or its folder as it is."""
+    return name if name.startswith((".", "/", "~")) else f"@{name}"
