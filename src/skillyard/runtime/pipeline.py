@@ -66,7 +66,7 @@ class Runtime(NamedTuple):
 
     def respond(self, request: Request, on_progress: OnProgress = None) -> dict[str, Json]:
         """Run one JSON skill and return its own response, whatever happened."""
-        from skillyard.runners import json_skill
+        from skillyard.runners import json_skill  # noqa: PLC0415  (a run loads the module of its own kind only)
 
         responses: list[json_skill.JsonResponse] = []
 
@@ -158,7 +158,7 @@ class Runtime(NamedTuple):
             outcome = record.masked(runner(prepared, sandbox))
         except SkillError as error:
             if isinstance(error, RuntimeFailed):
-                from skillyard.runtime.grant_hints import advise
+                from skillyard.runtime.grant_hints import advise  # noqa: PLC0415  (most runs work)
 
                 advise(error, prepared, record.stderr, record.refused)
             return as_result(error, request, clock.meta(request.agent, record.facts)), error
@@ -183,7 +183,7 @@ def read_folder(folder: Path) -> Skill:
     file = folder / SKILL_FILE
     if not file.is_file():
         return Skill(name=folder.name, path=file, kind=Kind.PROMPT)
-    from skillyard.catalog.manifest import read_skill
+    from skillyard.catalog.manifest import read_skill  # noqa: PLC0415  (brings YAML)
 
     reading = read_skill(file)
     if reading.skill is None:

@@ -45,7 +45,7 @@ def prepare(call: Call, granted: frozenset[str], own_home: Path, *, sandboxed: b
         raise packages_not_granted(call.known_as or call.asked_as, call.script, (prepared.packages.needs,))
     passed = {name: os.environ[name] for name in found.variables if sandboxed and name in os.environ}
     if found.secrets:
-        from skillyard.runtime.role_secrets import read_secrets
+        from skillyard.runtime.role_secrets import read_secrets  # noqa: PLC0415  (only roles have any)
 
         passed |= read_secrets(found.secrets, own_home, os.environ)
     policy = found.policy if sandboxed else None

@@ -5,18 +5,18 @@ modules are started from it. Without a grant the folder is used as it is: it get
 """
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
+from skillyard.catalog.discover import MAX_FILE_BYTES
 from skillyard.catalog.fingerprint import read_marks
+from skillyard.catalog.plainfile import read_plain
+from skillyard.catalog.records import as_record, from_record
 from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.skill import Skill
 from skillyard.store.copies import Copies, FolderCopy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from skillyard.store.grants import Grants
+from skillyard.store.grants import Grants
 
 
 class Approved(NamedTuple):
@@ -27,7 +27,7 @@ class Approved(NamedTuple):
     copy: FolderCopy | None = None
 
 
-def approve(skill: Skill, grants: "Grants", own_home: "Path") -> Approved:
+def approve(skill: Skill, grants: Grants, own_home: Path) -> Approved:
     """Look up the grants for the folder's bytes as they are now; the skill as those bytes describe it."""
     key = str(skill.folder)
     if not grants.has_any(key) or not skill.folder.is_dir():
@@ -52,10 +52,8 @@ def _described(skill: Skill, copy: FolderCopy) -> Skill:
     return found[0]
 
 
-def _readings(skill: Skill, copy: FolderCopy) -> "Sequence[Skill]":
+def _readings(skill: Skill, copy: FolderCopy) -> Sequence[Skill]:
     """Parsed once for each copy: parsing YAML takes longer than everything else here."""
-    from skillyard.catalog.records import as_record, from_record
-
     key = str(skill.path)
     try:
         notes = json.loads(copy.notes.read_bytes())
@@ -66,16 +64,13 @@ def _readings(skill: Skill, copy: FolderCopy) -> "Sequence[Skill]":
     return readings
 
 
-def _parsed(skill: Skill, copy: FolderCopy) -> "Sequence[Skill]":
-    from skillyard.catalog.discover import MAX_FILE_BYTES
-    from skillyard.catalog.plainfile import read_plain
-
+def _parsed(skill: Skill, copy: FolderCopy) -> Sequence[Skill]:
     content = read_plain(copy.files / skill.path.name, MAX_FILE_BYTES)
     if skill.role:
-        from skillyard.catalog.agentfile import parse_role
+        from skillyard.catalog.agentfile import parse_role  # noqa: PLC0415  (brings YAML)
 
         return parse_role(content, skill.path).skills
-    from skillyard.catalog.manifest import parse_skill
+    from skillyard.catalog.manifest import parse_skill  # noqa: PLC0415
 
     reading = parse_skill(content, skill.path)
     if reading.skill is None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from skillyard.catalog.bounds import read_bounds
 from skillyard.catalog.fingerprint import fingerprint, read_digests
 from skillyard.catalog.plainfile import read_toml
 from skillyard.core.capability import ALLOWED_TOOLS, NETWORK, ON_FAILURE, SCHEDULE
@@ -155,14 +156,13 @@ def distrust(grants: Grants, root: Path) -> None:
 
 def role_wants(root: Path) -> tuple[RoleWant, ...]:
     """What the agent.yaml files ask for beyond the rules; a file that cannot be read asks for nothing."""
-    from skillyard.catalog.agentfile import list_roles
+    from skillyard.catalog.agentfile import list_roles  # noqa: PLC0415  (`list` asks about settings alone)
 
     return tuple(want for role in list_roles(root / "agents") for want in _of_role(role, root))
 
 
 def _of_role(role: "Role", root: Path) -> Iterator[RoleWant]:
-    from skillyard.catalog.bounds import read_bounds
-    from skillyard.trust.run_policy import wider
+    from skillyard.trust.run_policy import wider  # noqa: PLC0415  (brings the sandbox)
 
     try:
         bounds = read_bounds(role.bounds)

@@ -18,6 +18,7 @@ from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.request import Call
 from skillyard.core.skill import Skill
 from skillyard.runners.kind import Permit
+from skillyard.sandbox.hosts import parse_rule
 from skillyard.store.grants import Grant, Grants
 from skillyard.trust.path_rules import resolve_output
 
@@ -47,8 +48,6 @@ def _with_normal_host(text: str) -> str:
     name, colon, argument = text.partition(":")
     if name != NETWORK or not colon:
         return text
-    from skillyard.sandbox.hosts import parse_rule
-
     return f"{NETWORK}:{parse_rule(argument)}"
 
 

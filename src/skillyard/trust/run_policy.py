@@ -18,6 +18,7 @@ from skillyard.runners.interpreters import Reach, reach_of
 from skillyard.runners.kind import Permit
 from skillyard.runners.leftovers import BOX
 from skillyard.runners.process import PACKAGE
+from skillyard.sandbox.hosts import parse_rule
 from skillyard.sandbox.policy import Mount, Policy, is_inside, system_paths
 from skillyard.store.copies import COPIES_SUFFIX
 from skillyard.trust.path_rules import GUARDED
@@ -250,8 +251,6 @@ def _hosts(bounds: Bounds) -> tuple[str, ...]:
     """The hosts that the file names, each in its one spelling."""
     if not bounds.hosts:
         return ()
-    from skillyard.sandbox.hosts import parse_rule
-
     found: dict[str, None] = {}
     for host in bounds.hosts:
         try:
