@@ -17,7 +17,7 @@ from shlex import quote
 from typing import Any
 
 from skillyard.app.project import open_project
-from skillyard.core.kinds import KINDS, Kind
+from skillyard.core.kinds import Kind
 from skillyard.core.phrases import Text
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines
@@ -43,9 +43,18 @@ class _Lang(argparse.Action):
         setattr(namespace, "lang" if value in _LANGUAGES else "program", value)
 
 
+#: Those that have a template.
+_KINDS = [str(kind) for kind in (Kind.COMMAND, Kind.PROMPT, Kind.JSON)]
+
+
 def arguments(parser: Parser) -> None:
     parser.add_argument("name", help="what it is called, in any script; its folder is named after it")
-    parser.add_argument("--kind", required=True, choices=list(KINDS), help="what it is")
+    parser.add_argument(
+        "--kind",
+        required=True,
+        choices=_KINDS,
+        help="what it is",
+    )
     parser.add_argument("--title", default="", help="what people call it; the name where it is not given")
     parser.add_argument("--description", default="", help="what it does and when to use it, for the agent")
     offered = ", ".join(CONVENTIONAL)
