@@ -12,7 +12,8 @@ from skillyard.app.project import Project
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
 from skillyard.core.schema import envelope_schema
-from skillyard.runners.probes import ExpectedParam, Probe, ProbeVerdict, described, least, most
+from skillyard.runners.json_probes import described
+from skillyard.runners.probes import ExpectedParam, Probe, ProbeVerdict, least, most
 from skillyard.runtime.trial import open_trial, probe
 from tests.conftest import Skillyard, WriteSkill
 

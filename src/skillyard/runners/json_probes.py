@@ -1,7 +1,7 @@
 """Probes for JSON skills: every rule of docs/spec/json-skills.md, asked of this program."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from skillyard.core.errors import SkillError
@@ -9,40 +9,24 @@ from skillyard.core.result import meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.runners.json_skill import parse, plan, what_is_wrong
-from skillyard.runners.probes import (
-    SAMPLE,
-    WRONG,
-    ExpectedParam,
-    Probe,
-    Trial,
-    declared,
-    described,
-    failed,
-    least,
-    most,
-    passed,
-    skipped,
-)
+from skillyard.runners.probes import SAMPLE, ExpectedParam, Probe, Trial, declared, failed, least, most, passed, skipped
 from skillyard.runners.process import quoted
 from skillyard.sandbox.launch import Exit
 
-CODES = (
-    "INVALID_JSON",
-    "UNKNOWN_ACTION",
+#: What a skill may rightly say to values that were made up.
+_REFUSALS = (
     "MISSING_PARAM",
     "INVALID_PARAM",
     "TIMEOUT",
     "PERMISSION_DENIED",
     "DATA_NOT_FOUND",
     "EXTERNAL_SERVICE_ERROR",
-    "INTERNAL_ERROR",
 )
-#: What a skill may rightly say to values that were made up.
-_REFUSALS = frozenset(
-    {"MISSING_PARAM", "INVALID_PARAM", "DATA_NOT_FOUND", "PERMISSION_DENIED", "EXTERNAL_SERVICE_ERROR", "TIMEOUT"}
-)
+CODES = ("INVALID_JSON", "UNKNOWN_ACTION", *_REFUSALS, "INTERNAL_ERROR")
+#: No scalar type takes this.
+WRONG: Json = {"unexpected": ["object"]}
 _UNKNOWN = "no_such_action_of_any_skill"
-#: S3 lets crawlers answer differently each time.
+#: Actions that may answer differently each time.
 _MAY_DIFFER = frozenset({"fetch"})
 _GRACE_SECONDS = 2.0
 _LEAST_SECONDS = 0.02
@@ -92,21 +76,12 @@ class JsonConversation:
         self.said: list[JsonExchange] = []
         self.sample_path = str(trial.root / SAMPLE) if skill.role else SAMPLE
 
-    def send(self, asked: str, stdin: bytes) -> JsonExchange:
-        """Any bytes at all."""
-        return self._exchange(asked, None, {}, stdin=stdin)
-
-    def ask(
-        self, asked: str, action: str, params: Mapping[str, Json], limit_seconds: float | None = None
-    ) -> JsonExchange:
-        return self._exchange(asked, action, params, limit_seconds=limit_seconds)
-
     def described(self) -> dict[str, tuple[ExpectedParam, ...]]:
         call = self._trial.check(self._bare, {}, _UNKNOWN)
         launch = plan(call)
         return described(self._trial.start(call, launch._replace(argv=(*launch.argv, "--actions"), stdin=b"")).stdout)
 
-    def _exchange(
+    def ask(
         self,
         asked: str,
         action: str | None,
@@ -115,13 +90,14 @@ class JsonConversation:
         stdin: bytes | None = None,
         limit_seconds: float | None = None,
     ) -> JsonExchange:
+        """Send a request, or any bytes at all. One with a limit of its own is not remembered."""
         call = self._trial.check(self._bare, params, action or _UNKNOWN)
         launch = plan(call)
-        limit = limit_seconds or launch.limit_seconds
-        ended = self._trial.start(
-            call, launch._replace(stdin=launch.stdin if stdin is None else stdin, limit_seconds=limit)
+        launch = launch._replace(
+            stdin=launch.stdin if stdin is None else stdin, limit_seconds=limit_seconds or launch.limit_seconds
         )
-        exchange = JsonExchange(asked, action, ended, *_read(ended, limit))
+        ended = self._trial.start(call, launch)
+        exchange = JsonExchange(asked, action, ended, *_read(ended, launch.limit_seconds))
         if limit_seconds is None:
             self.said.append(exchange)
         return exchange
@@ -170,7 +146,7 @@ def _bad_requests(talk: JsonConversation) -> Iterator[Probe]:
         "params not an object": json.dumps({"action": _UNKNOWN, "params": "text"}).encode(),
     }
     for name, stdin in bad.items():
-        heard = talk.send(name, stdin)
+        heard = talk.ask(name, None, {}, stdin=stdin)
         if heard.wrong:
             yield failed(name, heard.wrong, "answer with an error response, whatever comes on stdin")
         elif heard.success:
@@ -234,11 +210,12 @@ def _valid(
     talk: JsonConversation, action: str, wanted: tuple[ExpectedParam, ...]
 ) -> tuple[Mapping[str, Json], JsonExchange]:
     """The first of our tries that succeeds, else the first."""
-    tries = [least(wanted, talk.sample_path), most(wanted, talk.sample_path)]
-    heard = [(params, talk.ask(f"{action}, a valid request", action, params)) for params in tries[:1]]
-    if not heard[0][1].success and tries[1] != tries[0]:
-        heard.append((tries[1], talk.ask(f"{action}, a valid request", action, tries[1])))
-    return next((pair for pair in heard if pair[1].success), heard[0])
+    few, many = least(wanted, talk.sample_path), most(wanted, talk.sample_path)
+    first = talk.ask(f"{action}, a valid request", action, few)
+    if first.success or many == few:
+        return few, first
+    second = talk.ask(f"{action}, a valid request", action, many)
+    return (many, second) if second.success else (few, first)
 
 
 def _judge_valid(action: str, heard: JsonExchange) -> Probe:
@@ -305,20 +282,14 @@ def _interrupted(talk: JsonConversation, answered: list[tuple[JsonExchange, Mapp
 def _overall(said: list[JsonExchange], limit_seconds: float) -> Iterator[Probe]:
     """What must hold for every answer."""
     heard = [exchange for exchange in said if not exchange.wrong]
-    yield _all(
-        "stdout",
-        "one JSON document each time, nothing else",
-        {exchange.asked: exchange.wrong for exchange in said if exchange.wrong},
-        "print nothing else on stdout: logs and progress belong on stderr",
-    )
-    yield _all(
-        "exit code",
-        "0 for success, 0 or 1 for an error",
-        {each.asked: f"exit code {each.ended.code} with {each.told}" for each in heard if not _is_fine(each)},
-        "end with 0 after a success, with 1 after an error",
-    )
+    wrong = {exchange.asked: exchange.wrong for exchange in said if exchange.wrong}
+    advice = "print nothing else on stdout: logs and progress belong on stderr"
+    yield _all("stdout", "one JSON document each time, nothing else", wrong, advice)
+    odd = {each.asked: f"exit code {each.ended.code} with {each.told}" for each in heard if not _is_fine(each)}
+    advice = "end with 0 after a success, with 1 after an error"
+    yield _all("exit code", "0 for success, 0 or 1 for an error", odd, advice)
     others = {each.asked: each.code or "no code" for each in heard if not each.success and each.code not in CODES}
-    yield _advise("error codes", "all among S3's nine", others, f"use one of: {', '.join(CODES)}")
+    yield _all("error codes", "all among S3's nine", others, f"use one of: {', '.join(CODES)}", passed)
     yield _echoed([each for each in heard if each.action])
     slowest = max(said, key=lambda exchange: exchange.ended.seconds)
     took = f"{meaningful(slowest.ended.seconds):g} s ({slowest.asked}), of {limit_seconds:g} s"
@@ -331,26 +302,40 @@ def _overall(said: list[JsonExchange], limit_seconds: float) -> Iterator[Probe]:
 def _echoed(heard: list[JsonExchange]) -> Probe:
     """A missing one is filled in by the runtime; a wrong one misleads whoever reads the log."""
     told = {each.asked: each.fields.get("action") for each in heard if each.fields.get("action") != each.action}
-    if any(action is not None for action in told.values()):
-        wrong = {asked: str(action) for asked, action in told.items() if action is not None}
-        return failed("action", _first(wrong), "echo the action of the request")
-    missing = dict.fromkeys(told, "no action in the answer")
-    return _advise("action", "told in every answer", missing, "echo the action of the request")
+    advice = "echo the action of the request"
+    if wrong := {asked: str(action) for asked, action in told.items() if action is not None}:
+        return _all("action", "", wrong, advice)
+    return _all("action", "told in every answer", dict.fromkeys(told, "no action in the answer"), advice, passed)
 
 
 def _is_fine(exchange: JsonExchange) -> bool:
     return exchange.ended.code == 0 or (exchange.ended.code == 1 and not exchange.success)
 
 
-def _all(name: str, says: str, wrong: Mapping[str, str], advice: str) -> Probe:
-    return failed(name, _first(wrong), advice) if wrong else passed(name, says)
-
-
-def _advise(name: str, says: str, wrong: Mapping[str, str], advice: str) -> Probe:
-    return passed(name, _first(wrong), advice) if wrong else passed(name, says)
-
-
-def _first(wrong: Mapping[str, str]) -> str:
+def _all(name: str, says: str, wrong: Mapping[str, str], advice: str, judge: Callable[..., Probe] = failed) -> Probe:
+    """Passed if nothing is wrong, else what `judge` makes of the first thing."""
+    if not wrong:
+        return passed(name, says)
     asked, told = next(iter(wrong.items()))
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    return f"{asked}: {told}{more}"
+    return judge(name, f"{asked}: {told}{more}", advice)
+
+
+def described(stdout: bytes) -> dict[str, tuple[ExpectedParam, ...]]:
+    """What `--actions` of `skillyard.skill` printed; nothing where the program does not know the option."""
+    try:
+        found = json.loads(stdout)
+        return {str(action["name"]): tuple(map(_as_expected, action["params"])) for action in found["actions"]}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}
+
+
+def _as_expected(param: Mapping[str, Json]) -> ExpectedParam:
+    choices = param.get("choices")
+    return ExpectedParam(
+        name=str(param["name"]),
+        type=str(param.get("type")).split(" or ")[0],
+        required=param.get("required") is True,
+        default=param.get("default"),
+        choices=tuple(choices) if isinstance(choices, list) else (),
+    )

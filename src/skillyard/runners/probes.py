@@ -1,6 +1,5 @@
 """Probes for `skillyard check`: what each returns, made-up values for a skill's params, and the probes of its text."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -22,8 +21,6 @@ MAX_CHARACTERS = 30_000
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(\s{0,9}+<?([^)<>#:\s]{1,500}+)[^)]{0,500}+\)")
 _MENTION = re.compile(r"(?<![\w/.-])(?:scripts|references|assets)/[\w./-]*\w\.\w+")
-#: No scalar type takes this.
-WRONG: Json = {"unexpected": ["object"]}
 _SCALARS = frozenset({"string", "int", "number", "bool", "enum", "path"})
 
 
@@ -95,26 +92,6 @@ def declared(params: Iterable[Param]) -> tuple[ExpectedParam, ...]:
     return tuple(ExpectedParam(p.name, str(p.type), p.required, p.default, p.choices) for p in params)
 
 
-def described(stdout: bytes) -> dict[str, tuple[ExpectedParam, ...]]:
-    """What `--actions` of `skillyard.skill` printed; nothing where the program does not know the option."""
-    try:
-        found = json.loads(stdout)
-        return {str(action["name"]): tuple(map(_as_expected, action["params"])) for action in found["actions"]}
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return {}
-
-
-def _as_expected(param: Mapping[str, Json]) -> ExpectedParam:
-    choices = param.get("choices")
-    return ExpectedParam(
-        name=str(param["name"]),
-        type=str(param.get("type")).split(" or ")[0],
-        required=param.get("required") is True,
-        default=param.get("default"),
-        choices=tuple(choices) if isinstance(choices, list) else (),
-    )
-
-
 def least(params: Iterable[ExpectedParam], path: str) -> dict[str, Json]:
     """What is needed, and the defaults that a run fills in."""
     return {p.name: sample(p, path) for p in params if p.required or p.default is not None}
@@ -129,15 +106,8 @@ def sample(param: ExpectedParam, path: str) -> Json:
         return param.default
     if param.choices:
         return param.choices[0]
-    samples: dict[str, Json] = {
-        "int": 1,
-        "number": 1.5,
-        "bool": True,
-        "path": path,
-        "list": ["example"],
-        "dict": {"key": "value"},
-    }
-    return samples.get(param.type, "example")
+    samples: dict[str, Json] = {"int": 1, "number": 1.5, "bool": True, "path": path}
+    return {**samples, "list": ["example"], "dict": {"key": "value"}}.get(param.type, "example")
 
 
 def text_probes(skill: Skill) -> Iterator[Probe]:
