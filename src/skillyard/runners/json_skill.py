@@ -39,7 +39,7 @@ INTERNAL = "INTERNAL_ERROR"
 
 
 class JsonResponse(NamedTuple):
-    """S3's own response object, and how it had to be read."""
+    """The response of a JSON skill, and how it had to be read."""
 
     fields: Mapping[str, Json]
     normalised: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ def as_outcome(call: Call, response: JsonResponse) -> Outcome:
 
 
 def _failure(call: Call, response: JsonResponse) -> SkillError:
-    """The nine codes of S3, as our own error types."""
+    """The error that the code of a response stands for."""
     error = response.fields["error"]
     fields = error if isinstance(error, Mapping) else {"message": str(error)}
     code, message = str(fields.get("code") or "INTERNAL_ERROR"), str(fields.get("message") or "no message")
@@ -177,7 +177,7 @@ _CODES: Mapping[str, str] = {
 
 
 def as_response(error: SkillError, action: str | None) -> JsonResponse:
-    """One of our own errors, for a caller that speaks S3: with `supported_actions` where S3's own skills have it."""
+    """Return one of our own errors as a response, with `supported_actions` as the skills themselves have it."""
     details = {key: value for key, value in error.details.items() if key not in {"code", _SUPPORTED}}
     code = error.details.get("code") or _CODES.get(error.type, INTERNAL)
     told: dict[str, Json] = {"code": str(code), "message": error.msg, "details": {"type": error.type, **details}}

@@ -13,7 +13,7 @@ which the sandbox refuses to make across its mounts.
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -190,16 +190,23 @@ def _clear(entry: WalkEntry) -> bool:
         if not hasattr(os, "O_PATH"):
             os.chmod(entry.name, mode, dir_fd=entry.handle, follow_symlinks=False)
             return True
-        place = os.open(entry.name, _PLACE, dir_fd=entry.handle)
-        try:
-            if os.fstat(place).st_ino != entry.status.st_ino:
-                return False
-            Path(f"/proc/self/fd/{place}").chmod(mode)
+        with _pinned(entry.handle, entry.name, entry.status) as place:
+            place.chmod(mode)
             return True
-        finally:
-            os.close(place)
     except (OSError, NotImplementedError):
-        return False  # somebody else's file: the run could not have set them
+        return False  # somebody else's file, which the run could not have changed, or another one by now
+
+
+@contextmanager
+def _pinned(parent: int, name: str, status: os.stat_result) -> Iterator[Path]:
+    """A path to exactly the file or folder that was looked at. OSError if another one has its name now."""
+    handle = os.open(name, _PLACE, dir_fd=parent)
+    try:
+        if os.fstat(handle).st_ino != status.st_ino:
+            raise FileNotFoundError(name)
+        yield Path(f"/proc/self/fd/{handle}")
+    finally:
+        os.close(handle)
 
 
 class _Level:
@@ -272,14 +279,9 @@ def _open_closed(parent: int, name: str) -> int | None:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode) or not hasattr(os, "O_PATH"):
             return None
-        place = os.open(name, _PLACE, dir_fd=parent)
-        try:
-            if os.fstat(place).st_ino != status.st_ino:
-                return None
-            Path(f"/proc/self/fd/{place}").chmod(stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
-            return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        finally:
-            os.close(place)
+        with _pinned(parent, name, status) as place:
+            place.chmod(stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+            return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
 

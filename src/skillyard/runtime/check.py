@@ -42,8 +42,11 @@ def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
     _refuse_unknown(skill, given)
     output = _output(skill, given.pop(OUTPUT, None), root)
     params = {} if request.script else _complete(skill, given, root)
-    relocated, named = _relocate(skill, params, given, request.typed_in, root)
-    args, named_args = _relocate_words(words if takes_words else (), request, root)
+    paths = _CallerPaths(request.typed_in, root)
+    params = _relocate(skill, params, given, paths)
+    args = words if takes_words else ()
+    if request.script:
+        args = tuple(paths.relocate(word) or word for word in args)
     return Call(
         skill=skill,
         asked_as=request.name,
@@ -51,14 +54,14 @@ def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
         run_id=run_id,
         root=root,
         limit_seconds=limit_of(skill, request),
-        params=relocated,
+        params=params,
         args=args,
         script=request.script,
         action=action,
         context=_context(skill, request, run_id),
         output=output,
-        named_paths=tuple(meant.path for meant in (*named, *named_args) if not meant.led_out),
-        led_out=tuple(meant.path for meant in (*named, *named_args) if meant.led_out),
+        named_paths=tuple(named.path for named in paths.found if not named.led_out),
+        led_out=tuple(named.path for named in paths.found if named.led_out),
         stdin=request.stdin,
         strict=request.strict,
     )
@@ -129,7 +132,7 @@ def _takes_output(skill: Skill) -> bool:
 
 def _complete(skill: Skill, given: Mapping[str, Json], root: Path) -> dict[str, Json]:
     """Typed, validated, with defaults; ParamMissing names all that are missing at once."""
-    missing = [param for param in skill.params if param.required and param.default is None and _is_void(param, given)]
+    missing = [p for p in skill.params if p.required and p.default is None and given.get(p.name) is None]
     if missing and not skill.kind.takes_words:
         optional = tuple(param.name for param in skill.params if not param.required)
         prompts = {param.name: param.prompt or param.description for param in missing}
@@ -148,10 +151,6 @@ def _complete(skill: Skill, given: Mapping[str, Json], root: Path) -> dict[str, 
     return values
 
 
-def _is_void(param: Param, given: Mapping[str, Json]) -> bool:
-    return given.get(param.name) is None
-
-
 def _output(skill: Skill, asked: Json, root: Path) -> str:
     """What `{output}` stands for: the folder, or the file that the caller or the skill names."""
     declared = next((param.default for param in skill.params if param.name == OUTPUT), None)
@@ -162,48 +161,46 @@ def _output(skill: Skill, asked: Json, root: Path) -> str:
     return resolve_output(str(inside), root)
 
 
+class _CallerPaths:
+    """Collects the paths that a caller names: a person means them from where they stand, and the run may read them."""
+
+    def __init__(self, typed_in: Path | None, root: Path) -> None:
+        self.typed_in, self.root = typed_in, root
+        self.found: list[NamedPath] = []
+
+    def relocate(self, value: str) -> str | None:
+        """Return the path as the run sees it: as written, else from the root, else in full. None if it names none."""
+        typed_in, root = self.typed_in, self.root
+        named = find_named(value, typed_in or root, root)
+        if named is None:
+            return None
+        is_inside = named.path.is_relative_to(os.path.realpath(root))
+        if typed_in is None and not is_inside:
+            return None
+        self.found.append(named)
+        if typed_in is None:
+            return value
+        if not is_inside and str(named.path) != os.path.normpath(typed_in / value):
+            return str(named.path)  # only what the link leads to is visible in there, not the link
+        if typed_in == root or Path(value).is_absolute():
+            return value
+        relative = Path(os.path.normpath(typed_in / value))
+        return str(relative.relative_to(root)) if relative.is_relative_to(root) else str(named.path)
+
+
 def _relocate(
-    skill: Skill, params: Mapping[str, Json], given: Mapping[str, Json], typed_in: Path | None, root: Path
-) -> tuple[dict[str, Json], tuple[NamedPath, ...]]:
-    """Paths that a person typed are meant from where they stand; and naming a path lets the run read it."""
+    skill: Skill, params: Mapping[str, Json], given: Mapping[str, Json], paths: _CallerPaths
+) -> dict[str, Json]:
     types = {param.name: param.type for param in skill.params}
-    moved: dict[str, Json] = {}
-    named: list[NamedPath] = []
+    moved = dict(params)
     for name, value in params.items():
-        moved[name] = value
         if not isinstance(value, str) or name not in given:
             continue  # a default is not a name that somebody gave
-        meant = find_named(value, typed_in or root, root)
-        if meant is not None and (typed_in is not None or meant.path.is_relative_to(root.resolve())):
-            named.append(meant)
-            moved[name] = _from_root(meant, value, typed_in, root)
-        elif types.get(name) is ParamType.PATH and typed_in is None and _leaves(value, root):
+        if relocated := paths.relocate(value):
+            moved[name] = relocated
+        elif types.get(name) is ParamType.PATH and paths.typed_in is None and _leaves(value, paths.root):
             raise InvalidParam(f"'{name}' lies outside the project: {value!r}")
-    return moved, tuple(named)
-
-
-def _relocate_words(
-    words: tuple[str, ...], request: Request, root: Path
-) -> tuple[tuple[str, ...], tuple[NamedPath, ...]]:
-    if not request.script:
-        return words, ()
-    found = [(word, find_named(word, request.typed_in or root, root)) for word in words]
-    may = [meant for _, meant in found if meant and (request.typed_in or meant.path.is_relative_to(root.resolve()))]
-    moved = (
-        _from_root(meant, word, request.typed_in, root) if meant in may and meant else word for word, meant in found
-    )
-    return tuple(moved), tuple(may)
-
-
-def _from_root(meant: NamedPath, value: str, typed_in: Path | None, root: Path) -> str:
-    """As it was written, where the run sees the same file under that name; else from the root, else in full."""
-    is_outside = typed_in is not None and not meant.path.is_relative_to(os.path.realpath(root))
-    if is_outside and str(meant.path) != os.path.normpath((typed_in or root) / value):
-        return str(meant.path)  # only what the link leads to is visible in there, not the link
-    if typed_in is None or typed_in == root or Path(value).is_absolute():
-        return value
-    relative = Path(os.path.normpath(typed_in / value))
-    return str(relative.relative_to(root)) if relative.is_relative_to(root) else str(meant.path)
+    return moved
 
 
 def _leaves(value: str, root: Path) -> bool:

@@ -22,36 +22,27 @@ def read_secrets(secrets: Iterable[Secret], own_home: Path, env: Mapping[str, st
     return {secret.name: _checked(secret, _value(secret, own_home, env), own_home) for secret in secrets}
 
 
-def where(secret: Secret, own_home: Path) -> str:
-    """Where it is looked for, for people."""
-    if secret.source == "env":
-        return f"the environment variable {secret.key}"
-    return f"the file {_file(secret, own_home)}"
-
-
 def _value(secret: Secret, own_home: Path, env: Mapping[str, str]) -> str:
     if secret.source == "env":
-        value = env.get(secret.key, "")
-        if not value:
-            raise _missing(secret, own_home, "is not set", f"export {secret.key}=…")
-        return value
+        if value := env.get(secret.key, ""):
+            return value
+        raise _missing(secret, own_home, "is not set", f"export {secret.key}=…")
     file = _file(secret, own_home)
-    home, kept = own_home.resolve(), own_home.resolve() / FOLDER
-    real = file.resolve()
-    if real.is_relative_to(home) and not real.is_relative_to(kept):
+    kept = own_home.resolve() / FOLDER
+    if file.resolve().is_relative_to(kept.parent) and not file.resolve().is_relative_to(kept):
         raise _missing(secret, own_home, "is ours, not a secret of yours", f"put it into {kept}")
     try:
         with file.open("rb") as stream:
             content = stream.read(_MOST_BYTES + 1)
-        text = content.decode()
+        if len(content) > _MOST_BYTES:
+            reason = f"has more than {_MOST_BYTES} bytes"
+            raise _missing(secret, own_home, reason, f"write only the value into {file}")
+        return content.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise _missing(secret, own_home, "is no text", f"write the value into {file}") from None
+        reason = "is no text"
     except OSError as error:
         reason = f"cannot be read: {error.strerror}"
-        raise _missing(secret, own_home, reason, f"write the value into {file}") from None
-    if len(content) > _MOST_BYTES:
-        raise _missing(secret, own_home, f"has more than {_MOST_BYTES} bytes", f"write only the value into {file}")
-    return text.removesuffix("\n").removesuffix("\r")
+    raise _missing(secret, own_home, reason, f"write the value into {file}")
 
 
 def _file(secret: Secret, own_home: Path) -> Path:
@@ -70,7 +61,8 @@ def _checked(secret: Secret, value: str, own_home: Path) -> str:
 
 
 def _missing(secret: Secret, own_home: Path, reason: str, remedy: str) -> SecretMissing:
-    looked_in = where(secret, own_home)
+    is_variable = secret.source == "env"
+    looked_in = f"the environment variable {secret.key}" if is_variable else f"the file {_file(secret, own_home)}"
     return SecretMissing(
         f"{secret.name}: {looked_in} {reason}",
         remedy,

@@ -37,18 +37,13 @@ def _as_capability(word: str) -> str:
     if not is_capability(word):
         known = ", ".join((*PLAIN, *(f"{name}:…" for name in (NETWORK, *WITH_ARGUMENT))))
         raise InvalidArgs(f"{word!r} is no capability; there are {known}")
+    name, colon, argument = word.partition(":")
+    if name != NETWORK or not colon:
+        return word
     try:
-        return _with_normal_host(word)
+        return f"{NETWORK}:{parse_rule(argument)}"
     except ValueError as error:
         raise InvalidArgs(f"{word!r} names no host: {error}") from None
-
-
-def _with_normal_host(text: str) -> str:
-    """Return the one spelling of a capability; raise ValueError with the reason if `network:HOST` names no host."""
-    name, colon, argument = text.partition(":")
-    if name != NETWORK or not colon:
-        return text
-    return f"{NETWORK}:{parse_rule(argument)}"
 
 
 def resolve_paths(capabilities: Sequence[str], root: Path, user_home: Path) -> tuple[str, ...]:
