@@ -46,7 +46,7 @@ def plan(call: Call) -> Launch:
 
 
 def launch_in_project(call: Call, argv: tuple[str, ...]) -> Launch:
-    """Start it in the project root, with what was piped in."""
+    """Return the launch of a program in the project root, with what was piped in."""
     return Launch(argv=argv, cwd=call.root, env=environment(call), stdin=call.stdin, limit_seconds=call.limit_seconds)
 
 
@@ -95,7 +95,7 @@ def _with_folder(word: str, folder: Path) -> str:
 
 
 def _start(program: str, call: Call) -> tuple[str, ...]:
-    """The skill's own program by its interpreter or as it is, else one of the machine's."""
+    """Return how to start a program: the skill's own by its interpreter or directly, else one of the machine."""
     told = call.root / program
     own = call.files / told.relative_to(call.run_folder) if told.is_relative_to(call.run_folder) else None
     if own is None or not own.is_file():
@@ -107,7 +107,7 @@ def _start(program: str, call: Call) -> tuple[str, ...]:
 
 
 def _in_skill(word: str, call: Call) -> str:
-    """A word of the template that names a file of the skill means that file, wherever we stand."""
+    """Return the path of the skill's file that a word names, or the word if it names none."""
     if SLOT.search(word) or word.startswith(("-", "/")):
         return word
     own = call.files / word
@@ -128,7 +128,7 @@ def _as_argument(value: Json) -> str:
 
 
 def split(template: str) -> tuple[str, ...]:
-    """The words of a template; InvalidCommand where only a shell could make sense of it."""
+    """Return the words of a template. Raise InvalidCommand if it needs a shell."""
     plain = _QUOTED.sub("", template)
     for quoted in _IN_DOUBLE_QUOTES.findall(plain):
         if _SHELL_IN_DOUBLE_QUOTES.search(quoted):
@@ -156,7 +156,7 @@ def _refuse_slots_in_code(words: tuple[str, ...]) -> None:
 
 
 def fill(words: tuple[str, ...], values: Mapping[str, str], options: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """The arguments. A slot without a value drops its argument and the flag before it."""
+    """Return the arguments. A slot without a value drops its argument and the flag before it."""
     return tuple(_filled(words, values, options))
 
 

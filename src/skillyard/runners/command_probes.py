@@ -55,7 +55,7 @@ def _missing_params(skill: Skill, trial: Trial) -> Probe:
 
 
 def _absent(words: tuple[str, ...], skill: Skill) -> str:
-    """A word that names a program which is nowhere."""
+    """Return the first word that names a script the skill does not have, or an empty text."""
     named = (word for word in words if _PROGRAM.fullmatch(word) and not SLOT.search(word))
     return next((word for word in named if not (skill.folder / word).is_file()), "")
 

@@ -83,7 +83,7 @@ class Indexes(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """The record of one that is built."""
+    """The record of a built environment."""
 
     digest: str
     packages: tuple[str, ...] = ()
@@ -102,18 +102,18 @@ class Environment(NamedTuple):
 
 
 def home_of(own_home: Path) -> Path:
-    """The folder of all environments."""
+    """Return the folder of all environments."""
     real = own_home.resolve()
     return real.with_name(f"{real.name}-envs")
 
 
 def python_of(needs: Requirements, own_home: Path) -> Path:
-    """Where the environment's Python is, or will be."""
+    """Return the path of the environment's Python, built or not."""
     return home_of(own_home) / needs.digest / "bin" / "python"
 
 
 def find(needs: Requirements, own_home: Path) -> Path | None:
-    """The environment's Python; None where it was never built, or where the Python behind it is gone."""
+    """Return the environment's Python; None if it was never built or its base interpreter is gone."""
     python = python_of(needs, own_home)
     return python if _record(home_of(own_home), needs.digest).is_file() and python.is_file() else None
 
@@ -137,7 +137,7 @@ def list_built(own_home: Path) -> tuple[Environment, ...]:
 
 
 def remove(digest: str, own_home: Path) -> Environment:
-    """By its digest, or how it starts."""
+    """Remove an environment by its digest or the start of it."""
     found = [environment for environment in list_built(own_home) if environment.digest.startswith(digest)]
     if len(found) != 1 or not digest:
         raise InvalidArgs(f"{len(found)} environments start with {digest!r}; `skillyard env list` shows them")
@@ -154,7 +154,7 @@ def build(
     progress: Progress = lambda _: None,
     env: Mapping[str, str] = os.environ,
 ) -> Path:
-    """The environment's Python, built now unless somebody else just did. EnvironmentFailed says why not."""
+    """Return the environment's Python, building it if needed. Raise EnvironmentFailed with the reason."""
     home = home_of(own_home)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _locked(home, needs.digest, progress):
@@ -222,7 +222,7 @@ class _Builder:
         return ("--only-binary", ":all:", *self._needs.packages)
 
     def _pip(self, python: str, own: str) -> tuple[str, ...]:
-        """The pip outside, working on the environment; else the one that Python brings along, in a place of its own."""
+        """Return a pip command that installs into the environment: the base Python's, else one in a venv of its own."""
         outside = (python, "-I", "-m", "pip", "--python", own)
         if self._do(python, (python, "-I", "-c", _HAS_PIP), network=False, strict=False).code == 0:
             return outside
@@ -257,7 +257,7 @@ class _Builder:
         return ended
 
     def _environment(self) -> dict[str, str]:
-        """Nothing of the user's but where packages come from."""
+        """Return the installer's environment: of the user's variables only where packages come from."""
         own = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
         uv = {"UV_CACHE_DIR": str(self._work / "cache"), "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
         return {**self._indexes.variables, **own, **uv}
@@ -274,7 +274,7 @@ class _Builder:
 
 
 def choose_python(needs: Requirements, uv: str = "") -> str:
-    """The Python that would run the program, else another one of this machine that `requires-python` takes."""
+    """Return the Python that would run the program, else another of this machine that `requires-python` allows."""
     if allows(needs.python, full_version_of(needs.interpreter)):
         return needs.interpreter
     candidates = [*list_pythons(), *_of_uv(uv, needs.python)]
@@ -286,7 +286,7 @@ def choose_python(needs: Requirements, uv: str = "") -> str:
 
 
 def _of_uv(uv: str, specifier: str) -> Iterator[str]:
-    """The Python that uv manages for somebody, if one fits; it is asked for a path and fetches nothing."""
+    """Yield the Python that uv has installed, if one fits. uv is only asked for a path and downloads nothing."""
     if not uv:
         return
     asked = [uv, "python", "find", "--no-project", "--no-config", "--offline", "--no-python-downloads", specifier]
@@ -297,7 +297,7 @@ def _of_uv(uv: str, specifier: str) -> Iterator[str]:
 
 
 class _Lines:
-    """Tells progress line by line, as pieces come."""
+    """Reports progress line by line."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self._rest = progress, b""
@@ -311,7 +311,7 @@ class _Lines:
 
 
 def _reason(lines: list[str]) -> str:
-    """From the first line that speaks of an error, in the words of pip or uv; else the last ones."""
+    """Return the installer's output from the first error on, else its last lines."""
     first = next((at for at, line in enumerate(lines) if line.startswith(("ERROR", "error", "×"))), -3)
     text = " ".join(" ".join(lines[first:]).translate(_DECORATION).split())
     return text if len(text) <= QUOTED_CHARACTERS else text[: QUOTED_CHARACTERS - 1] + "…"
@@ -327,7 +327,7 @@ def _without_passwords(text: str) -> str:
 
 @contextmanager
 def _locked(home: Path, digest: str, progress: Progress = lambda _: None) -> Iterator[None]:
-    """The lock of one digest. Its file is never removed: whoever waits for it must wait for the same one."""
+    """Hold the lock of one digest. Its file is never removed, so that all who wait use the same one."""
     file = os.open(home / f"{digest}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -341,7 +341,7 @@ def _locked(home: Path, digest: str, progress: Progress = lambda _: None) -> Ite
 
 
 def _sweep(home: Path) -> None:
-    """What builders that were killed left behind: no record, and nobody holds the lock."""
+    """Remove what killed builders left behind: no record, and nobody holds the lock."""
     for lock in home.glob("*.lock"):
         digest = lock.stem
         if not (home / digest).exists() and not _work(home, digest).exists():
@@ -355,14 +355,14 @@ def _sweep(home: Path) -> None:
 
 
 def _discard(home: Path, digest: str) -> None:
-    """The record first: from then on it counts for nobody."""
+    """Remove an environment, its record first so that no run uses it any more."""
     _record(home, digest).unlink(missing_ok=True)
     _remove(home / digest)
     _remove(_work(home, digest))
 
 
 def _remove(folder: Path) -> None:
-    """Out of the way at once; an installer that is just being killed may still write into it."""
+    """Rename the folder, then delete it: an installer that is being killed may still write into it."""
     if folder.exists():
         gone = folder.rename(folder.with_name(f"{folder.name}{_GONE}{os.urandom(4).hex()}"))
         shutil.rmtree(gone, ignore_errors=True)
@@ -383,7 +383,7 @@ def _write(file: Path, record: Environment) -> None:
 
 
 def _read(file: Path) -> Environment:
-    """A record of another version of ours still names what it can."""
+    """Read a record; unknown fields of another version are ignored."""
     try:
         fields = json.loads(file.read_text("utf-8"))
     except ValueError:
@@ -418,7 +418,7 @@ def find_indexes(env: Mapping[str, str] = os.environ) -> Indexes:
 
 
 def _find_uv(env: Mapping[str, str]) -> str:
-    """The program itself by its real path; a script that stands for it (pyenv, asdf) cannot work in there."""
+    """Return the real path of uv; empty for a shim (pyenv, asdf), which cannot work in the sandbox."""
     found = shutil.which("uv", path=absolute_entries(env))
     if not found:
         return ""
@@ -433,7 +433,7 @@ class _PipFiles(NamedTuple):
 
 
 def _pip_files(env: Mapping[str, str]) -> _PipFiles:
-    """As pip looks for them; a file named by the user stands in for the one in the home folder."""
+    """Return pip's configuration files. One named by PIP_CONFIG_FILE replaces the one in the home folder."""
     named = env.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:
         return _PipFiles(Path(os.devnull), ())
@@ -468,7 +468,7 @@ def _readable(variables: Mapping[str, str], pip_files: tuple[Path, ...], uv_file
 
 
 def _settings_of(file: Path) -> list[str]:
-    """What a pip.conf names; one that pip cannot read is for pip to complain about."""
+    """Return the addresses and paths in a pip.conf; none if it cannot be parsed, which pip itself reports."""
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(file.read_text("utf-8"))
@@ -479,7 +479,7 @@ def _settings_of(file: Path) -> list[str]:
 
 
 def _links_of(file: Path) -> list[str]:
-    """The folders of wheels that a uv.toml names."""
+    """Return the `find-links` folders of a uv.toml."""
     try:
         fields = tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
@@ -489,7 +489,7 @@ def _links_of(file: Path) -> list[str]:
 
 
 def _local(text: str) -> Path | None:
-    """A folder or file of this machine, if it is one."""
+    """Return the local path that a text names; None for an address or a missing file."""
     path = Path(unquote(urlsplit(text).path) if text.startswith("file:") else text)
     if not path.is_absolute() or not path.exists():
         return None

@@ -53,7 +53,7 @@ _CONDA_PARTS: Final = (*_PARTS, "share", "ssl", "etc")
 
 
 def interpreter_of(script: Path) -> tuple[str, ...]:
-    """The words that go before the script."""
+    """Return the command that runs the script: the interpreter and its options."""
     words = _shebang(script) or _by_ending(script)
     if not words:
         raise InvalidCommand(f"{script.name}: neither its first line nor its ending says what runs it")
@@ -64,7 +64,7 @@ def interpreter_of(script: Path) -> tuple[str, ...]:
 
 
 def is_python(script: Path) -> bool:
-    """Whether Python runs it, by its first line or its ending."""
+    """Whether Python runs the script, by its first line or its ending."""
     words = _shebang(script) or _by_ending(script)
     return bool(words) and runs_python(words[0])
 
@@ -75,7 +75,7 @@ def runs_python(program: str) -> bool:
 
 @cache
 def version_of(python: str) -> str:
-    """`3.12`, as its real name says it, else as it says itself."""
+    """Return a version like `3.12`, from the program's real name, else by asking it."""
     named = _PYTHON_NAME.fullmatch(Path(os.path.realpath(python)).name)
     if named and named["version"]:
         return named["version"]
@@ -84,20 +84,20 @@ def version_of(python: str) -> str:
 
 @cache
 def full_version_of(python: str) -> tuple[int, ...]:
-    """Down to the last number; empty where it does not start."""
+    """Return the version with its micro number; empty if the program does not start."""
     answer = _ask(python, "import sys; print('%d.%d.%d' % sys.version_info[:3])")
     return tuple(int(number) for number in answer.split(".")) if answer else ()
 
 
 def list_pythons() -> tuple[str, ...]:
-    """Every Python 3 on the PATH by its own name, the newest first."""
+    """Return every `python3.N` on the PATH, the newest first."""
     names = (f"python3.{minor}" for minor in range(_NEWEST_MINOR, 7, -1))
     found = (_chosen_python(path) for name in names for path in _on_path(name))
     return tuple(dict.fromkeys(os.path.realpath(path) for path in found if path))
 
 
 def find_on_path(name: str) -> str | None:
-    """The first program of this name; one that needs no grant comes before one that does. A path stands for itself."""
+    """Return the first program of this name, preferring one that needs no grant. An absolute path stands for itself."""
     if "/" in name:
         return name if name.startswith("/") and _is_program(name) else None
     found = tuple(_on_path(name))
@@ -107,7 +107,7 @@ def find_on_path(name: str) -> str | None:
 
 
 def find_program(name: str) -> str:
-    """The path to start a program by; `python` is there even where only `python3` is. A path must be absolute."""
+    """Return the path of a program. `python` is found even if only `python3` exists; a path must be absolute."""
     if "/" not in name and runs_python(name) and (chosen := _python(name)):
         return chosen
     found = find_on_path(name)
@@ -119,7 +119,7 @@ def find_program(name: str) -> str:
 
 
 def _on_path(name: str) -> Iterator[str]:
-    """What `shutil.which` gives, all of it, without the archive modules that it brings."""
+    """Yield all matches on the PATH, like `shutil.which`, whose import would bring the archive modules."""
     return (path for folder in path_folders() if _is_program(path := f"{folder}/{name}"))
 
 
@@ -156,7 +156,7 @@ def _by_ending(script: Path) -> tuple[str, ...]:
 
 @cache
 def _python(name: str) -> str:
-    """The user's Python of this name, past any shim; for a plain `python3` ours where there is none that we know."""
+    """Return the user's Python of this name, resolving shims; our own for a plain `python3` if none is known."""
     is_plain = name in _PYTHONS
     names = dict.fromkeys((name, "python3", "python")) if is_plain else (name,)
     candidates = (path for each in names for path in _on_path(each))
@@ -164,7 +164,7 @@ def _python(name: str) -> str:
 
 
 def _chosen_python(path: str) -> str:
-    """The interpreter that a Python on the PATH stands for, if it is one that we know; else nothing."""
+    """Return the interpreter that a Python on the PATH stands for; empty if it is none that we know."""
     if "/shims/" in path:
         path = _of_pyenv(path)
     if not path or not is_known(path):
@@ -186,7 +186,7 @@ def _of_pyenv(shim: str) -> str:
 
 
 def _pyenv_versions(root: Path) -> Iterator[str]:
-    """Of the shell, of the nearest folder that says one, then of the user."""
+    """Yield the versions that pyenv would choose: of the shell, of the nearest `.python-version`, of the user."""
     yield from os.environ.get("PYENV_VERSION", "").split(":")
     here = Path(os.environ.get("PYENV_DIR") or Path.cwd())
     for folder in (here, *here.parents):
@@ -205,7 +205,7 @@ def _version_lines(file: Path) -> tuple[str, ...]:
 
 
 def _installed_version(versions: Path, name: str) -> Path | None:
-    """By its own name, else the newest that it is the start of: `3.11` means 3.11.9."""
+    """Return the installation of this name, else the newest that starts with it: `3.11` may mean 3.11.9."""
     if (versions / name).is_dir():
         return versions / name
     if not _VERSION_NUMBER.fullmatch(name) or not versions.is_dir():
@@ -219,7 +219,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _ask(python: str, code: str) -> str:
-    """What one that we know says of itself, away from every project."""
+    """Ask a known interpreter about itself, outside any project; empty for an unknown one."""
     return _said([os.path.realpath(python), "-I", "-c", code]) if is_known(python) else ""
 
 
@@ -251,7 +251,7 @@ class VersionManager(NamedTuple):
 
 
 def _managers(env: Mapping[str, str]) -> tuple[VersionManager, ...]:
-    """The version managers that this user may have, by their documented places."""
+    """Return the version managers that this user may have, by their documented folders."""
     return tuple(manager for manager in _usual_managers(env) if manager.folder.is_absolute())
 
 
@@ -307,12 +307,12 @@ def reach_of(program: Path, env: Mapping[str, str] = os.environ) -> Reach:
 
 
 def is_known(program: str) -> bool:
-    """Whether it can run without a grant for itself; only such a program is ever started outside the sandbox."""
+    """Whether a program can run without a grant. Only such programs are ever started outside the sandbox."""
     return _known_parts(os.path.realpath(program), os.environ) is not None
 
 
 def newest_installed(name: str) -> str:
-    """The newest installation of a program by a version manager: a shim would choose by the files of a project."""
+    """Return the newest installation by a version manager, because a shim would choose by a project's files."""
     found = (
         path
         for manager in _managers(os.environ)
@@ -327,12 +327,12 @@ def _version_key(name: str) -> tuple[int, ...]:
 
 
 def is_environment(program: Path) -> bool:
-    """Whether a Python must be started by its own name, or it forgets its packages."""
+    """Whether a Python belongs to a virtual environment and so must not be resolved before it is started."""
     return program.parent.name == "bin" and (program.parent.parent / "pyvenv.cfg").is_file()
 
 
 def environment_parts(prefix: Path) -> tuple[Path, ...]:
-    """The parts of a virtual environment; its configuration is for Python itself to read, inside."""
+    """Return the folders of a virtual environment that a run may read."""
     return existing_parts(prefix, PYTHON_PARTS)
 
 
@@ -350,12 +350,12 @@ def _with_environment(program: Path, reach: Reach, env: Mapping[str, str]) -> Re
 
 
 def path_folders(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The absolute folders of the PATH: a relative one would mean something else in each project."""
+    """Return the absolute folders of the PATH; a relative one would mean something else in each project."""
     return tuple(map(os.path.normpath, filter(None, absolute_entries(env).split(os.pathsep))))
 
 
 def _known_parts(real: str, env: Mapping[str, str]) -> tuple[Path, ...] | None:
-    """For a resolved path: nothing for a system program, the parts of a known installation, else None."""
+    """Return what a resolved program needs: nothing for the system's, parts of a known installation, else None."""
     if is_system(real):
         return ()
     for prefix, names in _prefixes(real, env):
@@ -381,7 +381,7 @@ def _prefixes(real: str, env: Mapping[str, str]) -> Iterator[tuple[Path, tuple[s
 
 
 def _named_interpreter(program: str) -> Path | None:
-    """What its first line names, if it is a script."""
+    """Return the interpreter that the first line of a script names; None if there is none."""
     try:
         with open(program, "rb") as stream:  # noqa: PTH123
             first = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]

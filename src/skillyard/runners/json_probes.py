@@ -38,9 +38,9 @@ class JsonExchange(NamedTuple):
     asked: str
     action: str | None
     ended: Exit
-    #: The response, where it is one.
+    #: The response; empty if it is none.
     fields: Mapping[str, Json]
-    #: Why it is none.
+    #: Why it is no valid response.
     wrong: str = ""
 
     @property
@@ -67,7 +67,7 @@ class JsonExchange(NamedTuple):
 
 
 class JsonConversation:
-    """Asks one skill, and remembers everything that was said."""
+    """Sends requests to one skill and remembers every exchange."""
 
     def __init__(self, skill: Skill, trial: Trial) -> None:
         # Without its own declarations nothing is refused before it reaches the program.
@@ -209,7 +209,7 @@ def _without_params(talk: JsonConversation, action: str, wanted: tuple[ExpectedP
 def _valid(
     talk: JsonConversation, action: str, wanted: tuple[ExpectedParam, ...]
 ) -> tuple[Mapping[str, Json], JsonExchange]:
-    """The first of our tries that succeeds, else the first."""
+    """Try made-up values: the fewest, then all. Return the first that succeed, else the first."""
     few, many = least(wanted, talk.sample_path), most(wanted, talk.sample_path)
     first = talk.ask(f"{action}, a valid request", action, few)
     if first.success or many == few:

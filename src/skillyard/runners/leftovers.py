@@ -123,7 +123,7 @@ def clean(folder: Path, shown_as: str, known: PriorState | None = None) -> Lefto
 
 
 def clean_file(file: Path, shown_as: str) -> tuple[str, ...]:
-    """The same for one file that a run was given as its output."""
+    """Clear the setuid bits of one file that a run was given as its output."""
     try:
         handle = os.open(file.parent, _FOLDER)
     except OSError:
@@ -170,7 +170,7 @@ def _without_link(entry: WalkEntry, folder: Path, known: PriorState) -> str:
 
 
 def _is_system(target: str) -> bool:
-    """A file that comes with the system, such as an interpreter."""
+    """Whether a link leads to a file of the system, such as an interpreter."""
     if not target.startswith(_SYSTEM) or ".." in target.split("/"):
         return False
     try:
@@ -224,7 +224,7 @@ class _Level:
             self.handle = None
 
     def reopen(self, child: int) -> None:
-        """From below, so that no path is ever too long."""
+        """Open the folder again through its child, so that no path is ever too long."""
         if self.handle is None:
             self.handle = os.open("..", _FOLDER, dir_fd=child)
             status = os.fstat(self.handle)
@@ -264,7 +264,7 @@ def _entries(top: Path) -> Iterator[WalkEntry]:
 
 
 def _open_inner(parent: int, name: str) -> int | None:
-    """The folder; None if it is gone, or somebody else's who lets nobody in."""
+    """Open a folder; None if it is gone or nobody but another user may enter it."""
     try:
         return os.open(name, _FOLDER, dir_fd=parent)
     except PermissionError:
@@ -274,7 +274,7 @@ def _open_inner(parent: int, name: str) -> int | None:
 
 
 def _open_closed(parent: int, name: str) -> int | None:
-    """A folder that the run closed even to its owner."""
+    """Open a folder whose permissions exclude even its owner."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode) or not hasattr(os, "O_PATH"):
@@ -326,7 +326,7 @@ class _ToldPaths:
 
 
 def as_text(path: str) -> str:
-    """What any result can hold: names that are no UTF-8 are escaped, long ones cut."""
+    """Return a path for a result: escaped if it is not UTF-8, cut if it is long."""
     text = path.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 

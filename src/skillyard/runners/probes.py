@@ -31,7 +31,7 @@ class ProbeVerdict(StrEnum):
 
 
 class Probe(NamedTuple):
-    """One thing that was tried: what came of it, and what to do about it."""
+    """The result of one probe, with advice."""
 
     name: str
     verdict: ProbeVerdict
@@ -93,7 +93,7 @@ def declared(params: Iterable[Param]) -> tuple[ExpectedParam, ...]:
 
 
 def least(params: Iterable[ExpectedParam], path: str) -> dict[str, Json]:
-    """What is needed, and the defaults that a run fills in."""
+    """Return values for the required params, and the defaults that a run fills in."""
     return {p.name: sample(p, path) for p in params if p.required or p.default is not None}
 
 

@@ -56,26 +56,26 @@ _LONGEST_REASON = 200
 
 
 def base_environment() -> dict[str, str]:
-    """Only what every program needs."""
+    """Return the environment variables that every program gets."""
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     ours = {"PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"}
     return {"PATH": os.defpath, "LANG": "C.UTF-8", **passed, **ours}
 
 
 def environment(call: Call) -> dict[str, str]:
-    """The same, where the program's skill is, and our helper for the kinds that import it."""
+    """Return the environment of a skill's program, with our helper module for the kinds that import it."""
     helper = {"PYTHONPATH": str(_FOR_SKILLS)} if call.skill.kind.imports_helper else {}
     own = {"CLAUDE_SKILL_DIR": str(call.run_folder), "SKILLYARD_RUN": call.run_id}
     return {**base_environment(), **own, **helper}
 
 
 def in_repository(path: Path) -> bool:
-    """Whether it names something of git's own in a skill, which is not part of the skill."""
+    """Whether a path is inside a repository's metadata, which is not part of the skill."""
     return any(map(is_repository, path.parts))
 
 
 def check_exit(call: Call, ended: Exit) -> None:
-    """Raise what went wrong, if anything did."""
+    """Raise the error that the exit stands for, if any."""
     if ended.timed_out:
         raise Timeout(call.asked_as, meaningful(ended.seconds), call.limit_seconds)
     if ended.overflowed:
@@ -87,7 +87,7 @@ def check_exit(call: Call, ended: Exit) -> None:
 
 
 def failure(call: Call, ended: Exit) -> SkillError:
-    """It ran and failed; or it was called wrongly and says how it wants to be called."""
+    """Return InvalidArgs if the program printed its usage, else RuntimeFailed."""
     if usage := usage_of(ended):
         return InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
     words = quoted(ended.stderr) or quoted(ended.stdout)
@@ -97,7 +97,7 @@ def failure(call: Call, ended: Exit) -> SkillError:
 
 
 def usage_of(ended: Exit) -> str:
-    """The usage text of a program that says it was called wrongly."""
+    """Return the usage text of a program that was called wrongly, or an empty text."""
     stderr = ended.stderr.decode("utf-8", "replace").strip()
     return stderr[:4000] if ended.code in USAGE_CODES and any(word in stderr.lower() for word in USAGE_WORDS) else ""
 
@@ -107,18 +107,18 @@ def _without_words(code: int) -> str:
 
 
 def quoted(stderr: bytes) -> str:
-    """The end of what it said, where the reason usually stands."""
+    """Return the end of a text, where the reason usually is."""
     text = " ".join(stderr.decode("utf-8", "replace").split())
     return text if len(text) <= QUOTED_CHARACTERS else "…" + text[1 - QUOTED_CHARACTERS :]
 
 
 def snapshot(call: Call) -> Snapshot:
-    """The output as it is before the run: the files below mybox/, or the one that was named."""
+    """Return the state of the outputs before the run: the files below mybox/, or the one that was named."""
     return snapshot_of(_box(call)) if call.output.endswith("/") else _stamped(call.root.resolve() / call.output)
 
 
 def written(call: Call, before: Snapshot, ended: Exit) -> dict[str, Json]:
-    """The file that `{output}` named, else the one new file below mybox/."""
+    """Return the path and size of the file that the run wrote: the named one, else the only new one in mybox/."""
     if not call.output.endswith("/"):
         target = call.root.resolve() / call.output
         after = _stamped(target)
@@ -133,7 +133,7 @@ def _box(call: Call) -> Path:
 
 
 def _stamped(path: Path) -> Snapshot:
-    """One file with its stamp; nothing where there is none. A link is none."""
+    """Return one regular file with its stamp; nothing if there is none."""
     try:
         status = path.lstat()
     except OSError:
@@ -142,7 +142,7 @@ def _stamped(path: Path) -> Snapshot:
 
 
 def _told(path: Path, call: Call) -> dict[str, Json]:
-    """Nothing for a name that no result can hold, or a file that another run took away in the meantime."""
+    """Return the fields of a result for one file; none if its name is not UTF-8 or it is gone."""
     root = call.root.resolve()
     shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
     try:
@@ -180,7 +180,7 @@ def as_printed(stdout: bytes, *, ours: bool = False) -> Printed:
 
 
 def own_words(fields: Mapping[str, Json], more: frozenset[str] = frozenset()) -> dict[str, Json]:
-    """The same with what only the runtime can state moved below `reported`."""
+    """Move what only the runtime can state below `reported`."""
     facts = {key: value for key, value in fields.items() if key in FACTS or key in more}
     if not facts:
         return dict(fields)
@@ -207,7 +207,7 @@ def _is_our_type(text: str) -> bool:
 
 
 def _as_seen(text: str) -> str:
-    """Without what a reader does not see: compatibility forms, invisible characters, runs of spaces, backslashes."""
+    """Return the text as a reader sees it: without compatibility forms, invisible characters and extra spaces."""
     import unicodedata  # noqa: PLC0415  (only programs that print an envelope need it)
 
     plain = unicodedata.normalize("NFKC", text)
@@ -244,7 +244,7 @@ def _reported(envelope: Result) -> RuntimeFailed:
 
 
 def _our_types() -> frozenset[str]:
-    """The error types that only the runtime states."""
+    """Return the error types that only the runtime may state."""
     found, queue = set[str](), [SkillError]
     while queue:
         kind = queue.pop()

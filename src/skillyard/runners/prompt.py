@@ -28,7 +28,7 @@ _PLACE = re.compile(
 
 
 def plan(call: Call) -> None:
-    """Nothing is started."""
+    """A prompt starts nothing."""
     del call
 
 
@@ -61,7 +61,7 @@ def probe(skill: Skill, trial: "Trial") -> "Iterator[Probe]":
 
 
 def as_task(call: Call) -> str:
-    """The text for an agent that is to follow it: the body, filled in."""
+    """Return the text for an agent that is to follow the skill: the body with its arguments."""
     body = _read(call).body
     folder = str(call.skill.folder)
     if not call.args:

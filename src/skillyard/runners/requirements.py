@@ -41,7 +41,7 @@ class Requirements(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Names the environment: what goes in, and what it runs on."""
+        """The name of the environment: a hash of its packages and its platform."""
         machine = os.uname().machine if hasattr(os, "uname") else ""
         parts = ("1", *self.packages, "", self.python, self.version, sys.platform, machine)
         import hashlib  # noqa: PLC0415  (most skills need nothing)
@@ -71,7 +71,7 @@ class Packages(NamedTuple):
         return not (self.built and self.granted)
 
     def in_environment(self, launch: Launch) -> Launch:
-        """The same with the environment's Python, and with its programs in reach."""
+        """Return the launch with the environment's Python and its programs on the PATH."""
         programs = self.python.parent
         own = {"VIRTUAL_ENV": str(programs.parent), "PATH": f"{programs}:{launch.env.get('PATH', '')}".rstrip(":")}
         return launch._replace(argv=(str(self.python), *launch.argv[1:]), env={**launch.env, **own})
@@ -87,7 +87,7 @@ class Packages(NamedTuple):
 
 
 def find_packages(skill: Skill, script: str, granted: frozenset[str], own_home: Path) -> Packages | None:
-    """None where the standard library is enough."""
+    """Return the packages that the program needs; None if the standard library is enough."""
     needs = find_requirements(skill, script)
     if needs is None:
         return None
@@ -103,7 +103,7 @@ def find_packages(skill: Skill, script: str, granted: frozenset[str], own_home: 
 
 
 def find_requirements(skill: Skill, script: str = "") -> Requirements | None:
-    """None for what is no Python program, and for what the standard library is enough for."""
+    """Return what a Python program needs; None for other programs, or if the standard library is enough."""
     found = _program(skill, script)
     declared = _declared(found, skill.folder) if found else None
     if found is None or declared is None:
@@ -118,7 +118,7 @@ def find_requirements(skill: Skill, script: str = "") -> Requirements | None:
 
 
 def list_requirements(skill: Skill) -> tuple[Requirements, ...]:
-    """Of everything that the skill can run, each once."""
+    """Return the requirements of everything that the skill can run, without duplicates."""
     files = (path.relative_to(skill.folder) for path in sorted(skill.folder.rglob("*.py")))
     scripts = [file.as_posix() for file in files if not any(part.startswith(".") for part in file.parts)]
     found = [find_requirements(skill, script) for script in ("", *scripts[:_MOST_SCRIPTS])]
@@ -126,7 +126,7 @@ def list_requirements(skill: Skill) -> tuple[Requirements, ...]:
 
 
 def _program(skill: Skill, script: str) -> Path | None:
-    """The Python file that would run; the folder itself for `python -m`."""
+    """Return the Python file that would run, or the folder for `python -m`; None for other programs."""
     path = load_kind(skill, script).find_program(skill, script)
     if path is None or path == skill.folder:
         return path
@@ -134,7 +134,7 @@ def _program(skill: Skill, script: str) -> Path | None:
 
 
 def _declared(program: Path, folder: Path) -> "Declared | None":
-    """The program's own block, even an empty one, else the file beside it, else the skill's."""
+    """Return what the program's own block declares, else the file beside it, else the skill's file."""
     content = _read(program) if program.is_file() else b""
     if _START in content:
         from skillyard.runners.specifiers import read_block  # noqa: PLC0415

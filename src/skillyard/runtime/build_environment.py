@@ -30,12 +30,12 @@ class NeededPackages(NamedTuple):
 
     @property
     def ready(self) -> bool:
-        """Nothing to ask and nothing to build."""
+        """True if there is nothing to ask and nothing to build."""
         return not self.needs or (self.granted and self.built)
 
     @property
     def told(self) -> str:
-        """`pandas>=2, rich`."""
+        """The packages in one line, like `pandas>=2, rich`."""
         return ", ".join(dict.fromkeys(part for needs in self.needs for part in needs.told.split(", ")))
 
     def not_granted(self, more: str = "") -> NotGranted:
@@ -43,7 +43,7 @@ class NeededPackages(NamedTuple):
 
 
 def find_needed(runtime: Runtime, request: Request, *, every: bool = False) -> NeededPackages:
-    """What the request's program needs; with `every`, what anything that the skill ships needs."""
+    """Return the packages that the request's program needs; with `every`, those of all programs of the skill."""
     skill = runtime.resolve(request)
     mark = mark_of_skill(skill)  # before anything is read: a later change voids the grant
     if request.script and not (skill.folder / request.script).is_file():
@@ -67,7 +67,7 @@ def build_environments(
     progress: Callable[[str], None] = lambda _: None,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[Environment, ...]:
-    """The person said yes: the grant, then every environment that is not there yet."""
+    """Store the grant of a person who said yes, then build every environment that is missing."""
     if not needed.ready:
         refuse_inside_agents(env)
     runtime.grants.add(Grant(str(needed.skill.folder), needed.fingerprint, PACKAGES, time.time()))

@@ -35,7 +35,7 @@ _TYPE_NAMES = {
 
 
 def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
-    """Every check there is; what it returns may be run."""
+    """Return the call that the request stands for. Raise the first error that is found."""
     action, words = _action(skill, request)
     takes_words = skill.kind.takes_words or bool(request.script)
     given = dict(request.params) if takes_words else {**bind(skill, words), **request.params}
@@ -68,7 +68,7 @@ def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
 
 
 def check_text_of(request: Request) -> None:
-    """InvalidArgs for half a surrogate pair anywhere in a request: no file name, table or result can hold it."""
+    """Raise InvalidArgs for a lone surrogate anywhere in the request: no file name, table or result can hold it."""
     try:
         check_value([request.name, request.script, request.role, request.action or "", *request.args])
         check_value(request.params)
@@ -78,13 +78,13 @@ def check_text_of(request: Request) -> None:
 
 
 def _context(skill: Skill, request: Request, run_id: str) -> dict[str, Json]:
-    """The run is the request, the role's uuid the agent; a user only where one was given."""
+    """Return the context that a JSON skill gets: the run as the request, the role's uuid as the agent."""
     agent_id = skill.fields.get("agent_id") if skill.role else None
     return {**({"agent_id": agent_id} if agent_id else {}), **request.context, "request_id": run_id}
 
 
 def limit_of(skill: Skill, request: Request) -> float:
-    """The call's own limit, else the skill's, else the default; a Task's deadline bounds all but the first."""
+    """Return the time limit: the call's own, else the skill's or its kind's within the deadline of a Task."""
     if request.timeout_seconds is not None:
         if not request.timeout_seconds > 0:
             raise InvalidParam(f"a time limit must be above zero, not {request.timeout_seconds:g}")
@@ -94,7 +94,7 @@ def limit_of(skill: Skill, request: Request) -> float:
 
 
 def _action(skill: Skill, request: Request) -> tuple[str | None, tuple[str, ...]]:
-    """For a kind with actions the first positional word is the action."""
+    """Split off the action: for a kind with actions it is the first positional word."""
     action, words = request.action, request.args
     if not skill.kind.has_actions or request.script:
         return action, words
@@ -126,12 +126,12 @@ def _refuse_unknown(skill: Skill, given: Mapping[str, Json]) -> None:
 
 
 def _takes_output(skill: Skill) -> bool:
-    """Naming an output that the command has no place for would be a param that nothing takes."""
+    """Whether the command has a place for an output; a named one that it ignores is refused."""
     return not skill.command or f"{{{OUTPUT}}}" in skill.command
 
 
 def _complete(skill: Skill, given: Mapping[str, Json], root: Path) -> dict[str, Json]:
-    """Typed, validated, with defaults; ParamMissing names all that are missing at once."""
+    """Return the params typed, validated and with defaults. ParamMissing names all that are missing at once."""
     missing = [p for p in skill.params if p.required and p.default is None and given.get(p.name) is None]
     if missing and not skill.kind.takes_words:
         optional = tuple(param.name for param in skill.params if not param.required)
@@ -152,7 +152,7 @@ def _complete(skill: Skill, given: Mapping[str, Json], root: Path) -> dict[str, 
 
 
 def _output(skill: Skill, asked: Json, root: Path) -> str:
-    """What `{output}` stands for: the folder, or the file that the caller or the skill names."""
+    """Return what `{output}` stands for: the default folder, or the path that the caller or the skill names."""
     declared = next((param.default for param in skill.params if param.name == OUTPUT), None)
     if asked is None and declared is None:
         return f"{OUTPUT_FOLDER}/"
@@ -211,7 +211,7 @@ def _leaves(value: str, root: Path) -> bool:
 
 
 def bind(skill: Skill, words: Sequence[str]) -> dict[str, Json]:
-    """The values by name, as texts."""
+    """Return the values by the names of their params, as text."""
     known = {_plain(param.name): param for param in skill.params}
     bound: dict[str, Json] = {}
     rest = list(words)
@@ -273,7 +273,7 @@ def _name(known: Mapping[str, Param], key: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """--input-file names input_file too."""
+    """Normalize a name, so that `--input-file` names `input_file` too."""
     return name.replace("-", "_")
 
 
@@ -282,7 +282,7 @@ def _is_bool(words: Sequence[str]) -> bool:
 
 
 def as_scalar(text: str) -> Json:
-    """A value that no schema types: a JSON scalar where it is one, else the text."""
+    """Return an undeclared value as a JSON scalar if it is one, else as text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -292,7 +292,7 @@ def as_scalar(text: str) -> Json:
 
 
 def as_typed(param: Param, value: Json) -> Json:
-    """The value as the param's type; InvalidParam says what would have been right."""
+    """Return the value as the param's type. Raise InvalidParam with what would have been right."""
     if isinstance(value, str) and "\0" in value:
         raise InvalidParam(f"'{param.name}' holds a NUL character")
     typed: Json
@@ -335,7 +335,7 @@ def _as_number(value: Json) -> float | None:
 
 
 def validate(param: Param, value: Json, root: Path) -> None:
-    """The rule that SKILL.md names for the param, if any."""
+    """Raise InvalidParam if the value breaks the rule that SKILL.md names for the param."""
     text = str(value)
     match param.validation:
         case "not_empty":

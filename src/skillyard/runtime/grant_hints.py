@@ -51,7 +51,7 @@ def advise(error: RuntimeFailed, prepared: Prepared, stderr: str, refused: tuple
 
 
 def _guess(stderr: str, policy: Policy, root: Path, folder: Path) -> str | None:
-    """The capability that would have helped, as far as its last words tell."""
+    """Guess from the end of stderr which capability would have helped."""
     if not policy.network and not policy.hosts and _NO_NETWORK.search(stderr):
         return NETWORK
     if not _NO_FILE.search(stderr) and not _NO_WRITE.search(stderr):

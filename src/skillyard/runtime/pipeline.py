@@ -92,7 +92,7 @@ class Runtime(NamedTuple):
         return Result(request.agent, State.SUCCESS, summary, data, clock.meta(request.agent))
 
     def resolve(self, request: Request) -> Skill:
-        """A skill of the catalog, or a folder that the person at the terminal points at, or that was staged."""
+        """Return a skill of the catalog, of a folder that a person at the terminal names, or one that was staged."""
         if request.staged is not None:
             return read_folder(request.staged)
         if request.typed_in is not None and (skill := find_folder(request.name, request.typed_in)):
@@ -103,7 +103,7 @@ class Runtime(NamedTuple):
         return self.catalog.resolve(request.name)
 
     def approved(self, request: Request) -> Approved:
-        """The skill, and what a person allowed it as it is now."""
+        """Return the skill with what a person granted to its present bytes."""
         skill = self.resolve(request)
         if not skill.kind.starts_program and not request.script:
             return Approved(skill)
@@ -116,7 +116,7 @@ class Runtime(NamedTuple):
         on_progress: OnProgress = None,
         stop: "Stop | None" = None,
     ) -> tuple[Result, SkillError | None]:
-        """The result, and the error that it tells. `respond` runs a JSON skill in place of its kind."""
+        """Return the result and the error that it reports. `respond` replaces the runner of a JSON skill."""
         clock, facts = Clock(self.now()), dict[str, Json]()
         try:
             call, granted = self._check(request)
@@ -135,7 +135,7 @@ class Runtime(NamedTuple):
         return result, error
 
     def _check(self, request: Request) -> tuple[Call, frozenset[str]]:
-        """The checked call and its grants. Without a sandbox a grant gives nothing: the folder is used as it is."""
+        """Return the checked call and its grants. Without a sandbox grants have no effect."""
         check_text_of(request)
         approved = self.approved(request)
         call = check(approved.skill, request, self.root, self.new_id())
@@ -153,7 +153,7 @@ class Runtime(NamedTuple):
     def _tell(
         self, request: Request, prepared: Prepared, runner: Runner, sandbox: Sandbox, record: RunRecord, clock: Clock
     ) -> tuple[Result, SkillError | None]:
-        """Run it, and tell how it ended."""
+        """Run it and return the result, with the error if there was one."""
         try:
             outcome = record.masked(runner(prepared, sandbox))
         except SkillError as error:
@@ -166,7 +166,7 @@ class Runtime(NamedTuple):
 
 
 def find_folder(name: str, where: Path) -> Skill | None:
-    """The skill in a folder that a person points at, for one run; None if the name is no path like `./x` or `~/x`."""
+    """Return the skill in a folder that a person names, for one run; None if the name is no path like `./x`."""
     if not name.startswith(("./", "../", "/", "~/")) and name not in {".", ".."}:
         return None
     place = where / expand_home(name)
@@ -179,7 +179,7 @@ def find_folder(name: str, where: Path) -> Skill | None:
 
 
 def read_folder(folder: Path) -> Skill:
-    """The skill in a folder; any folder can be one whose scripts are run."""
+    """Return the skill in a folder. Without SKILL.md it is a prompt skill whose scripts can be run."""
     file = folder / SKILL_FILE
     if not file.is_file():
         return Skill(name=folder.name, path=file, kind=Kind.PROMPT)
@@ -192,7 +192,7 @@ def read_folder(folder: Path) -> Skill:
 
 
 def as_result(error: SkillError, request: Request, meta: Mapping[str, Json]) -> Result:
-    """The error as a result; a missing param is a question where somebody can answer it."""
+    """Return the error as a result. A missing param leaves the run pending if somebody can answer."""
     if isinstance(error, ParamMissing) and error.required and request.interactive:
         return pending_result(error, request.agent, request.lang, meta)
     return error_result(error, request.agent, request.lang, meta)

@@ -35,7 +35,7 @@ def plan(call: Call, granted: frozenset[str], own_home: Path) -> Prepared:
 
 
 def prepare(call: Call, granted: frozenset[str], own_home: Path, *, sandboxed: bool = True) -> Prepared:
-    """The same, ready to run. Raise NotGranted if a grant or an environment is missing, SecretMissing for a secret."""
+    """Return the plan ready to run. Raise NotGranted or SecretMissing if something it needs is missing."""
     prepared = plan(call, granted, own_home)
     if prepared.launch is None:
         return prepared
@@ -54,7 +54,7 @@ def prepare(call: Call, granted: frozenset[str], own_home: Path, *, sandboxed: b
 
 
 def packages_not_granted(asked_as: str, script: str, needs: tuple[Requirements, ...], more: str = "") -> NotGranted:
-    """The error that names the packages, and the command that shows them, asks and builds."""
+    """Return the error with the packages and the command that shows them, asks and builds."""
     packages = sorted({package for each in needs for package in each.packages})
     told = ", ".join(packages or sorted({each.told for each in needs}))
     target = f"{spoken(asked_as)}:{script}" if script else spoken(asked_as)
@@ -67,7 +67,7 @@ def packages_not_granted(asked_as: str, script: str, needs: tuple[Requirements, 
 
 
 def as_plan(prepared: Prepared, *, sandboxed: bool) -> dict[str, Json]:
-    """What a dry run shows."""
+    """Return what a dry run shows."""
     launch, found, packages = prepared.launch, prepared.permit, prepared.packages
     if launch is None:
         return {"starts": False}
@@ -119,6 +119,6 @@ def make_box(root: Path) -> None:
 
 
 def make_folders(found: Permit) -> None:
-    """They stay, empty as they are: another run that stands in them at this moment must not lose them."""
+    """Make the folders that the sandbox opens or covers. They are not removed: another run may be using them."""
     for path in found.folders:
         os.close(open_resolved(path, create=True))

@@ -41,7 +41,7 @@ class Recorder:
 
     @contextmanager
     def recording(self, run: Run) -> Iterator["RunRecord"]:
-        """The row and the log of one run. Whatever happens inside, the row gets its end."""
+        """Open the row and the log of one run. Whatever happens inside, the row is finished."""
         with self._logs.open(run.id) as log:
             self._runs.start(run)
             record = RunRecord(self._runs, run, log)
@@ -57,7 +57,7 @@ class Recorder:
 
 
 class RunRecord:
-    """One run while it runs."""
+    """The row and the log of a run in progress."""
 
     def __init__(self, runs: Runs, run: Run, log: Log) -> None:
         self._runs, self._run, self._log = runs, run, log
@@ -74,7 +74,7 @@ class RunRecord:
         self.stderr = ""
 
     def starting(self, launch: Launch, secrets: tuple[str, ...]) -> None:
-        """What is started, as it stands before it starts."""
+        """Note what is started."""
         self._redactor, self._secrets = Redactor(secrets), Redactor(secrets, keys=False)
         self._tell(
             argv=list(launch.argv),
@@ -85,7 +85,7 @@ class RunRecord:
         )
 
     def hear(self, piece: bytes) -> bytes:
-        """A piece of stderr: kept line by line, so that a secret cut in two is still seen. What of it may be shown."""
+        """Log a piece of stderr and return what of it may be shown. Whole lines only, so no secret is cut in two."""
         *lines, self._line = (self._line + piece).split(b"\n")
         if len(self._line) > _LONGEST_LINE:
             # What may be the start of a secret waits for the rest of it.
@@ -97,11 +97,11 @@ class RunRecord:
         return b"".join(self._secrets.blob(line) + b"\n" for line in lines) if self._secrets.knows else piece
 
     def rest(self) -> bytes:
-        """What was heard after the last line's end and not shown yet."""
+        """Return the unfinished last line, masked, if it was not shown yet."""
         return self._secrets.blob(self._line) if self._secrets.knows else b""
 
     def clean(self, ended: Exit) -> Exit:
-        """The same end with every secret masked, before anything is cut, quoted or parsed."""
+        """Return the exit with every secret masked, before anything is cut, quoted or parsed."""
         if not self._secrets.knows:
             return ended
         stdout = self._secrets.document(ended.stdout)
@@ -114,13 +114,13 @@ class RunRecord:
 
     @property
     def facts(self) -> dict[str, Json]:
-        """What `meta` says about the run itself, its sandbox and what was done after it."""
+        """What `meta` says about the run: its id, its sandbox, and what was cleaned up."""
         not_covered = {"not_covered": list(self._not_covered)} if self._not_covered else {}
         refused = {"refused": list(self.refused)} if self.refused else {}
         return {"run": self._run.id, "sandbox": self.sandbox, **not_covered, **self.cleaned, **refused}
 
     def left(self, left: Leftovers) -> None:
-        """What the run left behind and was cleaned up."""
+        """Note what the run left behind and was cleaned up."""
         cleaned = {"removed_links": list(left.removed_links), "cleared_setuid": list(left.cleared_setuid)}
         self.cleaned = {name: paths for name, paths in cleaned.items() if paths}
         self._tell(**self.cleaned)
@@ -148,7 +148,7 @@ class RunRecord:
         self._run = self._run._replace(launch={**self._run.launch, **self._redactor.mapping(facts)})
 
     def _keep_ends(self, ended: Exit) -> None:
-        """Of an output that was too much, what tells whose it is."""
+        """Log the start and the end of an output that was too large."""
         head, tail = ended.stdout[:_KEPT_BYTES], ended.stdout_tail[-_KEPT_BYTES:]
         left_out = ended.stdout_bytes - len(head) - len(tail)
         self._log.write(self._redacted(self._line) + b"\n")
@@ -160,7 +160,7 @@ class RunRecord:
         return self._redactor.text(line.decode("utf-8", "replace")).encode()
 
     def masked(self, outcome: Outcome) -> Outcome:
-        """The outcome without the values that were passed to the program."""
+        """Return the outcome with the values that were passed to the program masked."""
         return outcome._replace(data=self._secrets.mapping(outcome.data))
 
     def settle(self, result: Result) -> None:
@@ -168,7 +168,7 @@ class RunRecord:
         self._result = result
 
     def close(self) -> None:
-        """Without a result there was a bug or an interrupt: said so, never left as running."""
+        """Finish the row. Without a result there was a bug or an interrupt, and the row says so."""
         self._log.write(self._redacted(self._line))
         state = str(self._result.state) if self._result else "error"
         told = self._result.as_dict() if self._result else {"state": "error", "summary": "interrupted"}
@@ -226,7 +226,7 @@ class RecordedSandbox:
 
 
 def as_run(request: Request, prepared: Prepared, moment: datetime) -> Run:
-    """The row of a run before it starts."""
+    """Return the row of a run that is about to start."""
     call = prepared.call
     secrets = [prepared.passed[secret.name] for secret in prepared.permit.secrets]
     return Run(

@@ -18,7 +18,7 @@ _MOST_BYTES = 65_536
 
 
 def read_secrets(secrets: Iterable[Secret], own_home: Path, env: Mapping[str, str]) -> dict[str, str]:
-    """The value of each, by the name that the skill knows it by; SecretMissing names the one that is not there."""
+    """Return the values by the names that the skill uses. Raise SecretMissing for one that cannot be read."""
     return {secret.name: _checked(secret, _value(secret, own_home, env), own_home) for secret in secrets}
 
 
@@ -46,14 +46,14 @@ def _value(secret: Secret, own_home: Path, env: Mapping[str, str]) -> str:
 
 
 def _file(secret: Secret, own_home: Path) -> Path:
-    """`/…` and `~/…` as they are; the rest below secrets/ of our home."""
+    """Return the file of a secret: `/…` and `~/…` as they are, other names below secrets/ in our home."""
     if secret.key.startswith(("/", "~/")):
         return Path(expand_home(secret.key))
     return own_home / FOLDER / secret.key
 
 
 def _checked(secret: Secret, value: str, own_home: Path) -> str:
-    """A value that could not be masked is not passed at all."""
+    """Return the value. Raise SecretMissing if it could not be masked later."""
     if len(value) < SHORTEST or "\0" in value:
         reason = "holds a NUL" if "\0" in value else f"has less than {SHORTEST} characters, so it could not be masked"
         raise _missing(secret, own_home, reason, "use a longer value")

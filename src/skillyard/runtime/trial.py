@@ -31,7 +31,7 @@ _PLACE = "/var/tmp"  # noqa: S108
 
 
 def find_target(target: str, catalog: Catalog, where: Path) -> Skill:
-    """A path to a skill, or the name of one that is installed."""
+    """Return the skill at a path, or the installed skill of that name."""
     path = where / expand_home(target)
     if target.startswith("@") or not exists(path):
         if not target.startswith("@") and "/" in target and not is_folder(path.parent):
@@ -47,14 +47,14 @@ def find_target(target: str, catalog: Catalog, where: Path) -> Skill:
 
 
 def probe(skill: Skill, trial: "TrialProject") -> Iterator[Probe]:
-    """One after the other, as they come."""
+    """Yield the result of each probe as it ends."""
     if not skill.role:  # a role's skills are declared in its agent.yaml, without a text of their own
         yield from text_probes(skill)
     yield from load_kind(skill).probe(skill, trial)
 
 
 class TrialProject(NamedTuple):
-    """The same steps as a run, but for the record: check, permit, start."""
+    """A temporary project for probes: checks, permits and starts as a run does, but records nothing."""
 
     sandbox: Sandbox
     root: Path
@@ -67,7 +67,7 @@ class TrialProject(NamedTuple):
         return check(skill, request, self.root, _RUN_ID)
 
     def start(self, call: Call, launch: Launch) -> Exit:
-        """Nothing is granted, whatever this skill was granted elsewhere."""
+        """Start a program under the policy of a skill without grants, whatever was granted to it elsewhere."""
         found = permit(call, launch.argv[0], frozenset(), self.own_home)
         # A role's secrets are not given here, so they are not asked for either.
         missing = tuple(each for each in found.missing if not each.startswith(f"{SECRET}:"))
@@ -81,7 +81,7 @@ class TrialProject(NamedTuple):
             raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
 
     def strays(self) -> list[str]:
-        """What was written where it should not be."""
+        """Return the files that were written outside mybox/."""
         found = (path.relative_to(self.root) for path in self.root.rglob("*") if not path.is_dir())
         return sorted(str(path) for path in found if path.parts[0] not in {"mybox", SAMPLE})
 

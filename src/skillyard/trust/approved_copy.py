@@ -28,7 +28,7 @@ class Approved(NamedTuple):
 
 
 def approve(skill: Skill, grants: Grants, own_home: Path) -> Approved:
-    """Look up the grants for the folder's bytes as they are now; the skill as those bytes describe it."""
+    """Return the grants for the folder's present bytes, and the skill as those bytes describe it."""
     key = str(skill.folder)
     if not grants.has_any(key) or not skill.folder.is_dir():
         return Approved(skill)
@@ -43,7 +43,7 @@ def approve(skill: Skill, grants: Grants, own_home: Path) -> Approved:
 
 
 def _described(skill: Skill, copy: FolderCopy) -> Skill:
-    """The skill as the copy's own file describes it: the folder's may be another one by now."""
+    """Return the skill as the copy describes it; the folder may have changed since."""
     if not (copy.files / skill.path.name).is_file():
         return skill  # a folder without SKILL.md: only its scripts can be run
     found = [known for known in _readings(skill, copy) if not skill.role or known.name == skill.name]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Want(NamedTuple):
-    """Something wide that a project's file asks for."""
+    """Something beyond the rules that a project's file asks for."""
 
     what: str
     where: str
@@ -44,7 +44,7 @@ class Trusted(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> "Trusted":
-        """Nothing is trusted where the text is of another version."""
+        """Parse what was stored; nothing is trusted if it is of another version."""
         try:
             fields = json.loads(text)
             settings, scripts, files = fields["settings"], fields["bin"], fields["files"]
@@ -90,13 +90,13 @@ def trusted_before(grants: Grants) -> Trusted:
 
 
 def is_trusted(grants: Grants, root: Path) -> bool:
-    """Whether all that the project asks for now, beside its roles, was shown to a person who said yes."""
+    """Whether a person trusted everything that the project asks for now, apart from its roles."""
     before = trusted_before(grants)
     return before.settings == mark_of(tuple(_settings(root))) and not any(_unseen_scripts(root, before))
 
 
 def are_settings_trusted(grants: Grants, root: Path) -> bool:
-    """The same for skillyard.toml alone: an edited script of bin/ does not switch the project's settings off."""
+    """Whether a person trusted skillyard.toml as it is; an edited script of bin/ does not matter here."""
     return trusted_before(grants).settings == mark_of(tuple(_settings(root)))
 
 
@@ -112,7 +112,7 @@ def is_role_trusted(grants: Grants, folder: Path, capability: str) -> bool:
 
 
 def untrusted_roles(grants: Grants, root: Path) -> tuple[str, ...]:
-    """The roles that ask for more than they have."""
+    """Return the roles that ask for more than was granted to them."""
     missing = (want for want in role_wants(root) if not is_role_trusted(grants, want.folder, want.capability))
     return tuple(dict.fromkeys(want.folder.name for want in missing))
 
@@ -138,7 +138,7 @@ def show_wants(grants: Grants, root: Path) -> ShownWants:
 
 
 def trust(grants: Grants, root: Path, shown: ShownWants | None = None) -> None:
-    """What the roles ask for becomes grants, for exactly the bytes of each one's folder."""
+    """Store the trust; what roles ask for becomes grants for exactly the bytes of each one's folder."""
     refuse_inside_agents()
     shown = shown or show_wants(grants, root)
     grants.trust(shown.trusted.as_text(), time.time())
@@ -155,7 +155,7 @@ def distrust(grants: Grants, root: Path) -> None:
 
 
 def role_wants(root: Path) -> tuple[RoleWant, ...]:
-    """What the agent.yaml files ask for beyond the rules; a file that cannot be read asks for nothing."""
+    """Return what the agent.yaml files ask for beyond the rules; an unreadable file asks for nothing."""
     from skillyard.catalog.agentfile import list_roles  # noqa: PLC0415  (`list` asks about settings alone)
 
     return tuple(want for role in list_roles(root / "agents") for want in _of_role(role, root))
@@ -226,7 +226,7 @@ def _scripts(root: Path, before: Trusted) -> Iterator[Want]:
 
 
 def bin_changes(root: Path, grants: Grants) -> dict[str, list[str]]:
-    """What changed in bin/ since it was trusted: paths under `added`, `changed` and `removed`."""
+    """Return what changed in bin/ since it was trusted: paths under `added`, `changed` and `removed`."""
     found: dict[str, list[str]] = {}
     for change, path in _unseen_scripts(root, trusted_before(grants)):
         found.setdefault(change, []).append(path)
@@ -234,7 +234,7 @@ def bin_changes(root: Path, grants: Grants) -> dict[str, list[str]]:
 
 
 def _unseen_scripts(root: Path, before: Trusted) -> Iterator[tuple[str, str]]:
-    """The files of bin/ that are not as they were when a person trusted them; those that `init` wrote are fine."""
+    """Yield the files of bin/ that changed since a person trusted them, without those that `init` wrote."""
     mark, files = _read_bin(root)
     if mark == before.bin:
         return
@@ -267,7 +267,7 @@ def _settings(root: Path) -> Iterator[Want]:
 
 
 def _agents(fields: Mapping[str, object]) -> Iterator[Want]:
-    """What the project says of backend agents: whatever it is, a person must have seen it."""
+    """Yield what the project says about backend agents; a person must see all of it."""
     dispatch, backends, worker = fields.get("dispatch"), fields.get("backends"), fields.get("worker")
     for key, value in dispatch.items() if isinstance(dispatch, Mapping) else ():
         yield Want(f"hand tasks to agents with {key} = {value}", "skillyard.toml [dispatch]")
@@ -290,5 +290,5 @@ _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^@/?#]*(?=@)|(?<=[?&]password=)[^&
 
 
 def _without_password(url: str) -> str:
-    """As a person sees it, and as it is trusted."""
+    """Return the address as it is shown and trusted."""
     return _PASSWORD.sub(lambda found: f"{found[1]}:{MASK}" if found[1] is not None else MASK, url)

@@ -29,7 +29,7 @@ def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:
 
 
 def as_capabilities(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Capabilities as they are asked for, kept and shown. InvalidArgs for what is none."""
+    """Return the capabilities in their one spelling. Raise InvalidArgs for an unknown one."""
     return tuple(dict.fromkeys(map(_as_capability, words)))
 
 
@@ -47,7 +47,7 @@ def _as_capability(word: str) -> str:
 
 
 def resolve_paths(capabilities: Sequence[str], root: Path, user_home: Path) -> tuple[str, ...]:
-    """The capabilities as they are asked, stored and opened: every path in them resolved, from the project root."""
+    """Return the capabilities with every path resolved from the project root, as they are asked, stored and opened."""
     return tuple(_resolved(text, root, user_home) for text in capabilities)
 
 
@@ -82,14 +82,14 @@ def mark_of_skill(skill: Skill) -> str:
 
 
 def demand(call: Call, found: Permit) -> None:
-    """NotGranted, with the command that a person must run, where something is missing."""
+    """Raise NotGranted, with the command that a person must run, if something is missing."""
     if found.missing:
         command = "skillyard trust" if call.skill.role else grant_command(call, found.missing)
         raise NotGranted(" ".join(found.missing), command, details={"capabilities": list(found.missing)})
 
 
 def grant_command(call: Call, capabilities: tuple[str, ...]) -> str:
-    """What a person would type, quoted for a shell."""
+    """Return the grant command that a person would type, quoted for a shell."""
     return shlex.join(("skillyard", "grant", spoken(call.known_as or call.asked_as), *capabilities))
 
 

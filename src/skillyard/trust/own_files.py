@@ -77,12 +77,12 @@ class FoundPiece(NamedTuple):
 
 
 def look(root: Path, written: Path = WRITTEN) -> tuple[FoundPiece, ...]:
-    """How each piece stands; nothing is written. InvalidArgs where something is in the way."""
+    """Return the state of each piece. Raise InvalidArgs if something is in the way."""
     return tuple(FoundPiece(piece.path, _standing(root, piece, written), folder=not piece.template) for piece in LAYOUT)
 
 
 def lay_out(root: Path) -> tuple[FoundPiece, ...]:
-    """Make what is missing; what exists is never touched. Several at once do no harm: each file has one maker."""
+    """Make what is missing and leave the rest alone. Several processes may do this at once."""
     found = look(root)
     root.mkdir(parents=True, exist_ok=True)
     return tuple(_made(root, piece, seen) for piece, seen in zip(LAYOUT, found, strict=True))
@@ -127,7 +127,7 @@ def _standing(root: Path, piece: Piece, written: Path = WRITTEN) -> FileState:
 
 
 def _refuse_in_the_way(root: Path, folder: Path) -> None:
-    """A file where a folder must be, or a link that would have us write elsewhere."""
+    """Raise if a file is where a folder must be, or a link leads elsewhere."""
     refuse_links(root, folder)
     for place in (folder, *folder.parents):
         if os.path.lexists(place) and not place.is_dir():
@@ -149,7 +149,7 @@ def _made(root: Path, piece: Piece, seen: FoundPiece) -> FoundPiece:
 
 
 def _write_new(root: Path, target: Path, content: bytes, mode: int) -> bool:
-    """The whole file or nothing, and False where somebody else was first."""
+    """Write the whole file or nothing. Return False if somebody else was first."""
     folder = open_below(root, target.parent.relative_to(root).parts, create=True)
     fresh = f".{target.name}.{os.urandom(4).hex()}"
     try:

@@ -34,7 +34,7 @@ class NamedPath(NamedTuple):
 
 
 def find_named(value: str, where: Path, root: Path) -> NamedPath | None:
-    """The file or folder that a word names; None if it names none."""
+    """Return the file or folder that a word names; None if it names none."""
     if not value or len(value) > _MOST_CHARACTERS or "\n" in value or "\0" in value:
         return None
     try:
@@ -49,7 +49,7 @@ def find_named(value: str, where: Path, root: Path) -> NamedPath | None:
 
 
 def resolve_output(named: str, root: Path) -> str:
-    """A path to write, from the project root or in full, with every link resolved. A folder ends in a slash.
+    """Return a path to write, resolved, relative to the project root if it is inside. A folder ends in a slash.
 
     PermissionDenied if a link in mybox/ leads elsewhere, or if it is where nobody writes.
     """
@@ -76,7 +76,7 @@ def resolve_output(named: str, root: Path) -> str:
 
 
 def _passes_link_in(path: str, real_root: str) -> bool:
-    """Whether a link inside the project is followed on the way."""
+    """Whether the path follows a link inside the project."""
     left = [part for part in reversed(path.split("/")) if part not in {"", "."}]
     here, links = Path("/"), 0
     while left:

@@ -83,13 +83,13 @@ def _permit(
 
 
 def _unreadable_programs(programs: tuple[Path, ...], read: list[Path], root: Path) -> list[str]:
-    """What a person must grant before these can start: each by its resolved path, or the project it is part of."""
+    """Return the capabilities that these programs need: `read:` of each, or of the project that contains it."""
     closed = [path for path in programs if not any(is_inside(str(path), str(place)) for place in read)]
     return list(dict.fromkeys(READ_PROJECT if path.is_relative_to(root) else f"{READ}:{path}" for path in closed))
 
 
 def _own_folder(call: Call, root: Path) -> tuple[tuple[Path, ...], tuple[Mount, ...]]:
-    """How the run sees its skill: the folder or its copy to read, or the copy at the folder's path."""
+    """Return how the run sees its skill: the folder or its copy to read, or the copy mounted over the folder."""
     folder = call.skill.folder.resolve()
     copy, is_around = call.copy.resolve() if call.copy else None, _is_around(root, call)
     if copy is None:
@@ -100,7 +100,7 @@ def _own_folder(call: Call, root: Path) -> tuple[tuple[Path, ...], tuple[Mount, 
 
 
 def _all_copies(mount: Mount) -> Path:
-    """The folder of all copies: no run has to see those of other skills."""
+    """Return the folder of all copies, which is hidden from a run."""
     return next(place for place in mount.source.parents if place.name.endswith(COPIES_SUFFIX))
 
 
@@ -126,13 +126,13 @@ def _around_home(
 
 
 def _as_granted(argument: str, root: Path) -> Path | None:
-    """The path that was granted; None if it leads elsewhere now: that was not what the person said yes to."""
+    """Return the granted path; None if a link makes it lead elsewhere now."""
     literal = Path(os.path.normpath(root / argument))
     return literal if os.path.realpath(literal) == str(literal) else None
 
 
 def _refuse_wide(path: Path, own_home: Path) -> None:
-    """Never readable through a link, and never an output, whoever asks."""
+    """Raise PermissionDenied for what is never opened to a run: the root and our own home."""
     if path == Path("/") or path == own_home or path.is_relative_to(own_home):
         raise PermissionDenied(f"{path} is never opened to a run")
 
@@ -142,18 +142,18 @@ def _arguments(granted: frozenset[str], name: str) -> list[str]:
 
 
 def _output_elsewhere(call: Call, root: Path) -> Path | None:
-    """The output outside mybox/. It was resolved when the call was checked; a link that came later is not followed."""
+    """Return the output if it is outside mybox/. It was resolved by the check; a later link is not followed."""
     target = Path(os.path.normpath(root / call.output)) if call.output else root / BOX
     return None if target.is_relative_to(root / BOX) else target
 
 
 def _without_root(paths: list[Path]) -> tuple[Path, ...]:
-    """`/` is no path to name; whoever asks for it gets nothing."""
+    """Drop `/`, which nobody can name, and duplicates."""
     return tuple(dict.fromkeys(path for path in paths if path != Path("/")))
 
 
 def wider(bounds: Bounds, root: Path, folder: Path) -> tuple[str, ...]:
-    """The capabilities that the file asks for beyond the rules."""
+    """Return the capabilities that a role's file asks for beyond the rules."""
     paths = (_capability_for(path, root.resolve(), folder.resolve()) for path in bounds.allowed or ())
     return (
         *((NETWORK,) if bounds.network else ()),
@@ -166,7 +166,7 @@ def wider(bounds: Bounds, root: Path, folder: Path) -> tuple[str, ...]:
 
 
 def _within_role(call: Call, found: Permit, granted: frozenset[str]) -> Permit:
-    """The permit of a role's skill, inside what the role's file says."""
+    """Narrow the permit of a role's skill to what the role's file allows."""
     bounds = bounds_of(call.skill)
     root, folder = call.root.resolve(), call.skill.folder.resolve()
     hidden = tuple(place_of(path, root) for path in bounds.denied)
@@ -197,7 +197,7 @@ def _within_role(call: Call, found: Permit, granted: frozenset[str]) -> Permit:
 
 
 def _capability_for(path: str, root: Path, folder: Path) -> str:
-    """What it takes to reach a path; nothing where the rules give it already."""
+    """Return the capability that a path needs; empty if the rules already allow it."""
     place = place_of(path, root)
     if not place.is_relative_to(root):
         if Path(os.path.normpath(root / path)).is_relative_to(root):
@@ -212,7 +212,7 @@ def _capability_for(path: str, root: Path, folder: Path) -> str:
 
 
 def _writable(bounds: Bounds, policy: Policy, root: Path, folder: Path, granted: frozenset[str]) -> tuple[Path, ...]:
-    """mybox/ or the parts of it that are allowed, and what else a person has granted."""
+    """Return where it may write: the allowed parts of mybox/, and what else a person granted."""
     if bounds.allowed is None:
         return policy.write
     box = root / BOX
@@ -229,7 +229,7 @@ def _writable(bounds: Bounds, policy: Policy, root: Path, folder: Path, granted:
 
 
 def _refuse_outside(call: Call, bounds: Bounds, root: Path, hidden: tuple[Path, ...]) -> None:
-    """Naming a path opens it only inside what the role's file allows."""
+    """Raise PermissionDenied for a named path that the role's file does not allow."""
     allowed = None if bounds.allowed is None else [place_of(path, root) for path in bounds.allowed]
     own = call.skill.folder.resolve()
     for path in (*call.named_paths, *call.led_out):
@@ -240,7 +240,7 @@ def _refuse_outside(call: Call, bounds: Bounds, root: Path, hidden: tuple[Path, 
 
 
 def _refuse_blind(call: Call, hidden: tuple[Path, ...]) -> None:
-    """A role that hides its own program could only fail without words."""
+    """Raise RoleInvalid if the role hides its own program."""
     program = (call.skill.folder / call.skill.entry).resolve()
     for place in hidden:
         if program.is_relative_to(place):
@@ -248,7 +248,7 @@ def _refuse_blind(call: Call, hidden: tuple[Path, ...]) -> None:
 
 
 def _hosts(bounds: Bounds) -> tuple[str, ...]:
-    """The hosts that the file names, each in its one spelling."""
+    """Return the hosts that the file names, each in its one spelling."""
     if not bounds.hosts:
         return ()
     found: dict[str, None] = {}
@@ -261,7 +261,7 @@ def _hosts(bounds: Bounds) -> tuple[str, ...]:
 
 
 def _reachable(bounds: Bounds, policy: Policy) -> tuple[str, ...]:
-    """The hosts that were granted, or of the whole network those that the file names."""
+    """Return the hosts that it may reach: the granted ones, or those the file names if all are granted."""
     if bounds.network is False:
         return ()
     if bounds.hosts is None:
