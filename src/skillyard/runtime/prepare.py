@@ -16,7 +16,7 @@ from skillyard.core.values import Json
 from skillyard.runners.kind import Permit, Prepared, load_kind
 from skillyard.runners.leftovers import BOX
 from skillyard.runners.requirements import Requirements, find_packages
-from skillyard.trust.grant_rules import demand, spoken
+from skillyard.trust.grant_rules import not_granted, spoken
 from skillyard.trust.run_policy import permit
 
 
@@ -40,7 +40,8 @@ def prepare(call: Call, granted: frozenset[str], own_home: Path, *, sandboxed: b
     if prepared.launch is None:
         return prepared
     found = prepared.permit
-    demand(call, found)
+    if found.missing:
+        raise not_granted(call, found.missing)
     if prepared.packages and prepared.packages.missing:
         raise packages_not_granted(call.known_as or call.asked_as, call.script, (prepared.packages.needs,))
     passed = {name: os.environ[name] for name in found.variables if sandboxed and name in os.environ}

@@ -21,7 +21,7 @@ from skillyard.runtime.check import check
 from skillyard.runtime.pipeline import find_folder
 from skillyard.runtime.prepare import make_box, make_folders
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
-from skillyard.trust.grant_rules import demand
+from skillyard.trust.grant_rules import not_granted
 from skillyard.trust.run_policy import permit
 
 _SAMPLE_TEXT = "name,value\nexample,1\n示例,2\n"
@@ -70,8 +70,8 @@ class TrialProject(NamedTuple):
         """Start a program under the policy of a skill without grants, whatever was granted to it elsewhere."""
         found = permit(call, launch.argv[0], frozenset(), self.own_home)
         # A role's secrets are not given here, so they are not asked for either.
-        missing = tuple(each for each in found.missing if not each.startswith(f"{SECRET}:"))
-        demand(call, found._replace(missing=missing))
+        if missing := tuple(each for each in found.missing if not each.startswith(f"{SECRET}:")):
+            raise not_granted(call, missing)
         make_folders(found)
         try:
             return self.sandbox(launch._replace(policy=found.policy))

@@ -17,7 +17,6 @@ from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.request import Call
 from skillyard.core.skill import Skill
-from skillyard.runners.kind import Permit
 from skillyard.sandbox.hosts import parse_rule
 from skillyard.store.grants import Grant, Grants
 from skillyard.trust.path_rules import resolve_output
@@ -81,11 +80,10 @@ def mark_of_skill(skill: Skill) -> str:
     return fingerprint(skill.folder, in_role=bool(skill.role))
 
 
-def demand(call: Call, found: Permit) -> None:
-    """Raise NotGranted, with the command that a person must run, if something is missing."""
-    if found.missing:
-        command = "skillyard trust" if call.skill.role else grant_command(call, found.missing)
-        raise NotGranted(" ".join(found.missing), command, details={"capabilities": list(found.missing)})
+def not_granted(call: Call, missing: tuple[str, ...]) -> NotGranted:
+    """Return the error for missing capabilities, with the command that a person must run."""
+    command = "skillyard trust" if call.skill.role else grant_command(call, missing)
+    return NotGranted(" ".join(missing), command, details={"capabilities": list(missing)})
 
 
 def grant_command(call: Call, capabilities: tuple[str, ...]) -> str:
