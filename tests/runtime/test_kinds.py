@@ -87,8 +87,8 @@ def test_a_kind_is_declared_once() -> None:
         Kind("lower")
 
 
-#: Counts the modules of ours in which a function is called between the start of the command and its end. What runs while
-#: a module is imported does not count: its body, and functions that its body calls.
+#: Counts the modules of ours in which a function is called between the start of the command and its end. What runs
+#: while a module is imported does not count: its body, and functions that its body calls.
 _COUNT = """
 import sys
 passed = set()
