@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 
 #: Without waiting for somebody at the other end of a pipe, and without a terminal becoming ours.
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
@@ -49,7 +50,7 @@ def read_whole(path: Path, most_bytes: int, *, follow: bool = False) -> str:
     """All of it, as UTF-8. OSError also where it is larger; UnicodeDecodeError where it is no text."""
     content = read_plain(path, most_bytes, follow=follow)
     if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
+        raise OSError(errno.EFBIG, Message("it has more than {max_bytes} bytes", max_bytes=most_bytes), str(path))
     return content.decode()
 
 
@@ -89,4 +90,4 @@ def read_toml(file: Path, *, follow: bool = False) -> dict[str, Any]:
     try:
         return tomllib.loads(read_whole(file, _TOML_BYTES, follow=follow))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgs(f"{file}: {error}") from None
+        raise InvalidArgs(Message("{place}: {reason}", place=file, reason=error)) from None

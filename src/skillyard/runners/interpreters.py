@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from skillyard.catalog.plainfile import read_plain
 from skillyard.core.errors import InvalidCommand
+from skillyard.core.messages import Message
 from skillyard.core.searchpath import absolute_entries
 from skillyard.sandbox.policy import PYTHON_PARTS, existing_parts, is_inside, is_system
 
@@ -56,10 +57,18 @@ def interpreter_of(script: Path) -> tuple[str, ...]:
     """Return the command that runs the script: the interpreter and its options."""
     words = _shebang(script) or _by_ending(script)
     if not words:
-        raise InvalidCommand(f"{script.name}: neither its first line nor its ending says what runs it")
+        raise InvalidCommand(
+            Message("{name}: neither its first line nor its ending says what runs it", name=script.name)
+        )
     program = find_program(words[0])
     if script.suffix in {".ts", ".mts"} and _node_version(program) < _NODE_WITH_TYPES:
-        raise InvalidCommand(f"{script.name}: TypeScript needs node {_NODE_WITH_TYPES} or newer")
+        raise InvalidCommand(
+            Message(
+                "{name}: TypeScript needs node {node_with_types} or newer",
+                name=script.name,
+                node_with_types=_NODE_WITH_TYPES,
+            )
+        )
     return (program, *words[1:])
 
 
@@ -112,7 +121,7 @@ def find_program(name: str) -> str:
         return chosen
     found = find_on_path(name)
     if found is None:
-        raise InvalidCommand(f"no program named {name!r} on this machine")
+        raise InvalidCommand(Message("no program named {name!r} on this machine", name=name))
     # A system link stays, because some programs (busybox) go by the name they were called; so does an environment's.
     is_kept = found.startswith("/usr/") or is_environment(Path(found))
     return found if is_kept else os.path.realpath(found)

@@ -14,7 +14,7 @@ from skillyard.core.errors import (
     SkillError,
     Timeout,
 )
-from skillyard.core.phrases import RAN
+from skillyard.core.messages import RAN, Message
 from skillyard.core.request import Call, Outcome
 from skillyard.core.result import as_size, meaningful
 from skillyard.core.skill import Skill
@@ -55,9 +55,9 @@ def plan(call: Call) -> Launch:
     folder = call.skill.folder
     entry = call.files / call.skill.entry
     if not entry.resolve().is_relative_to(call.files.resolve()) or in_repository(Path(call.skill.entry)):
-        raise PermissionDenied(f"{call.skill.entry} leads out of {folder}")
+        raise PermissionDenied(Message("{entry} leads out of {folder}", entry=call.skill.entry, folder=folder))
     if not entry.is_file():
-        raise RuntimeFailed(f"the entry {call.skill.entry} is missing in {folder}")
+        raise RuntimeFailed(Message("the entry {entry} is missing in {folder}", entry=call.skill.entry, folder=folder))
     request: dict[str, Json] = {"action": call.action, "params": call.params, "context": call.context}
     return Launch(
         argv=(*interpreter_of(entry), str(call.run_folder / call.skill.entry)),
@@ -114,11 +114,11 @@ def _failure(call: Call, response: JsonResponse) -> SkillError:
     """The error that the code of a response stands for."""
     error = response.fields["error"]
     fields = error if isinstance(error, Mapping) else {"message": str(error)}
-    code, message = str(fields.get("code") or "INTERNAL_ERROR"), str(fields.get("message") or "no message")
+    code, message = str(fields.get("code") or "INTERNAL_ERROR"), str(fields.get("message") or Message("no message"))
     theirs = {key: value for key, value in fields.items() if key not in {"code", "message"}}
     details = {"code": code, **own_words(theirs, ERROR_FIELDS)}
     if names_our_command(message):  # advice that only we give, quoted as what it is
-        message = f"the program says: {message}"
+        message = Message("the program says: {message}", message=message)
     log = f"skillyard runs show {call.run_id}"
     if response.overflowed:
         return OutputTooLarge(message, details=details, limit=as_size(OUTPUT_BYTES), log=log)
@@ -143,9 +143,9 @@ def read_response(ended: Exit, action: str | None, limit_seconds: float, *, stri
 
 def _read(ended: Exit, action: str | None, limit_seconds: float, *, strict: bool) -> JsonResponse:
     if ended.timed_out:
-        return failed(action, "TIMEOUT", f"no response within {limit_seconds:g} s")
+        return failed(action, "TIMEOUT", Message("no response within {limit_seconds:g} s", limit_seconds=limit_seconds))
     if ended.overflowed:
-        return failed(action, INTERNAL, f"more than {as_size(len(ended.stdout))} on stdout")
+        return failed(action, INTERNAL, Message("more than {count} on stdout", count=as_size(len(ended.stdout))))
     parsed = parse(ended.stdout)
     if isinstance(parsed, str):
         reason = parsed if ended.code == 0 else f"it ended with {_how(ended.code)}, and {parsed}"
@@ -190,26 +190,30 @@ def parse(stdout: bytes) -> dict[str, Json] | str:
     """The object, or what is wrong with it."""
     text = stdout.decode("utf-8", "replace").lstrip("\ufeff").strip()
     if not text:
-        return "stdout is empty"
+        return Message("stdout is empty")
     try:
         value, end = json.JSONDecoder().raw_decode(text)
         check_value(value)
     except (ValueError, RecursionError) as error:
-        return f"stdout is not JSON: {error}"
+        return Message("stdout is not JSON: {error}", error=error)
     if text[end:].strip():
-        return "stdout holds more than one JSON document; logs belong on stderr"
-    return value if isinstance(value, dict) else f"the response is not an object but {type(value).__name__}"
+        return Message("stdout holds more than one JSON document; logs belong on stderr")
+    return (
+        value
+        if isinstance(value, dict)
+        else Message("the response is not an object but {name}", name=type(value).__name__)
+    )
 
 
 def _shaped(fields: dict[str, Json], action: str | None, *, strict: bool) -> JsonResponse:
     wrong = what_is_wrong(fields)
     if wrong and strict:
-        return failed(action, INTERNAL, f"not an S3 response: {wrong}")
+        return failed(action, INTERNAL, Message("not an S3 response: {wrong}", wrong=wrong))
     notes: list[str] = [wrong] if wrong else []
     if wrong:
         fields = _as_response(fields)
     if fields["success"] is False and not isinstance(fields.get("error"), Mapping):
-        error = fields.get("error") or fields.get("message") or "no message"
+        error = fields.get("error") or fields.get("message") or Message("no message")
         fields = {**fields, "error": {"code": INTERNAL, "message": str(error)}}
     if fields.get("action") is None:
         fields = {**fields, "action": action}
@@ -218,11 +222,11 @@ def _shaped(fields: dict[str, Json], action: str | None, *, strict: bool) -> Jso
 
 def what_is_wrong(fields: Mapping[str, Json]) -> str:
     if not isinstance(fields.get("success"), bool):
-        return "`success` is missing" if "success" not in fields else "`success` is not true or false"
+        return Message("`success` is missing") if "success" not in fields else Message("`success` is not true or false")
     if fields["success"] is False and not isinstance(fields.get("error"), Mapping):
-        return "`error` is not an object with code and message"
+        return Message("`error` is not an object with code and message")
     if fields["success"] is True and "data" not in fields:
-        return "`data` is missing: flat keys"
+        return Message("`data` is missing: flat keys")
     return ""
 
 
@@ -252,4 +256,4 @@ def _timed(response: JsonResponse, seconds: float) -> JsonResponse:
 
 
 def _how(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+    return Message("exit code {code}", code=code) if code >= 0 else f"signal {-code}"

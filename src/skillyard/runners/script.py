@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillyard.core.errors import PermissionDenied, ScriptNotFound
+from skillyard.core.messages import Message
 from skillyard.core.request import Call
 from skillyard.core.skill import Skill
 from skillyard.runners.command import launch_in_project, run
@@ -23,7 +24,7 @@ def plan(call: Call) -> Launch:
     folder = call.skill.folder
     script = call.files / call.script
     if not script.resolve().is_relative_to(call.files.resolve()) or in_repository(Path(call.script)):
-        raise PermissionDenied(f"{call.script} leads out of {folder.name}/")
+        raise PermissionDenied(Message("{name} leads out of {folder}/", name=call.script, folder=folder.name))
     if not script.is_file():
         raise ScriptNotFound(f"{folder.name}/{call.script}", details={"scripts": _offered(call)})
     return launch_in_project(call, (*interpreter_of(script), str(call.run_folder / call.script), *call.args))

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing
+from skillyard.core.messages import Message
 from skillyard.core.request import Call, Request
 from skillyard.core.skill import Param, ParamType, Skill
 from skillyard.core.values import Json, check_value
@@ -25,12 +26,12 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+[^\s]*", re.IGNORECASE)
 _EMAIL = re.compile(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+")
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _TYPE_NAMES = {
-    ParamType.INT: "a whole number",
-    ParamType.NUMBER: "a number",
-    ParamType.BOOL: "true or false",
-    ParamType.ENUM: "one of its choices",
+    ParamType.INT: Message("a whole number"),
+    ParamType.NUMBER: Message("a number"),
+    ParamType.BOOL: Message("true or false"),
+    ParamType.ENUM: Message("one of its choices"),
     ParamType.STRING: "text",
-    ParamType.PATH: "a path",
+    ParamType.PATH: Message("a path"),
 }
 
 
@@ -74,7 +75,7 @@ def check_text_of(request: Request) -> None:
         check_value(request.params)
         check_value(request.context)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgs(f"the request is no text: {error}") from None
+        raise InvalidArgs(Message("the request is no text: {error}", error=error)) from None
 
 
 def _context(skill: Skill, request: Request, run_id: str) -> dict[str, Json]:
@@ -87,7 +88,11 @@ def limit_of(skill: Skill, request: Request) -> float:
     """Return the time limit: the call's own, else the skill's or its kind's within the deadline of a Task."""
     if request.timeout_seconds is not None:
         if not request.timeout_seconds > 0:
-            raise InvalidParam(f"a time limit must be above zero, not {request.timeout_seconds:g}")
+            raise InvalidParam(
+                Message(
+                    "a time limit must be above zero, not {timeout_seconds:g}", timeout_seconds=request.timeout_seconds
+                )
+            )
         return request.timeout_seconds
     limit = skill.timeout_seconds or (SCRIPT_SECONDS if request.script else skill.kind.limit_seconds)
     return min(limit, request.deadline_seconds) if request.deadline_seconds else limit
@@ -112,7 +117,10 @@ def _action(skill: Skill, request: Request) -> tuple[str | None, tuple[str, ...]
     if skill.actions and action not in skill.actions:
         supported = list(skill.actions)
         details: Mapping[str, Json] = {"code": "UNKNOWN_ACTION", "supported_actions": supported}
-        raise InvalidParam(f"unknown action '{action}'; supported: {', '.join(skill.actions)}", details=details)
+        raise InvalidParam(
+            Message("unknown action '{action}'; supported: {actions}", action=action, actions=", ".join(skill.actions)),
+            details=details,
+        )
     return action, words
 
 
@@ -122,7 +130,7 @@ def _refuse_unknown(skill: Skill, given: Mapping[str, Json]) -> None:
     known = {param.name for param in skill.params} | ({OUTPUT} if _takes_output(skill) else set())
     for name in given:
         if name not in known:
-            raise InvalidParam(f"unknown param '{name}'", details={"known": sorted(known - {OUTPUT})})
+            raise InvalidParam(Message("unknown param '{key}'", key=name), details={"known": sorted(known - {OUTPUT})})
 
 
 def _takes_output(skill: Skill) -> bool:
@@ -199,7 +207,7 @@ def _relocate(
         if relocated := paths.relocate(value):
             moved[name] = relocated
         elif types.get(name) is ParamType.PATH and paths.typed_in is None and _leaves(value, paths.root):
-            raise InvalidParam(f"'{name}' lies outside the project: {value!r}")
+            raise InvalidParam(Message("'{name}' lies outside the project: {value!r}", name=name, value=value))
     return moved
 
 
@@ -234,7 +242,7 @@ def _bind_option(skill: Skill, known: Mapping[str, Param], bound: dict[str, Json
     key, equals, value = word[2:].partition("=")
     param = known.get(_plain(key))
     if param is None and key != OUTPUT and not skill.kind.takes_any_param:
-        raise InvalidParam(f"unknown param '{key}'", details={"known": [p.name for p in skill.params]})
+        raise InvalidParam(Message("unknown param '{key}'", key=key), details={"known": [p.name for p in skill.params]})
     if not equals:
         if param is not None and param.type is ParamType.BOOL and not _is_bool(rest[:1]):
             value = "true"
@@ -243,7 +251,7 @@ def _bind_option(skill: Skill, known: Mapping[str, Param], bound: dict[str, Json
         elif skill.kind.takes_any_param:
             value = "true"
         else:
-            raise InvalidParam(f"'--{key}' needs a value")
+            raise InvalidParam(Message("'--{key}' needs a value", key=key))
     _put(bound, _name(known, key), value)
 
 
@@ -258,12 +266,14 @@ def _next_free(skill: Skill, bound: Mapping[str, Json], word: str) -> str:
     for param in skill.params:
         if param.name not in bound:
             return param.name
-    raise InvalidParam(f"nothing takes {word!r}", details={"known": [param.name for param in skill.params]})
+    raise InvalidParam(
+        Message("nothing takes {word!r}", word=word), details={"known": [param.name for param in skill.params]}
+    )
 
 
 def _put(bound: dict[str, Json], name: str, value: str) -> None:
     if name in bound:
-        raise InvalidParam(f"'{name}' is given twice")
+        raise InvalidParam(Message("'{name}' is given twice", name=name))
     bound[name] = value
 
 
@@ -294,7 +304,7 @@ def as_scalar(text: str) -> Json:
 def as_typed(param: Param, value: Json) -> Json:
     """Return the value as the param's type. Raise InvalidParam with what would have been right."""
     if isinstance(value, str) and "\0" in value:
-        raise InvalidParam(f"'{param.name}' holds a NUL character")
+        raise InvalidParam(Message("'{name}' holds a NUL character", name=param.name))
     typed: Json
     match param.type:
         case ParamType.INT:
@@ -308,8 +318,10 @@ def as_typed(param: Param, value: Json) -> Json:
         case ParamType.STRING | ParamType.PATH:
             typed = value if isinstance(value, str) else None if isinstance(value, list | dict) else str(value)
     if typed is None:
-        wanted = f"one of {', '.join(param.choices)}" if param.choices else _TYPE_NAMES[param.type]
-        raise InvalidParam(f"'{param.name}' takes {wanted}, not {value!r}")
+        wanted = Message("one of {enum}", enum=", ".join(param.choices)) if param.choices else _TYPE_NAMES[param.type]
+        raise InvalidParam(
+            Message("'{name}' takes {wanted}, not {value!r}", name=param.name, wanted=wanted, value=value)
+        )
     return typed
 
 
@@ -349,4 +361,6 @@ def validate(param: Param, value: Json, root: Path) -> None:
         case _:
             valid = True
     if not valid:
-        raise InvalidParam(f"'{param.name}' fails {param.validation}: {text!r}")
+        raise InvalidParam(
+            Message("'{name}' fails {validation}: {text!r}", name=param.name, validation=param.validation, text=text)
+        )

@@ -9,20 +9,14 @@ from skillyard.catalog.bounds import bounds_of
 from skillyard.catalog.plainfile import exists, is_folder
 from skillyard.core.capability import NETWORK, READ_PROJECT, WRITE
 from skillyard.core.errors import RuntimeFailed
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.runners.kind import Prepared
 from skillyard.sandbox.policy import Policy
 from skillyard.trust.grant_rules import grant_command
 from skillyard.trust.run_policy import wider
 
-HINT = Text(
-    "它可能需要 {capability}, 由用户本人执行: {grant_command}",
-    "it may need {capability}; the person can run: {grant_command}",
-)
-TRUST_HINT = Text(
-    "它可能需要 {capability}, agent.yaml 已声明; 由用户本人执行: skillyard trust",
-    "it may need {capability}, which agent.yaml asks for; the person can run: skillyard trust",
-)
+HINT = Message("it may need {capability}; the person can run: {grant_command}")
+TRUST_HINT = Message("it may need {capability}, which agent.yaml asks for; the person can run: skillyard trust")
 
 _NO_NETWORK = re.compile(
     r"\b(?:[Nn]ame resolution|Name or service not known|[Nn]etwork is unreachable|getaddrinfo|ENOTFOUND|EAI_AGAIN"
@@ -46,8 +40,8 @@ def advise(error: RuntimeFailed, prepared: Prepared, stderr: str, refused: tuple
     if needed := refused or ((guessed,) if guessed else ()):
         asked = wider(bounds_of(call.skill), call.root, call.skill.folder) if call.skill.role else ()
         error.details = {**error.details, "may_need": " ".join(needed)}
-        error.also_advises = TRUST_HINT if asked and {*needed} <= {*asked} else HINT
-        error.words = {**error.words, "capability": " ".join(needed), "grant_command": grant_command(call, needed)}
+        error.extra_hint = TRUST_HINT if asked and {*needed} <= {*asked} else HINT
+        error.values = {**error.values, "capability": " ".join(needed), "grant_command": grant_command(call, needed)}
 
 
 def _guess(stderr: str, policy: Policy, root: Path, folder: Path) -> str | None:

@@ -15,7 +15,7 @@ from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.plainfile import expand_home, is_folder, is_utf8
 from skillyard.core.errors import InvalidArgs, MetadataMissing, ParamMissing, RuntimeFailed, SkillError, SkillNotFound
 from skillyard.core.kinds import Kind
-from skillyard.core.phrases import PLANNED
+from skillyard.core.messages import PLANNED, Message
 from skillyard.core.request import Call, Outcome, Request
 from skillyard.core.result import Result, error_result, make_meta, pending_result
 from skillyard.core.skill import Skill
@@ -87,7 +87,7 @@ class Runtime(NamedTuple):
             prepared = plan(call, granted, self.own_home)
         except SkillError as error:
             return as_result(error, request, clock.meta(request.agent))
-        summary = PLANNED.fill(request.lang, label=call.skill.title or call.asked_as)
+        summary = PLANNED.render(request.lang, label=call.skill.title or call.asked_as)
         data = {"skill": call.asked_as, **as_plan(prepared, sandboxed=request.sandboxed)}
         return Result(request.agent, State.SUCCESS, summary, data, clock.meta(request.agent))
 
@@ -121,7 +121,9 @@ class Runtime(NamedTuple):
         try:
             call, granted = self._check(request)
             if respond and call.skill.kind is not Kind.JSON:
-                raise InvalidArgs(f"{request.name} is a {call.skill.kind} skill and speaks no JSON")
+                raise InvalidArgs(
+                    Message("{name} is a {kind} skill and speaks no JSON", name=request.name, kind=call.skill.kind)
+                )
             prepared = prepare(call, granted, self.own_home, sandboxed=request.sandboxed)
             runner = respond or load_kind(call.skill, call.script).run
             with open_workspace(self.root, prepared):
@@ -174,7 +176,7 @@ def find_folder(name: str, where: Path) -> Skill | None:
         raise SkillNotFound(name)
     folder = Path(os.path.realpath(place))
     if not is_utf8(folder):
-        raise MetadataMissing(f"{str(folder)!r} is not UTF-8: rename the folder")
+        raise MetadataMissing(Message("{folder!r} is not UTF-8: rename the folder", folder=str(folder)))
     return read_folder(folder)
 
 
@@ -187,7 +189,13 @@ def read_folder(folder: Path) -> Skill:
 
     reading = read_skill(file)
     if reading.skill is None:
-        raise MetadataMissing(f"{file}: {reading.findings[0].message if reading.findings else 'unreadable'}")
+        raise MetadataMissing(
+            Message(
+                "{place}: {reason}",
+                place=file,
+                reason=reading.findings[0].message if reading.findings else Message("unreadable"),
+            )
+        )
     return reading.skill
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from skillyard.catalog.dirfd import make_below, make_file, open_resolved, remove_if_empty
 from skillyard.core.capability import PACKAGES
 from skillyard.core.errors import NotGranted
+from skillyard.core.messages import Message
 from skillyard.core.request import Call
 from skillyard.core.values import Json
 from skillyard.runners.kind import Permit, Prepared, load_kind
@@ -64,7 +65,7 @@ def packages_not_granted(asked_as: str, script: str, needs: tuple[Requirements, 
         "packages": list(packages),
         "requires_python": sorted({each.python for each in needs if each.python}),
     }
-    return NotGranted(f"packages {told}", f"skillyard env {target}{more}", details=details)
+    return NotGranted(Message("packages {told}", told=told), f"skillyard env {target}{more}", details=details)
 
 
 def as_plan(prepared: Prepared, *, sandboxed: bool) -> dict[str, Json]:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from skillyard.core.errors import PermissionDenied, RuntimeFailed, Stopped
+from skillyard.core.messages import Message
 from skillyard.core.request import Outcome, Request
 from skillyard.core.result import Result
 from skillyard.core.secrets import Redactor
@@ -196,7 +197,7 @@ class RecordedSandbox:
 
     def __call__(self, launch: Launch) -> Exit:
         launch = launch._replace(on_stderr=self._hear, stop=self._stop)
-        self._raise_if_stopped("it was stopped before it started")
+        self._raise_if_stopped(Message("it was stopped before it started"))
         self._record.starting(launch, self._secrets)
         before = self._cleanup.before()
         try:
@@ -204,13 +205,15 @@ class RecordedSandbox:
         except PermissionError as error:
             raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
         except OSError as error:
-            raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
+            raise RuntimeFailed(
+                Message("{argv} cannot be started: {strerror}", argv=launch.argv[0], strerror=error.strerror)
+            ) from None
         finally:
             left = self._cleanup.after(before)
             self._record.left(left)
         self._show(self._record.rest())
         self._record.ended(ended)
-        self._raise_if_stopped("it was stopped, with everything that it had started")
+        self._raise_if_stopped(Message("it was stopped, with everything that it had started"))
         return ended._replace(files=left.files)
 
     def _hear(self, piece: bytes) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from skillyard.catalog.bounds import Secret
 from skillyard.catalog.plainfile import expand_home
 from skillyard.core.errors import SecretMissing
+from skillyard.core.messages import Message
 from skillyard.core.secrets import SHORTEST
 
 #: Below SKILLYARD_HOME: files named without a slash before them.
@@ -26,23 +27,25 @@ def _value(secret: Secret, own_home: Path, env: Mapping[str, str]) -> str:
     if secret.source == "env":
         if value := env.get(secret.key, ""):
             return value
-        raise _missing(secret, own_home, "is not set", f"export {secret.key}=…")
+        raise _missing(secret, own_home, Message("is not set"), f"export {secret.key}=…")
     file = _file(secret, own_home)
     kept = own_home.resolve() / FOLDER
     if file.resolve().is_relative_to(kept.parent) and not file.resolve().is_relative_to(kept):
-        raise _missing(secret, own_home, "is ours, not a secret of yours", f"put it into {kept}")
+        raise _missing(
+            secret, own_home, Message("is ours, not a secret of yours"), Message("put it into {kept}", kept=kept)
+        )
     try:
         with file.open("rb") as stream:
             content = stream.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
-            reason = f"has more than {_MOST_BYTES} bytes"
-            raise _missing(secret, own_home, reason, f"write only the value into {file}")
+            reason = Message("has more than {most_bytes} bytes", most_bytes=_MOST_BYTES)
+            raise _missing(secret, own_home, reason, Message("write only the value into {file}", file=file))
         return content.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        reason = "is no text"
+        reason = Message("is no text")
     except OSError as error:
-        reason = f"cannot be read: {error.strerror}"
-    raise _missing(secret, own_home, reason, f"write the value into {file}")
+        reason = Message("cannot be read: {msg}", msg=error.strerror)
+    raise _missing(secret, own_home, reason, Message("write the value into {file}", file=file))
 
 
 def _file(secret: Secret, own_home: Path) -> Path:
@@ -55,16 +58,21 @@ def _file(secret: Secret, own_home: Path) -> Path:
 def _checked(secret: Secret, value: str, own_home: Path) -> str:
     """Return the value. Raise SecretMissing if it could not be masked later."""
     if len(value) < SHORTEST or "\0" in value:
-        reason = "holds a NUL" if "\0" in value else f"has less than {SHORTEST} characters, so it could not be masked"
-        raise _missing(secret, own_home, reason, "use a longer value")
+        short = Message("has less than {shortest} characters, so it could not be masked", shortest=SHORTEST)
+        reason = Message("holds a NUL") if "\0" in value else short
+        raise _missing(secret, own_home, reason, Message("use a longer value"))
     return value
 
 
 def _missing(secret: Secret, own_home: Path, reason: str, remedy: str) -> SecretMissing:
     is_variable = secret.source == "env"
-    looked_in = f"the environment variable {secret.key}" if is_variable else f"the file {_file(secret, own_home)}"
+    looked_in = (
+        Message("the environment variable {key}", key=secret.key)
+        if is_variable
+        else Message("the file {file}", file=_file(secret, own_home))
+    )
     return SecretMissing(
-        f"{secret.name}: {looked_in} {reason}",
+        Message("{name}: {looked_in} {reason}", name=secret.name, looked_in=looked_in, reason=reason),
         remedy,
         details={"secret": secret.name, "source": secret.source, "looked_in": looked_in},
     )

@@ -12,6 +12,7 @@ from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.plainfile import exists, expand_home, is_folder
 from skillyard.core.capability import SECRET
 from skillyard.core.errors import MetadataMissing, PermissionDenied, RuntimeFailed, SkillNotFound
+from skillyard.core.messages import Message
 from skillyard.core.request import Call, Request
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
@@ -40,7 +41,7 @@ def find_target(target: str, catalog: Catalog, where: Path) -> Skill:
         return catalog.resolve(target.removeprefix("@"))
     folder = path.parent if path.name == SKILL_FILE else path
     if not (folder / SKILL_FILE).is_file():
-        raise MetadataMissing(f"{folder}: no {SKILL_FILE} in it")
+        raise MetadataMissing(Message("{folder}: no {skill_file} in it", folder=folder, skill_file=SKILL_FILE))
     skill = find_folder(str(folder.resolve()), where)
     assert skill is not None  # noqa: S101  (an absolute path is always one)
     return skill
@@ -78,7 +79,9 @@ class TrialProject(NamedTuple):
         except PermissionError as error:
             raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
         except OSError as error:
-            raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
+            raise RuntimeFailed(
+                Message("{argv} cannot be started: {strerror}", argv=launch.argv[0], strerror=error.strerror)
+            ) from None
 
     def strays(self) -> list[str]:
         """Return the files that were written outside mybox/."""

@@ -14,6 +14,7 @@ from skillyard.catalog.fingerprint import read_marks
 from skillyard.catalog.plainfile import read_plain
 from skillyard.catalog.records import as_record, from_record
 from skillyard.core.errors import MetadataMissing, SkillNotFound
+from skillyard.core.messages import Message
 from skillyard.core.skill import Skill
 from skillyard.store.copies import Copies, FolderCopy
 from skillyard.store.grants import Grants
@@ -75,5 +76,5 @@ def _parsed(skill: Skill, copy: FolderCopy) -> Sequence[Skill]:
     reading = parse_skill(content, skill.path)
     if reading.skill is None:
         reason = reading.findings[0].message if reading.findings else "it cannot be read"
-        raise MetadataMissing(f"{skill.path}: {reason}")
+        raise MetadataMissing(Message("{place}: {reason}", place=skill.path, reason=reason))
     return (reading.skill,)

@@ -15,6 +15,7 @@ from skillyard.catalog.plainfile import is_utf8
 from skillyard.core.capability import NETWORK, PLAIN, READ, WITH_ARGUMENT, WRITE, is_capability
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
+from skillyard.core.messages import Message
 from skillyard.core.request import Call
 from skillyard.core.skill import Skill
 from skillyard.sandbox.hosts import parse_rule
@@ -24,7 +25,7 @@ from skillyard.trust.path_rules import resolve_output
 
 def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:
     if env.get(DEPTH):
-        raise PermissionDenied("an agent cannot grant anything: a person must do it, outside")
+        raise PermissionDenied(Message("an agent cannot grant anything: a person must do it, outside"))
 
 
 def as_capabilities(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -35,14 +36,14 @@ def as_capabilities(words: tuple[str, ...]) -> tuple[str, ...]:
 def _as_capability(word: str) -> str:
     if not is_capability(word):
         known = ", ".join((*PLAIN, *(f"{name}:…" for name in (NETWORK, *WITH_ARGUMENT))))
-        raise InvalidArgs(f"{word!r} is no capability; there are {known}")
+        raise InvalidArgs(Message("{word!r} is no capability; there are {known}", word=word, known=known))
     name, colon, argument = word.partition(":")
     if name != NETWORK or not colon:
         return word
     try:
         return f"{NETWORK}:{parse_rule(argument)}"
     except ValueError as error:
-        raise InvalidArgs(f"{word!r} names no host: {error}") from None
+        raise InvalidArgs(Message("{word!r} names no host: {error}", word=word, error=error)) from None
 
 
 def resolve_paths(capabilities: Sequence[str], root: Path, user_home: Path) -> tuple[str, ...]:
@@ -58,13 +59,15 @@ def _resolved(text: str, root: Path, user_home: Path) -> str:
     if argument == "~" or argument.startswith("~/"):
         argument = str(user_home) + argument[1:]
     if "\0" in argument or not is_utf8(argument):
-        raise InvalidArgs(f"{argument!r} names no path: it holds characters that are no text")
+        raise InvalidArgs(
+            Message("{argument!r} names no path: it holds characters that are no text", argument=argument)
+        )
     if name == WRITE:
         return f"{WRITE}:{resolve_output(argument, root)}"
     try:
         return f"{READ}:{os.path.realpath(root / argument)}"
     except (OSError, ValueError):
-        raise InvalidArgs(f"{argument!r} names no path") from None
+        raise InvalidArgs(Message("{argument!r} names no path", argument=argument)) from None
 
 
 def grant(grants: Grants, skill: Skill, capabilities: tuple[str, ...], mark: str = "") -> None:
