@@ -20,8 +20,8 @@ from skillyard.jobs.jobs import Known
 from skillyard.jobs.liveness import DatabaseLiveness, _number
 from skillyard.jobs.setup import make_jobs, open_engine
 from tests.conftest import Skillyard, WriteSkill
-from tests.work.databases import postgres, server
-from tests.work.test_jobs import env_of, said, wait_until
+from tests.jobs.databases import postgres, server
+from tests.jobs.test_jobs import env_of, said, wait_until
 
 SECONDS = 90.0
 #: Each start has a number and beats in a file of its own for as long as it lives.

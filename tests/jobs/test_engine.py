@@ -14,8 +14,7 @@ from skillyard.core.errors import DatabaseFailed
 from skillyard.core.values import Json
 from skillyard.jobs.engine import Engine, Line, Stage, Steps, Ticket
 from skillyard.jobs.memory_engine import MemoryEngine
-from tests.conftest import IN_TORTURE
-from tests.work.databases import postgres, server
+from tests.jobs.databases import postgres, server
 
 SECONDS = 60.0
 QUEUE = "default"
@@ -299,7 +298,10 @@ engine.close()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "no database yet"])
-@pytest.mark.parametrize("projects", [pytest.param(("one", "one", "one"), marks=IN_TORTURE), ("one", "two", "three")])
+@pytest.mark.parametrize(
+    "projects",
+    [pytest.param(("one", "one", "one"), marks=pytest.mark.ci("crash and escape rounds")), ("one", "two", "three")],
+)
 def test_several_may_be_the_first_on_a_new_database_at_once(
     tmp_path: Path, kind: str, projects: tuple[str, ...]
 ) -> None:
