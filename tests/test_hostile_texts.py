@@ -16,7 +16,7 @@ READERS = {
     ),
     "an envelope that never goes on": (
         f"'✅ a b\\n  state: success' + '\\n' * {MEGABYTE} + 'x'",
-        "from skillyard.runners.printed import as_printed; assert as_printed(text.encode())[1] is None",
+        "from skillyard.runners.process import as_printed; assert as_printed(text.encode())[1] is None",
     ),
     "a heading of nothing but hashes": (
         f"'# ' + '# ' * {MEGABYTE // 2} + 'x'",
@@ -24,7 +24,7 @@ READERS = {
     ),
     "links that are never closed": (
         f"'](a' * {MEGABYTE // 3}",
-        "from skillyard.runtime.textprobes import _LINK; assert not _LINK.findall(text)",
+        "from skillyard.runners.probes import _LINK; assert not _LINK.findall(text)",
     ),
     "an interval of nothing but digits": (
         f"'every ' + '0' * {MEGABYTE}",

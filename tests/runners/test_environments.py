@@ -12,8 +12,16 @@ import pytest
 
 from skillyard.core.errors import EnvironmentFailed, InvalidArgs, PythonMissing, SandboxUnavailable
 from skillyard.core.messages import Lang
-from skillyard.runners.environments import build, choose_python, find, home_of, list_built, readable_parts, remove
-from skillyard.runners.indexes import find_indexes
+from skillyard.runners.environments import (
+    build,
+    choose_python,
+    find,
+    find_indexes,
+    home_of,
+    list_built,
+    readable_parts,
+    remove,
+)
 from skillyard.runners.interpreters import full_version_of, version_of
 from skillyard.runners.requirements import Requirements
 from skillyard.sandbox.launch import Sandbox, open_sandbox

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.runners.responses import Response, read_response
+from skillyard.runners.json_skill import JsonResponse, read_response
 from skillyard.sandbox.launch import Exit
 
 
@@ -18,11 +18,11 @@ def ended(stdout: str | bytes, code: int = 0, **more: Any) -> Exit:
     return Exit(**fields)
 
 
-def read(stdout: str | bytes, code: int = 0, strict: bool = False, **more: Any) -> Response:
+def read(stdout: str | bytes, code: int = 0, strict: bool = False, **more: Any) -> JsonResponse:
     return read_response(ended(stdout, code, **more), "analyze", 300, strict=strict)
 
 
-def error_of(response: Response) -> dict[str, object]:
+def error_of(response: JsonResponse) -> dict[str, object]:
     error = response.fields["error"]
     assert isinstance(error, dict)
     return error

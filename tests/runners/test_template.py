@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidCommand, InvalidParam
-from skillyard.runners.template import fill, split
+from skillyard.runners.command import fill, split
 
 TEXT = st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.runners.toolchains import Reach, reach_of
+from skillyard.runners.interpreters import Reach, reach_of
 
 HOME_OF_MANAGERS = {
     ".pyenv/versions/3.12.1": "python3",

@@ -19,7 +19,8 @@ from skillyard.app.task import Kernel
 from skillyard.core.request import Request
 from skillyard.sandbox import seccomp
 from skillyard.sandbox.syscalls import MACHINE
-from skillyard.trust.consent import grant, trust
+from skillyard.trust.consent import trust
+from skillyard.trust.grant_rules import grant
 
 LACKS = {"full": (), "landlock+seccomp": ("unshare", "setns"), "bubblewrap": ()}
 SKILL = "---\nname: racy\ndescription: x\ncommand: python3 {program}\n---\n"

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from skillyard.core.errors import InvalidParam, ParamMissing, PermissionDenied
 from skillyard.core.request import Call, Request
 from skillyard.core.skill import Kind, Param, ParamType, Skill
-from skillyard.runtime.bind_args import as_scalar, bind
-from skillyard.runtime.check import check
+from skillyard.runtime.check import as_scalar, bind, check
 
 INPUT = Param(name="input_file", required=True, prompt="Which file?")
 WIDTH = Param(name="width", type=ParamType.INT)

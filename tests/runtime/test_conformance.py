@@ -12,9 +12,9 @@ from tools.envelope_schema import envelope_schema
 from skillyard.app.project import Project
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
-from skillyard.runtime.conformance import probe
-from skillyard.runtime.probe_sandbox import Probe, Verdict, open_bench
-from skillyard.runtime.samples import Wanted, described, least, most
+from skillyard.runners.json_probes import described
+from skillyard.runners.probes import ExpectedParam, Probe, ProbeVerdict, least, most
+from skillyard.runtime.trial import open_trial, probe
 from tests.conftest import Skillyard, WriteSkill
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "skills"
@@ -120,11 +120,11 @@ print(len(pathlib.Path(options.input).read_text()))
 def check(path: Path, yard: Project, limit_seconds: float = 10) -> dict[str, Probe]:
     skill = read_skill(path).skill
     assert skill is not None
-    with yard, open_bench(yard.sandbox, yard.places.own_home, limit_seconds) as bench:
+    with yard, open_trial(yard.sandbox, yard.places.own_home, limit_seconds) as bench:
         return {done.name: done for done in probe(skill, bench)}
 
 
-def verdicts(probes: Mapping[str, Probe], verdict: Verdict) -> set[str]:
+def verdicts(probes: Mapping[str, Probe], verdict: ProbeVerdict) -> set[str]:
     return {name for name, done in probes.items() if done.verdict is verdict}
 
 
@@ -132,7 +132,7 @@ def verdicts(probes: Mapping[str, Probe], verdict: Verdict) -> set[str]:
 def test_every_example_passes(folder: str, yard: Project) -> None:
     probes = check(EXAMPLES / folder / "SKILL.md", yard)
 
-    assert verdicts(probes, Verdict.FAILED) == set()
+    assert verdicts(probes, ProbeVerdict.FAILED) == set()
     assert len(probes) >= 3
 
 
@@ -141,8 +141,8 @@ def test_a_good_json_skill_passes_every_probe_without_advice(yard: Project, writ
 
     # A busy machine can make the program faster or slower than half of what it just took: then nothing was shown.
     timed = probes.pop("stopped half-way")
-    assert timed.verdict in {Verdict.PASSED, Verdict.SKIPPED} or "to stop" in timed.says
-    assert {name for name, done in probes.items() if done.advice or done.verdict is not Verdict.PASSED} == set()
+    assert timed.verdict in {ProbeVerdict.PASSED, ProbeVerdict.SKIPPED} or "to stop" in timed.says
+    assert {name for name, done in probes.items() if done.advice or done.verdict is not ProbeVerdict.PASSED} == set()
     assert len(probes) == 19
 
 
@@ -150,7 +150,7 @@ def test_the_sample_of_s3_passes_with_advice(yard: Project, write_skill: WriteSk
     text = JSON_MD.replace("params:\n  target: {required: true, type: string}\n", "")
     probes = check(write_skill("demo", text, {"skill.py": S3_SAMPLE}), yard)
 
-    assert verdicts(probes, Verdict.FAILED) == set()
+    assert verdicts(probes, ProbeVerdict.FAILED) == set()
     assert probes["not JSON"].advice == "INVALID_JSON is the code for this"
     assert "supported_actions" in probes["unknown action"].advice
     assert "echo" in probes["action"].advice
@@ -173,7 +173,7 @@ def test_what_an_action_does_wrong_is_found(
 ) -> None:
     path = write_skill("demo", JSON_MD, {"skill.py": GOOD.replace("#SPOIL", spoil)})
 
-    assert verdicts(check(path, yard), Verdict.FAILED) == found
+    assert verdicts(check(path, yard), ProbeVerdict.FAILED) == found
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_what_a_program_does_wrong_is_found(
     assert line in GOOD
     probes = check(write_skill("demo", JSON_MD, {"skill.py": GOOD.replace(line, instead)}), yard)
 
-    failed = verdicts(probes, Verdict.FAILED)
+    failed = verdicts(probes, ProbeVerdict.FAILED)
     assert failed == found or ("*" in found and "stdout" in failed and len(failed) > 8)
     assert all(probes[name].advice for name in failed)
 
@@ -205,7 +205,7 @@ def test_a_skill_that_hangs_is_stopped_at_the_limit(yard: Project, write_skill: 
 
     probes = check(path, yard, limit_seconds=0.5)
 
-    assert {"analyze: valid request", "response time", "stdout"} <= verdicts(probes, Verdict.FAILED)
+    assert {"analyze: valid request", "response time", "stdout"} <= verdicts(probes, ProbeVerdict.FAILED)
     assert time.monotonic() - started < 40
 
 
@@ -221,26 +221,26 @@ def test_what_a_stopped_run_leaves_behind_must_not_change_the_next_answer(
     os.unlink("mybox/temp/lock")"""
     probes = check(write_skill("demo", JSON_MD, {"skill.py": GOOD.replace("#SPOIL", spoil)}), yard)
 
-    assert verdicts(probes, Verdict.FAILED) == {"stopped half-way"}
+    assert verdicts(probes, ProbeVerdict.FAILED) == {"stopped half-way"}
 
 
 def test_an_entry_that_is_missing_is_said_once(yard: Project, write_skill: WriteSkill) -> None:
     probes = check(write_skill("demo", JSON_MD), yard)
 
-    assert verdicts(probes, Verdict.FAILED) == {"entry"}
+    assert verdicts(probes, ProbeVerdict.FAILED) == {"entry"}
 
 
 def test_actions_that_nobody_declared_are_asked_of_the_skill(yard: Project, write_skill: WriteSkill) -> None:
     text = JSON_MD.replace("actions: [analyze]\n", "")
     probes = check(write_skill("demo", text, {"skill.py": GOOD}), yard)
 
-    assert probes["analyze: valid request"].verdict is Verdict.PASSED
+    assert probes["analyze: valid request"].verdict is ProbeVerdict.PASSED
 
 
 def test_a_good_command_skill_passes(yard: Project, write_skill: WriteSkill) -> None:
     probes = check(write_skill("demo", COMMAND_MD, {"main.py": COMMAND}), yard)
 
-    assert verdicts(probes, Verdict.PASSED) == probes.keys()
+    assert verdicts(probes, ProbeVerdict.PASSED) == probes.keys()
     assert probes["missing params"].says == "the run waits for input"
 
 
@@ -258,22 +258,22 @@ def test_a_command_that_does_not_keep_to_its_place_is_found(
 ) -> None:
     path = write_skill("demo", COMMAND_MD, {"main.py": COMMAND.replace("#SPOIL", spoil)})
 
-    assert verdicts(check(path, yard, limit_seconds=2), Verdict.FAILED) == {found}
+    assert verdicts(check(path, yard, limit_seconds=2), ProbeVerdict.FAILED) == {found}
 
 
 def test_a_traceback_is_no_usage_text(yard: Project, write_skill: WriteSkill) -> None:
     program = "import sys\nassert len(sys.argv) == 4\n"
 
-    assert verdicts(check(write_skill("demo", COMMAND_MD, {"main.py": program}), yard), Verdict.FAILED) == {
+    assert verdicts(check(write_skill("demo", COMMAND_MD, {"main.py": program}), yard), ProbeVerdict.FAILED) == {
         "wrong option"
     }
 
 
 def test_a_program_that_is_missing_and_a_command_for_a_shell_are_found(yard: Project, write_skill: WriteSkill) -> None:
-    assert verdicts(check(write_skill("demo", COMMAND_MD), yard), Verdict.FAILED) == {"program"}
+    assert verdicts(check(write_skill("demo", COMMAND_MD), yard), ProbeVerdict.FAILED) == {"program"}
     text = COMMAND_MD.replace("--out {output}", "| sort")
     probes = check(write_skill("demo", text, {"main.py": COMMAND}), yard)
-    assert verdicts(probes, Verdict.FAILED) == {"SKILL.md", "command"}
+    assert verdicts(probes, ProbeVerdict.FAILED) == {"SKILL.md", "command"}
 
 
 def test_broken_links_and_too_long_texts_are_found(yard: Project, write_skill: WriteSkill) -> None:
@@ -281,12 +281,12 @@ def test_broken_links_and_too_long_texts_are_found(yard: Project, write_skill: W
     text = f"{head}[a](references/a.md) and [b](b.md), run scripts/x.py\n"
 
     probes = check(write_skill("demo", text), yard)
-    assert verdicts(probes, Verdict.FAILED) == {"files it names"}
+    assert verdicts(probes, ProbeVerdict.FAILED) == {"files it names"}
     assert probes["files it names"].says == "not there: references/a.md, b.md"
     probes = check(write_skill("demo", text, {"references/a.md": "", "b.md": ""}), yard)
     assert probes["files it names"].says == "mentioned, but not there: scripts/x.py"
     probes = check(write_skill("demo", head + "字" * 30_001), yard)
-    assert verdicts(probes, Verdict.FAILED) == {"size"}
+    assert verdicts(probes, ProbeVerdict.FAILED) == {"size"}
 
 
 def test_the_project_is_not_touched_and_nothing_is_recorded(
@@ -353,10 +353,10 @@ def test_what_is_no_skill_is_said_so(target: str, type_: str, skillyard: Skillya
 
 def test_values_are_made_up_from_what_is_declared() -> None:
     params = (
-        Wanted("a", "string", required=True),
-        Wanted("b", "int", default=3),
-        Wanted("c", "enum", choices=("x", "y")),
-        Wanted("d", "path"),
+        ExpectedParam("a", "string", required=True),
+        ExpectedParam("b", "int", default=3),
+        ExpectedParam("c", "enum", choices=("x", "y")),
+        ExpectedParam("d", "path"),
     )
 
     assert least(params, "p") == {"a": "example", "b": 3}

@@ -15,13 +15,12 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.envelope import from_json
 from skillyard.core.request import Request
-from skillyard.core.secrets import MASK
+from skillyard.core.secrets import MASK, Redactor
 from skillyard.core.states import State
 from skillyard.runtime.record import Recorder
-from skillyard.runtime.redact import Redactor
 from skillyard.store.database import open_database
 from skillyard.store.runs import Runs
-from skillyard.trust.consent import grant
+from skillyard.trust.grant_rules import grant
 from tests.conftest import Skillyard, WriteSkill
 
 SAY = "---\nname: say\ndescription: x\ncommand: sh say.sh {text}\n---\n"

@@ -12,7 +12,8 @@ from skillyard.core.envelope import parse
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.request import Request
 from skillyard.core.result import Result
-from skillyard.trust.consent import grant, is_trusted, trust, wants
+from skillyard.trust.consent import is_trusted, trust, wants
+from skillyard.trust.grant_rules import grant
 from tests.conftest import Skillyard, WriteSkill
 
 CAT = "---\nname: cat\ndescription: x\ncommand: cat {file}\n---\n"

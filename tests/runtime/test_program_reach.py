@@ -11,7 +11,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.request import Request
 from skillyard.core.result import Result
-from skillyard.trust.consent import grant
+from skillyard.trust.grant_rules import grant
 from tests.conftest import Skillyard, WriteSkill
 
 SPY = """#!/bin/sh

@@ -15,7 +15,8 @@ from skillyard.core.result import Result
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import make_sandbox, open_sandbox
 from skillyard.sandbox.layers import ABI_SCOPES, Layers
-from skillyard.trust.consent import distrust, grant, is_role_trusted, trust, untrusted_roles, wants
+from skillyard.trust.consent import distrust, is_role_trusted, trust, untrusted_roles, wants
+from skillyard.trust.grant_rules import grant
 
 #: Tries what it is told and says what came of it. Paths come in lists: a path in a param of its own would be named.
 PROBE = """\

@@ -15,8 +15,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.request import Request
 from skillyard.core.result import Result
-from skillyard.core.secrets import MASK
-from skillyard.runtime.redact import SHORTEST, Redactor
+from skillyard.core.secrets import MASK, SHORTEST, Redactor
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard
 

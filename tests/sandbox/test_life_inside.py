@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.runners.toolchains import reach_of
+from skillyard.runners.interpreters import reach_of
 from skillyard.sandbox import bubblewrap
 from skillyard.sandbox.launch import Exit, Launch, Policy
 from skillyard.sandbox.launcher import Launcher

@@ -7,14 +7,7 @@ import pytest
 
 from skillyard.app.project import Project
 from skillyard.app.task import Kernel
-from skillyard.trust.consent import (
-    are_settings_trusted,
-    is_trusted,
-    show_wants,
-    trust,
-    trusted_before,
-    wants,
-)
+from skillyard.trust.consent import are_settings_trusted, is_trusted, show_wants, trust, trusted_before, wants
 from skillyard.trust.own_files import lay_out
 from tests.conftest import Skillyard
 

@@ -18,7 +18,7 @@ from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.result import Result
-from skillyard.trust.own_files import LAYOUT, WRITTEN, Standing, is_ours, lay_out, look
+from skillyard.trust.own_files import LAYOUT, WRITTEN, FileState, is_ours, lay_out, look
 from tests.conftest import Skillyard
 
 FILES = [piece.path for piece in LAYOUT if piece.template]
@@ -214,7 +214,7 @@ def test_what_an_earlier_version_wrote_is_still_ours_and_is_told_as_outdated(pro
 
     assert is_ours(script, written)
     assert not is_ours(script)
-    assert {found.path for found in look(project, written) if found.standing is Standing.OUTDATED} == {
+    assert {found.path for found in look(project, written) if found.standing is FileState.OUTDATED} == {
         "bin/skill_manager.py"
     }
 

@@ -71,7 +71,7 @@ def _reader(content: bytes) -> None:
 def _agent(content: bytes) -> None:
     from skillyard.catalog.agentfile import parse_role
     from skillyard.catalog.bounds import read_bounds
-    from skillyard.runtime.role_policy import wider
+    from skillyard.trust.run_policy import wider
 
     role = parse_role(content, Path("/nowhere/agents/x/agent.yaml"))
     if role.usable:
@@ -147,7 +147,7 @@ def _prompt(content: bytes) -> None:
 
 def _printed(content: bytes) -> None:
     from skillyard.core.values import check_value
-    from skillyard.runners.printed import as_printed
+    from skillyard.runners.process import as_printed
 
     data = as_printed(content).data
     check_value(data)

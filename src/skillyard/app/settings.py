@@ -1,16 +1,15 @@
 """Settings: the user's, and what a project's file may add once it is trusted."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from skillyard.catalog.files import read_toml
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 
 USER_FILE = "config.toml"
 PROJECT_FILE = "skillyard.toml"
-_MOST_BYTES = 1_000_000
 
 NO_LIMITS: Mapping[str, int] = {}
 
@@ -75,20 +74,6 @@ class Settings(NamedTuple):
 
 #: TOML has numbers that are none, and such without an end.
 _ENDLESS = float("inf")
-
-
-def read_toml(file: Path, *, follow: bool = False) -> dict[str, Any]:
-    """An empty table where there is no file; InvalidArgs says where it is not TOML. `follow` the user's own links."""
-    if not os.path.lexists(file):
-        return {}
-    import tomllib  # most people have no such file
-
-    from skillyard.catalog.files import read_whole
-
-    try:
-        return tomllib.loads(read_whole(file, _MOST_BYTES, follow=follow))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgs(Message("{place}: {reason}", place=file, reason=error)) from None
 
 
 def read_settings(own_home: Path, user_home: Path) -> Settings:

@@ -19,7 +19,7 @@ from skillyard.core.values import Json, check_text, check_value
 from skillyard.scripts.prompt_grammar import parse_prompt
 
 if TYPE_CHECKING:
-    from skillyard.runtime.guard import OnProgress
+    from skillyard.runtime.record import OnProgress
     from skillyard.sandbox.cancel_token import CancelToken
     from skillyard.scripts.deciders import Decider
 
@@ -147,7 +147,7 @@ def execute_skill(
         for name, values in {"params": params, "context": context}.items():
             _check_values(name, values)
     except InvalidParam as error:
-        from skillyard.runners.responses import as_response
+        from skillyard.runners.json_skill import as_response
 
         return dict(as_response(error, action).fields)
     request = Request(

@@ -12,8 +12,9 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from skillyard.core.errors import PermissionDenied
+from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.messages import Message
 
 _CLOEXEC, _DIRECTORY = getattr(os, "O_CLOEXEC", 0), getattr(os, "O_DIRECTORY", 0)
@@ -24,6 +25,7 @@ _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC
 _FOLDER = os.O_RDONLY | _DIRECTORY | _CLOEXEC
 #: Passing through a folder needs no permission to list it.
 _PASS = (getattr(os, "O_PATH", 0) or os.O_RDONLY) | _DIRECTORY | _CLOEXEC
+_TOML_BYTES = 1_000_000
 REMOVE_LINK = Message("it is a link, and nothing is read or written through it; look at it, then remove it: rm {path}")
 
 
@@ -63,6 +65,18 @@ def read_whole(path: Path, most_bytes: int, *, follow: bool = False) -> str:
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, Message("it has more than {max_bytes} bytes", max_bytes=most_bytes), str(path))
     return content.decode()
+
+
+def read_toml(file: Path, *, follow: bool = False) -> dict[str, Any]:
+    """Return the tables of a file, none if it does not exist. Raise InvalidArgs if it is not TOML. `follow` links."""
+    if not os.path.lexists(file):
+        return {}
+    import tomllib  # noqa: PLC0415  (most people have no such file)
+
+    try:
+        return tomllib.loads(read_whole(file, _TOML_BYTES, follow=follow))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgs(Message("{place}: {reason}", place=file, reason=error)) from None
 
 
 def expand_home(text: str) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from skillyard.core.errors import StateDamaged
-from skillyard.core.kinds import Kind
+from skillyard.core.kinds import KINDS, Kind
 from skillyard.core.messages import Message
 
 if TYPE_CHECKING:
@@ -315,12 +315,9 @@ class Index:
         return [_entry(row) for row in rows]
 
 
-_KINDS = {str(kind): kind for kind in Kind}
-
-
 def _entry(row: tuple[Any, ...]) -> CatalogEntry:
     id_, root, file, name, folder_name, role, kind, title, description, tags, severity, usable = row
-    kind = _KINDS[kind]
+    kind = KINDS[kind]
     return CatalogEntry(
         id_, root, file, name, folder_name, role, kind, title, description, _split(tags), severity, usable == 1
     )

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import Block
 from skillyard.catalog.params import describe_type
+from skillyard.core.kinds import KINDS, Kind
 from skillyard.core.messages import Message
-from skillyard.core.skill import Kind
 from skillyard.core.values import Json
 
 MAX_NAME = 64
@@ -91,9 +91,7 @@ def read_run_fields(block: Block) -> RunFields:
     """Return a usable command, else a JSON entry, else a prompt."""
     if "command" in block.fields and (command := _read_command(block)):
         return RunFields(Kind.COMMAND, command=command)
-    if "protocol" in block.fields and (entry := _read_entry(block)):
-        return RunFields(Kind.JSON, entry=entry)
-    return RunFields(Kind.PROMPT)
+    return _read_protocol(block) if "protocol" in block.fields else RunFields(Kind.PROMPT)
 
 
 def _read_command(block: Block) -> str:
@@ -122,17 +120,21 @@ def _read_command(block: Block) -> str:
     return command
 
 
-def _read_entry(block: Block) -> str:
+def _read_protocol(block: Block) -> RunFields:
+    """Return the kind that `protocol:` names, with its entry; a prompt if something is wrong."""
     protocol, entry = block.fields["protocol"], block.fields.get("entry")
-    if not isinstance(protocol, str) or protocol.strip().lower() != "json":
+    kind = KINDS.get(protocol.strip().lower()) if isinstance(protocol, str) else None
+    if kind is None or not kind.by_protocol:
         block.report("protocol", Rule.PROTOCOL_UNKNOWN, name=protocol)
+    elif not kind.has_entry:
+        return RunFields(kind)
     elif not isinstance(entry, str) or not entry.strip():
         block.report("protocol", Rule.ENTRY_MISSING)
     elif not _is_inside(entry.strip()):
         block.report("entry", Rule.ENTRY_OUTSIDE, name=entry)
     else:
-        return entry.strip()
-    return ""
+        return RunFields(kind, entry=entry.strip())
+    return RunFields(Kind.PROMPT)
 
 
 def _is_inside(entry: str) -> bool:

@@ -1,12 +1,18 @@
-"""What looks like a secret: one pattern for logs, results and excerpts.
+"""Masks secrets in what is kept and shown: the values that were passed, and what looks like a key.
 
 Programs may print millions of characters that start like a key: no part of the pattern goes over the same ones twice.
 """
 
+import json
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
+from skillyard.core.values import Json
+
 MASK = "•••"
+#: Shorter values are words, not secrets: masking them would mask half of every text.
+SHORTEST = 6
 _KEYS = r"""
       \b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}                      # model providers
     | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_\w{20,}    # GitHub
@@ -29,3 +35,81 @@ def _keys() -> re.Pattern[str]:
 
 def mask_keys(text: str) -> str:
     return _keys().sub(MASK, text) if any(hint in text for hint in _HINTS) else text
+
+
+class Redactor:
+    """Masks texts and whole values, longest secrets first."""
+
+    def __init__(self, secrets: Iterable[str] = (), *, keys: bool = True) -> None:
+        """`keys`: also what only looks like a secret, which a result must not lose but a log may."""
+        self._keys = keys
+        forms = {form for secret in secrets for form in _forms(secret) if len(form) >= SHORTEST}
+        known = sorted(forms, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+        #: As much as can be cut off from a secret that goes on.
+        self.longest_bytes = max((len(form.encode()) for form in known), default=0)
+
+    @property
+    def knows(self) -> bool:
+        """Whether it was told of any secret."""
+        return self._known is not None
+
+    def text(self, text: str) -> str:
+        masked = self._known.sub(MASK, text) if self._known else text
+        return mask_keys(masked) if self._keys else masked
+
+    def blob(self, content: bytes) -> bytes:
+        """Bytes that may be no text at all: only what holds a secret is changed."""
+        if self._known is None:
+            return content
+        text = content.decode("utf-8", "surrogateescape")
+        masked = self.text(text)
+        return content if masked == text else masked.encode("utf-8", "surrogateescape")
+
+    def document(self, content: bytes) -> bytes:
+        """What a program answered: in JSON the values are masked, however they were escaped, and it stays JSON."""
+
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError):
+            return self.blob(content)
+        masked = self.value(value)
+        return content if masked == value else json.dumps(masked, ensure_ascii=False).encode("utf-8", "replace")
+
+    def value(self, value: Json) -> Json:
+        match value:
+            case str():
+                return self.text(value)
+            case Mapping():
+                return {self.text(key): self.value(item) for key, item in value.items()}
+            case Sequence():
+                return [self.value(item) for item in value]
+            case int() | float() if self._known and self._known.search(str(value)):
+                return MASK
+            case _:
+                return value
+
+    def mapping(self, values: Mapping[str, Json]) -> dict[str, Json]:
+        return {self.text(key): self.value(item) for key, item in values.items()}
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """As it is, line by line, and as JSON, addresses, base64 and hex write it."""
+    yield secret
+    lines = [line.strip() for line in secret.splitlines()]
+    if len(secret) < SHORTEST:
+        return
+    yield from lines
+    from base64 import b64encode  # noqa: PLC0415  (few runs have secrets)
+    from urllib.parse import quote, quote_plus  # noqa: PLC0415
+
+    for text in {secret, *lines}:
+        yield from (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1])
+        yield from (quote(text), quote(text, safe=""), quote_plus(text))
+    content = secret.encode("utf-8", "replace")
+    yield from (content.hex(), content.hex().upper())
+    for before in range(3):
+        # What base64 makes of it after 0, 1 or 2 other bytes, without the letters that its neighbours share.
+        letters = b64encode(bytes(before) + content).decode()
+        whole = letters[-(-before * 8 // 6) : (before + len(content)) * 8 // 6]
+        yield from (whole, whole.replace("+", "-").replace("/", "_"))

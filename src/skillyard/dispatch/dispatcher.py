@@ -17,6 +17,7 @@ from skillyard.backends.driver import Stop as TurnStop
 from skillyard.core.errors import AgentTooOld, BackendFailed, SkillError, Stopped
 from skillyard.core.messages import RAN, Message
 from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.secrets import Redactor
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.dispatch.choose import choose
@@ -24,7 +25,6 @@ from skillyard.dispatch.order import Order, Tell, tell_nobody
 from skillyard.dispatch.transcript import TASK, Hearing, Log
 from skillyard.dispatch.warmth import Warmth
 from skillyard.runtime.record import Recorder
-from skillyard.runtime.redact import Redactor
 from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.store.conversation_locks import AgentSlots, CancelPipes
 from skillyard.store.conversations import Conversation, Conversations, ConversationState
@@ -102,7 +102,7 @@ class Conversing(NamedTuple):
         try:
             with bringing.place() as conversation:
                 row = _as_run(order, driver, conversation, run, bringing.moment)
-                with self.recorder.recording(row, order.lang) as record:
+                with self.recorder.recording(row) as record:
                     try:
                         bringing.turn(conversation, ask, record.hear)
                     except SkillError as error:

@@ -143,17 +143,16 @@ def run_by_agent(
     stop: "CancelToken | None" = None,
 ) -> Result:
     """A prompt skill run by an agent: its text, with the arguments filled in, is the task, and nothing goes with it."""
-    from skillyard.core.skill import Kind
     from skillyard.dispatch.order import Order, Prompt
     from skillyard.runners.prompt import as_task
     from skillyard.runtime.check import check
-    from skillyard.runtime.pipeline import told
+    from skillyard.runtime.pipeline import as_result
 
     started, moment = time.monotonic(), datetime.now(UTC)
     try:
         skill = yard.runtime.resolve(request)
         call = check(skill, request, yard.root, "")
-        if skill.kind is not Kind.PROMPT or call.script:
+        if skill.kind.starts_program or call.script:
             raise InvalidArgs(
                 Message("{name} runs by itself: only a prompt skill is run by an agent", name=request.name)
             )
@@ -169,5 +168,5 @@ def run_by_agent(
             prompt=Prompt(skill.name, call.asked_as, skill.title or call.asked_as),
         )
     except SkillError as error:
-        return told(error, request, make_meta(request.agent, time.monotonic() - started, moment))
+        return as_result(error, request, make_meta(request.agent, time.monotonic() - started, moment))
     return hand_over(yard, order, tell, ask, stop)

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from skillyard.backends.driver import Ask, Event, Permission, Stop, Told
+from skillyard.core.secrets import Redactor
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.order import Tell
-from skillyard.runtime.redact import Redactor
 from skillyard.store.conversations import Conversation, ConversationEvent, Conversations, ConversationState
 
 Log = Callable[[bytes], object]

@@ -19,8 +19,8 @@ from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.values import Json
 from skillyard.jobs.engine import Steps, Ticket
 from skillyard.jobs.jobs import Job, about, as_row, cancelled_result, next_attempt
-from skillyard.runtime.guard import OnProgress
 from skillyard.runtime.pipeline import Runtime
+from skillyard.runtime.record import OnProgress
 from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.store.runs import RUNNING, Runs
 

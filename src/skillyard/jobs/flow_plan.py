@@ -12,13 +12,12 @@ from skillyard.catalog.schema_check import SchemaProblem, expected
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, SkillError, WorkflowInvalid
 from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
-from skillyard.core.skill import Kind, Severity, Skill, first_of
+from skillyard.core.skill import Severity, Skill, first_of
 from skillyard.core.values import Json
 from skillyard.jobs.flow import Meant
 from skillyard.jobs.jobs import Job
 from skillyard.jobs.schedule import PREFIX
-from skillyard.runtime.bind_args import OUTPUT, bind
-from skillyard.runtime.types import as_typed
+from skillyard.runtime.check import OUTPUT, as_typed, bind
 
 if TYPE_CHECKING:
     from skillyard.app.project import Project
@@ -96,7 +95,7 @@ def _step_problems(
 
 
 def _action_problems(skill: Skill, step: WorkflowStep) -> Iterator[SchemaProblem]:
-    if skill.kind is not Kind.JSON:
+    if not skill.kind.has_actions:
         if step.action:
             yield _wrong(
                 step,
@@ -124,10 +123,10 @@ def _action_problems(skill: Skill, step: WorkflowStep) -> Iterator[SchemaProblem
 def _param_problems(skill: Skill, step: WorkflowStep, inputs: Mapping[str, Json]) -> Iterator[SchemaProblem]:
     declared = {param.name: param for param in skill.params}
     given: dict[str, Json] = dict(step.params)
-    if step.args and skill.kind is not Kind.PROMPT:
+    if step.args and not skill.kind.takes_words:
         words = tuple(map(as_text, step.args))
         try:
-            given = {**bind(skill, words[1:] if skill.kind is Kind.JSON and not step.action else words), **given}
+            given = {**bind(skill, words[1:] if skill.kind.has_actions and not step.action else words), **given}
         except InvalidParam as error:
             yield _wrong(step, "args", Message("do not fit: {msg}", msg=error.msg), _listed(declared))
             return
@@ -140,12 +139,12 @@ def _param_problems(skill: Skill, step: WorkflowStep, inputs: Mapping[str, Json]
                 yield _wrong(step, (where, name), Message("is wrong: {msg}", msg=error.msg), declared[name].description)
             except LookupError:
                 pass  # only a run will tell
-        elif skill.kind is Kind.COMMAND and name != OUTPUT:
+        elif skill.kind.takes_only_declared and name != OUTPUT:
             yield _wrong(
                 step, (where, name), Message("is no param of {skill}", skill=step.skill), nearest(name, list(declared))
             )
     missing = [name for name, param in declared.items() if param.required and param.default is None]
-    for name in missing if skill.kind is not Kind.PROMPT else ():
+    for name in missing if not skill.kind.takes_words else ():
         if given.get(name) is None:
             yield _wrong(
                 step,
@@ -161,7 +160,7 @@ def _known(value: Json, inputs: Mapping[str, Json], skill: Skill) -> Json:
         if isinstance(found, ValueError) or found.name != "inputs" or found.path[0] not in inputs:
             raise LookupError
     filled = fill(value, lambda reference: walk(inputs, reference.path))
-    return as_text(filled) if skill.kind is Kind.COMMAND and isinstance(filled, list | Mapping) else filled
+    return as_text(filled) if skill.kind.takes_text and isinstance(filled, list | Mapping) else filled
 
 
 def as_flow(yard: "Project", job: Job, cwd: Path | None = None) -> Job:
@@ -189,7 +188,7 @@ def make_flow(yard: "Project", workflow: WorkflowFile, given: Mapping[str, Json]
         file=_below(yard.root, workflow.path),
         digest=workflow.digest,
         skills={name: fingerprint(skill.folder) for name, skill in found.items()},
-        commands=tuple(name for name, skill in found.items() if skill.kind is Kind.COMMAND),
+        commands=tuple(name for name, skill in found.items() if skill.kind.takes_text),
         steps=tuple(step.id for step in workflow.steps),
     )
     return job._replace(

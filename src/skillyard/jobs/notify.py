@@ -18,13 +18,13 @@ from typing import NamedTuple
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Message
+from skillyard.core.secrets import Redactor
 from skillyard.core.values import Json
 from skillyard.install.deadline import Deadline
 from skillyard.jobs.jobs import Job
-from skillyard.runners.interpreters import find_program
-from skillyard.runners.process import BOX, base_environment, quoted
-from skillyard.runners.toolchains import reach_of
-from skillyard.runtime.redact import Redactor
+from skillyard.runners.interpreters import find_program, reach_of
+from skillyard.runners.leftovers import BOX
+from skillyard.runners.process import base_environment, quoted
 from skillyard.sandbox.launch import Launch, Sandbox
 from skillyard.sandbox.policy import Policy
 

@@ -27,7 +27,7 @@ from skillyard.jobs.notify import Notifier
 from skillyard.jobs.role_schedules import RoleSchedules
 from skillyard.jobs.schedule import PREFIX, Schedule, local_zone
 from skillyard.jobs.worker_loop import Shift
-from skillyard.runtime.guard import OnProgress
+from skillyard.runtime.record import OnProgress
 from skillyard.trust.consent import are_settings_trusted, is_role_trusted
 
 if TYPE_CHECKING:

@@ -4,11 +4,15 @@ They stand beside our own home, never in it: that one is invisible to whatever r
 record is written, which happens last; one builder at a time holds the lock of a digest, and the kernel takes it away
 when the builder dies.
 
+Where packages come from is the user's own settings of pip and uv, handed into the sandbox one by one, because people
+behind a mirror need theirs: only variables that say where and how to fetch, and only the files that these name.
+
 Covered: installing happens in the sandbox, with the network and the user's index settings but nothing else of theirs;
 wheels only, so nothing of a package is run; a builder that is killed leaves nothing that counts.
 Not covered: what the packages do once a skill imports them; that is for the sandbox of the run.
 """
 
+import configparser
 import fcntl
 import json
 import os
@@ -16,20 +20,21 @@ import re
 import shutil
 import subprocess
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
+from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import EnvironmentFailed, InvalidArgs, PythonMissing
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.runners.indexes import Indexes, find_indexes
-from skillyard.runners.interpreters import full_version_of, list_pythons
+from skillyard.runners.interpreters import environment_parts, full_version_of, list_pythons, reach_of
 from skillyard.runners.process import QUOTED_CHARACTERS
 from skillyard.runners.requirements import Requirements
 from skillyard.runners.specifiers import allows
-from skillyard.runners.toolchains import environment_parts, reach_of
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.sandbox.policy import Policy
 
@@ -45,11 +50,41 @@ _HAS_PIP = "import pip; raise SystemExit(tuple(map(int, pip.__version__.split('.
 #: pip tells the index which system asks, and fails where such a file exists and cannot be read.
 _NAMED = ("/etc/debian_version", "/etc/lsb-release")
 
+_SHARED = (
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+)
+_PIP = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONFIG_FILE")
+_PIP_MORE = ("PIP_TRUSTED_HOST", "PIP_PROXY", "PIP_DEFAULT_TIMEOUT", "PIP_TIMEOUT", "PIP_RETRIES", "PIP_PRE")
+_UV = (
+    *("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
+    *("UV_CONFIG_FILE", "UV_OFFLINE"),
+)
+_UV_MORE = (
+    *("UV_INDEX_STRATEGY", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_HTTP_TIMEOUT"),
+    *("UV_PRERELEASE", "UV_KEYRING_PROVIDER"),
+)
+#: Variables whose value is a file or a folder.
+_FILES = (
+    *("PIP_CERT", "PIP_CLIENT_CERT", "PIP_CONFIG_FILE", "UV_CONFIG_FILE"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "SSL_CLIENT_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+)
+#: Variables and settings of pip whose value may be a local folder among addresses.
+_PLACES = ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX_URL", "UV_INDEX")
+_SETTINGS = ("find-links", "index-url", "extra-index-url", "cert", "client-cert")
+
 Progress = Callable[[str], None]
 
 
+class Indexes(NamedTuple):
+    variables: Mapping[str, str]
+    #: What the installer may read, each without a symlink on the way.
+    files: tuple[Path, ...]
+    #: The user's uv; empty where there is none, or where only pip knows where packages come from.
+    uv: str
+
+
 class Environment(NamedTuple):
-    """The record of one that is built."""
+    """The record of a built environment."""
 
     digest: str
     packages: tuple[str, ...] = ()
@@ -68,18 +103,18 @@ class Environment(NamedTuple):
 
 
 def home_of(own_home: Path) -> Path:
-    """The folder of all environments."""
+    """Return the folder of all environments."""
     real = own_home.resolve()
     return real.with_name(f"{real.name}-envs")
 
 
 def python_of(needs: Requirements, own_home: Path) -> Path:
-    """Where the environment's Python is, or will be."""
+    """Return the path of the environment's Python, built or not."""
     return home_of(own_home) / needs.digest / "bin" / "python"
 
 
 def find(needs: Requirements, own_home: Path) -> Path | None:
-    """The environment's Python; None where it was never built, or where the Python behind it is gone."""
+    """Return the environment's Python; None if it was never built or its base interpreter is gone."""
     python = python_of(needs, own_home)
     return python if _record(home_of(own_home), needs.digest).is_file() and python.is_file() else None
 
@@ -103,7 +138,7 @@ def list_built(own_home: Path) -> tuple[Environment, ...]:
 
 
 def remove(digest: str, own_home: Path) -> Environment:
-    """By its digest, or how it starts."""
+    """Remove an environment by its digest or the start of it."""
     found = [environment for environment in list_built(own_home) if environment.digest.startswith(digest)]
     if len(found) != 1 or not digest:
         raise InvalidArgs(
@@ -126,7 +161,7 @@ def build(
     progress: Progress = lambda _: None,
     env: Mapping[str, str] = os.environ,
 ) -> Path:
-    """The environment's Python, built now unless somebody else just did. EnvironmentFailed says why not."""
+    """Return the environment's Python, building it if needed. Raise EnvironmentFailed with the reason."""
     home = home_of(own_home)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _locked(home, needs.digest, progress):
@@ -194,7 +229,7 @@ class _Builder:
         return ("--only-binary", ":all:", *self._needs.packages)
 
     def _pip(self, python: str, own: str) -> tuple[str, ...]:
-        """The pip outside, working on the environment; else the one that Python brings along, in a place of its own."""
+        """Return a pip command that installs into the environment: the base Python's, else one in a venv of its own."""
         outside = (python, "-I", "-m", "pip", "--python", own)
         if self._do(python, (python, "-I", "-c", _HAS_PIP), network=False, strict=False).code == 0:
             return outside
@@ -231,7 +266,7 @@ class _Builder:
         return ended
 
     def _environment(self) -> dict[str, str]:
-        """Nothing of the user's but where packages come from."""
+        """Return the installer's environment: of the user's variables only where packages come from."""
         own = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
         uv = {"UV_CACHE_DIR": str(self._work / "cache"), "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
         return {**self._indexes.variables, **own, **uv}
@@ -248,7 +283,7 @@ class _Builder:
 
 
 def choose_python(needs: Requirements, uv: str = "") -> str:
-    """The Python that would run the program, else another one of this machine that `requires-python` takes."""
+    """Return the Python that would run the program, else another of this machine that `requires-python` allows."""
     if allows(needs.python, full_version_of(needs.interpreter)):
         return needs.interpreter
     candidates = [*list_pythons(), *_of_uv(uv, needs.python)]
@@ -267,7 +302,7 @@ def choose_python(needs: Requirements, uv: str = "") -> str:
 
 
 def _of_uv(uv: str, specifier: str) -> Iterator[str]:
-    """The Python that uv manages for somebody, if one fits; it is asked for a path and fetches nothing."""
+    """Yield the Python that uv has installed, if one fits. uv is only asked for a path and downloads nothing."""
     if not uv:
         return
     asked = [uv, "python", "find", "--no-project", "--no-config", "--offline", "--no-python-downloads", specifier]
@@ -278,7 +313,7 @@ def _of_uv(uv: str, specifier: str) -> Iterator[str]:
 
 
 class _Lines:
-    """Tells progress line by line, as pieces come."""
+    """Reports progress line by line."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self._rest = progress, b""
@@ -292,7 +327,7 @@ class _Lines:
 
 
 def _reason(lines: list[str]) -> str:
-    """From the first line that speaks of an error, in the words of pip or uv; else the last ones."""
+    """Return the installer's output from the first error on, else its last lines."""
     first = next((at for at, line in enumerate(lines) if line.startswith(("ERROR", "error", "×"))), -3)
     text = " ".join(" ".join(lines[first:]).translate(_DECORATION).split())
     return text if len(text) <= QUOTED_CHARACTERS else text[: QUOTED_CHARACTERS - 1] + "…"
@@ -308,7 +343,7 @@ def _without_passwords(text: str) -> str:
 
 @contextmanager
 def _locked(home: Path, digest: str, progress: Progress = lambda _: None) -> Iterator[None]:
-    """The lock of one digest. Its file is never removed: whoever waits for it must wait for the same one."""
+    """Hold the lock of one digest. Its file is never removed, so that all who wait use the same one."""
     file = os.open(home / f"{digest}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -322,7 +357,7 @@ def _locked(home: Path, digest: str, progress: Progress = lambda _: None) -> Ite
 
 
 def _sweep(home: Path) -> None:
-    """What builders that were killed left behind: no record, and nobody holds the lock."""
+    """Remove what killed builders left behind: no record, and nobody holds the lock."""
     for lock in home.glob("*.lock"):
         digest = lock.stem
         if not (home / digest).exists() and not _work(home, digest).exists():
@@ -336,14 +371,14 @@ def _sweep(home: Path) -> None:
 
 
 def _discard(home: Path, digest: str) -> None:
-    """The record first: from then on it counts for nobody."""
+    """Remove an environment, its record first so that no run uses it any more."""
     _record(home, digest).unlink(missing_ok=True)
     _remove(home / digest)
     _remove(_work(home, digest))
 
 
 def _remove(folder: Path) -> None:
-    """Out of the way at once; an installer that is just being killed may still write into it."""
+    """Rename the folder, then delete it: an installer that is being killed may still write into it."""
     if folder.exists():
         gone = folder.rename(folder.with_name(f"{folder.name}{_GONE}{os.urandom(4).hex()}"))
         shutil.rmtree(gone, ignore_errors=True)
@@ -364,7 +399,7 @@ def _write(file: Path, record: Environment) -> None:
 
 
 def _read(file: Path) -> Environment:
-    """A record of another version of ours still names what it can."""
+    """Read a record; unknown fields of another version are ignored."""
     try:
         fields = json.loads(file.read_text("utf-8"))
     except ValueError:
@@ -377,3 +412,102 @@ def _size(folder: Path) -> int:
     return sum(
         Path(parent, name).lstat().st_size for parent, _, names in os.walk(folder, followlinks=False) for name in names
     )
+
+
+def find_indexes(env: Mapping[str, str] = os.environ) -> Indexes:
+    variables = {name: env[name] for name in (*_SHARED, *_PIP, *_PIP_MORE, *_UV, *_UV_MORE) if env.get(name)}
+    variables |= {name: value for name, value in env.items() if name.startswith("UV_INDEX_")}
+    for name in _FILES:
+        if env.get(name):
+            variables[name] = os.path.realpath(env[name])
+    pip_files, uv_file = _pip_files(env), _uv_file(env)
+    if pip_files.own:
+        variables["PIP_CONFIG_FILE"] = str(pip_files.own)
+    variables |= {"UV_CONFIG_FILE": str(uv_file)} if uv_file else {"UV_NO_CONFIG": "1"}
+    knows_pip = bool(pip_files.all) or any(env.get(name) for name in _PIP if name != "PIP_CONFIG_FILE")
+    knows_uv = uv_file is not None or any(env.get(name) for name in _UV)
+    return Indexes(
+        variables=variables,
+        files=tuple(dict.fromkeys(_readable(variables, pip_files.all, uv_file))),
+        uv=_find_uv(env) if knows_uv or not knows_pip else "",
+    )
+
+
+def _find_uv(env: Mapping[str, str]) -> str:
+    """Return the real path of uv; empty for a shim (pyenv, asdf), which cannot work in the sandbox."""
+    found = shutil.which("uv", path=absolute_entries(env))
+    if not found:
+        return ""
+    with Path(found).open("rb") as file:
+        return "" if file.read(2) == b"#!" else os.path.realpath(found)
+
+
+class _PipFiles(NamedTuple):
+    #: The user's own, by its real path.
+    own: Path | None
+    all: tuple[Path, ...]
+
+
+def _pip_files(env: Mapping[str, str]) -> _PipFiles:
+    """Return pip's configuration files. One named by PIP_CONFIG_FILE replaces the one in the home folder."""
+    named = env.get("PIP_CONFIG_FILE", "")
+    if named == os.devnull:
+        return _PipFiles(Path(os.devnull), ())
+    home = Path(env.get("HOME") or "/")
+    usual = (_config_home(env) / "pip" / "pip.conf", home / ".pip" / "pip.conf")
+    own = next((path.resolve() for path in ((Path(named),) if named else usual) if path.is_file()), None)
+    system = [path for path in (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf")) if path.is_file()]
+    return _PipFiles(own, (*system, *((own,) if own else ())))
+
+
+def _uv_file(env: Mapping[str, str]) -> Path | None:
+    named = env.get("UV_CONFIG_FILE")
+    usual = (_config_home(env) / "uv" / "uv.toml", Path("/etc/uv/uv.toml"))
+    return next((path.resolve() for path in ((Path(named),) if named else usual) if path.is_file()), None)
+
+
+def _config_home(env: Mapping[str, str]) -> Path:
+    return Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME") or "/", ".config"))
+
+
+def _readable(variables: Mapping[str, str], pip_files: tuple[Path, ...], uv_file: Path | None) -> Iterator[Path]:
+    yield from (path.resolve() for path in pip_files)
+    named = [variables[name] for name in _FILES if name in variables]
+    if uv_file:
+        yield uv_file
+        named += _links_of(uv_file)
+    for name in _PLACES:
+        named += variables.get(name, "").replace(",", " ").split()
+    for file in pip_files:
+        named += _settings_of(file)
+    yield from (place for text in named if (place := _local(text)))
+
+
+def _settings_of(file: Path) -> list[str]:
+    """Return the addresses and paths in a pip.conf; none if it cannot be parsed, which pip itself reports."""
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(file.read_text("utf-8"))
+    except (configparser.Error, UnicodeDecodeError, OSError):
+        return []
+    values = [parser[section].get(name) or "" for section in parser.sections() for name in _SETTINGS]
+    return [word for value in values for word in value.split()]
+
+
+def _links_of(file: Path) -> list[str]:
+    """Return the `find-links` folders of a uv.toml."""
+    try:
+        fields = tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
+        return []
+    tables = (fields, fields.get("pip", {}))
+    return [str(link) for table in tables if isinstance(table, dict) for link in table.get("find-links", [])]
+
+
+def _local(text: str) -> Path | None:
+    """Return the local path that a text names; None for an address or a missing file."""
+    path = Path(unquote(urlsplit(text).path) if text.startswith("file:") else text)
+    if not path.is_absolute() or not path.exists():
+        return None
+    real = path.resolve()
+    return None if real in {Path("/"), Path("/dev/null")} else real

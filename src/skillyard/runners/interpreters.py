@@ -1,22 +1,31 @@
-"""Which program runs a script: by its first line, else by its ending; always by its real path.
+"""Which program runs a script, and what of this machine a run may read for it.
 
-A shim (pyenv, asdf, mise) chooses by files of the folder it is started in, so it is never started: what pyenv's stands
-for is read from pyenv's own files, any other is passed over. Of a project's `.python-version` only a plain version
-number counts, which can choose among the installed interpreters and nothing else.
+A script's program is chosen by its first line, else by its ending, and always started by its real path. A shim (pyenv,
+asdf, mise) chooses by files of the folder it is started in, so it is never started: what pyenv's stands for is read
+from pyenv's own files, any other is passed over. Of a project's `.python-version` only a plain version number counts,
+which can choose among the installed interpreters and nothing else.
+
+A run can read an interpreter's libraries without a grant, so only interpreters that we know count: those in the
+system's folders, the Python that runs us, and those that a version manager of the user installed. From each we open
+the exact subfolders that it needs, and never one that is a symlink. Nothing that a skill, a package or a project
+contains decides what is opened: no `pyvenv.cfg` is read, and a program that is named by its path is opened only by a
+grant for that path.
 """
 
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from skillyard.catalog.files import read_plain
+from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import InvalidCommand
 from skillyard.core.messages import Message
-from skillyard.runners.toolchains import is_environment, is_known, newest_installed, path_folders
+from skillyard.sandbox.policy import PYTHON_PARTS, existing_parts, is_inside, is_system
 
 _BY_ENDING = {
     ".py": "python3",
@@ -38,10 +47,14 @@ _VERSION_BYTES = 1000
 _SHEBANG_BYTES = 256
 #: From this version on, node runs TypeScript as it is.
 _NODE_WITH_TYPES = 22
+#: What an installed interpreter is made of. The rest of its prefix (documentation, caches, notes) stays closed.
+_PARTS: Final = ("bin", "lib", "lib32", "lib64", "libexec")
+#: conda keeps certificates and data files that its libraries open at run time.
+_CONDA_PARTS: Final = (*_PARTS, "share", "ssl", "etc")
 
 
 def interpreter_of(script: Path) -> tuple[str, ...]:
-    """The words that go before the script."""
+    """Return the command that runs the script: the interpreter and its options."""
     words = _shebang(script) or _by_ending(script)
     if not words:
         raise InvalidCommand(
@@ -60,7 +73,7 @@ def interpreter_of(script: Path) -> tuple[str, ...]:
 
 
 def is_python(script: Path) -> bool:
-    """Whether Python runs it, by its first line or its ending."""
+    """Whether Python runs the script, by its first line or its ending."""
     words = _shebang(script) or _by_ending(script)
     return bool(words) and runs_python(words[0])
 
@@ -71,7 +84,7 @@ def runs_python(program: str) -> bool:
 
 @cache
 def version_of(python: str) -> str:
-    """`3.12`, as its real name says it, else as it says itself."""
+    """Return a version like `3.12`, from the program's real name, else by asking it."""
     named = _PYTHON_NAME.fullmatch(Path(os.path.realpath(python)).name)
     if named and named["version"]:
         return named["version"]
@@ -80,20 +93,20 @@ def version_of(python: str) -> str:
 
 @cache
 def full_version_of(python: str) -> tuple[int, ...]:
-    """Down to the last number; empty where it does not start."""
+    """Return the version with its micro number; empty if the program does not start."""
     answer = _ask(python, "import sys; print('%d.%d.%d' % sys.version_info[:3])")
     return tuple(int(number) for number in answer.split(".")) if answer else ()
 
 
 def list_pythons() -> tuple[str, ...]:
-    """Every Python 3 on the PATH by its own name, the newest first."""
+    """Return every `python3.N` on the PATH, the newest first."""
     names = (f"python3.{minor}" for minor in range(_NEWEST_MINOR, 7, -1))
     found = (_chosen_python(path) for name in names for path in _on_path(name))
     return tuple(dict.fromkeys(os.path.realpath(path) for path in found if path))
 
 
 def find_on_path(name: str) -> str | None:
-    """The first program of this name; one that needs no grant comes before one that does. A path stands for itself."""
+    """Return the first program of this name, preferring one that needs no grant. An absolute path stands for itself."""
     if "/" in name:
         return name if name.startswith("/") and _is_program(name) else None
     found = tuple(_on_path(name))
@@ -103,7 +116,7 @@ def find_on_path(name: str) -> str | None:
 
 
 def find_program(name: str) -> str:
-    """The path to start a program by; `python` is there even where only `python3` is. A path must be absolute."""
+    """Return the path of a program. `python` is found even if only `python3` exists; a path must be absolute."""
     if "/" not in name and runs_python(name) and (chosen := _python(name)):
         return chosen
     found = find_on_path(name)
@@ -115,7 +128,7 @@ def find_program(name: str) -> str:
 
 
 def _on_path(name: str) -> Iterator[str]:
-    """What `shutil.which` gives, all of it, without the archive modules that it brings."""
+    """Yield all matches on the PATH, like `shutil.which`, whose import would bring the archive modules."""
     return (path for folder in path_folders() if _is_program(path := f"{folder}/{name}"))
 
 
@@ -152,7 +165,7 @@ def _by_ending(script: Path) -> tuple[str, ...]:
 
 @cache
 def _python(name: str) -> str:
-    """The user's Python of this name, past any shim; for a plain `python3` ours where there is none that we know."""
+    """Return the user's Python of this name, resolving shims; our own for a plain `python3` if none is known."""
     is_plain = name in _PYTHONS
     names = dict.fromkeys((name, "python3", "python")) if is_plain else (name,)
     candidates = (path for each in names for path in _on_path(each))
@@ -160,7 +173,7 @@ def _python(name: str) -> str:
 
 
 def _chosen_python(path: str) -> str:
-    """The interpreter that a Python on the PATH stands for, if it is one that we know; else nothing."""
+    """Return the interpreter that a Python on the PATH stands for; empty if it is none that we know."""
     if "/shims/" in path:
         path = _of_pyenv(path)
     if not path or not is_known(path):
@@ -182,7 +195,7 @@ def _of_pyenv(shim: str) -> str:
 
 
 def _pyenv_versions(root: Path) -> Iterator[str]:
-    """Of the shell, of the nearest folder that says one, then of the user."""
+    """Yield the versions that pyenv would choose: of the shell, of the nearest `.python-version`, of the user."""
     yield from os.environ.get("PYENV_VERSION", "").split(":")
     here = Path(os.environ.get("PYENV_DIR") or Path.cwd())
     for folder in (here, *here.parents):
@@ -201,7 +214,7 @@ def _version_lines(file: Path) -> tuple[str, ...]:
 
 
 def _installed_version(versions: Path, name: str) -> Path | None:
-    """By its own name, else the newest that it is the start of: `3.11` means 3.11.9."""
+    """Return the installation of this name, else the newest that starts with it: `3.11` may mean 3.11.9."""
     if (versions / name).is_dir():
         return versions / name
     if not _VERSION_NUMBER.fullmatch(name) or not versions.is_dir():
@@ -215,7 +228,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _ask(python: str, code: str) -> str:
-    """What one that we know says of itself, away from every project."""
+    """Ask a known interpreter about itself, outside any project; empty for an unknown one."""
     return _said([os.path.realpath(python), "-I", "-c", code]) if is_known(python) else ""
 
 
@@ -236,3 +249,153 @@ def _said(argv: list[str]) -> str:
 def _node_version(program: str) -> int:
     digits = _said([program, "--version"]).removeprefix("v").split(".")[0] if is_known(program) else ""
     return int(digits) if digits.isdigit() else 0
+
+
+class VersionManager(NamedTuple):
+    """A folder in which a version manager installs: `folder/<name>` × `depth` is one installation's prefix."""
+
+    folder: Path
+    depth: int
+    parts: tuple[str, ...] = _PARTS
+
+
+def _managers(env: Mapping[str, str]) -> tuple[VersionManager, ...]:
+    """Return the version managers that this user may have, by their documented folders."""
+    return tuple(manager for manager in _usual_managers(env) if manager.folder.is_absolute())
+
+
+def _usual_managers(env: Mapping[str, str]) -> Iterator[VersionManager]:
+    home = Path(env.get("HOME") or "/nonexistent")
+    data = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
+
+    def place(variable: str, usual: Path) -> Path:
+        return Path(env.get(variable) or usual)
+
+    yield VersionManager(place("PYENV_ROOT", home / ".pyenv") / "versions", 1)
+    for folder in path_folders(env):
+        if folder.endswith("/shims"):
+            yield VersionManager(Path(folder).parent / "versions", 1)
+    yield VersionManager(place("RBENV_ROOT", home / ".rbenv") / "versions", 1)
+    yield VersionManager(place("UV_PYTHON_INSTALL_DIR", data / "uv" / "python"), 1)
+    yield VersionManager(place("NVM_DIR", home / ".nvm") / "versions" / "node", 1)
+    yield VersionManager(place("FNM_DIR", data / "fnm") / "node-versions", 2)
+    yield VersionManager(place("VOLTA_HOME", home / ".volta") / "tools" / "image" / "node", 1)
+    yield VersionManager(place("ASDF_DATA_DIR", home / ".asdf") / "installs", 2)
+    yield VersionManager(place("MISE_DATA_DIR", data / "mise") / "installs", 2)
+    yield VersionManager(place("SDKMAN_DIR", home / ".sdkman") / "candidates", 2)
+    yield VersionManager(place("BUN_INSTALL", home / ".bun"), 0, ("bin",))
+    yield VersionManager(place("DENO_INSTALL", home / ".deno"), 0, ("bin",))
+    for name in ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba"):
+        yield VersionManager(home / name, 0, _CONDA_PARTS)
+        yield VersionManager(home / name / "envs", 1, _CONDA_PARTS)
+
+
+class Reach(NamedTuple):
+    """What a program needs to start beyond the system, the skill and the project."""
+
+    #: Parts of interpreters that we know: opened without a grant.
+    known: tuple[Path, ...] = ()
+    #: Everything else, by its resolved path: opened only where a person granted to read it.
+    unknown: tuple[Path, ...] = ()
+
+
+def reach_of(program: Path, env: Mapping[str, str] = os.environ) -> Reach:
+    """What must be readable for this program to start. `program` is absolute."""
+    real = os.path.realpath(program)
+    known = _known_parts(real, env)
+    if known is not None:
+        return _with_environment(program, Reach(known), env)
+    interpreter = _named_interpreter(real)
+    if interpreter is None:
+        return Reach(unknown=(Path(real),))
+    behind = _known_parts(os.path.realpath(interpreter), env)
+    if behind is None:
+        return Reach(unknown=(Path(real), Path(os.path.realpath(interpreter))))
+    own = (interpreter.parent.parent,) if is_environment(interpreter) else ()
+    return Reach(known=behind, unknown=(Path(real), *own))
+
+
+def is_known(program: str) -> bool:
+    """Whether a program can run without a grant. Only such programs are ever started outside the sandbox."""
+    return _known_parts(os.path.realpath(program), os.environ) is not None
+
+
+def newest_installed(name: str) -> str:
+    """Return the newest installation by a version manager, because a shim would choose by a project's files."""
+    found = (
+        path
+        for manager in _managers(os.environ)
+        for path in manager.folder.glob("/".join(("*",) * manager.depth + ("bin", name)))
+        if os.access(path, os.X_OK)
+    )
+    return str(max(found, key=lambda path: _version_key(path.parent.parent.name), default=""))
+
+
+def _version_key(name: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in re.findall(r"\d{1,9}", name))
+
+
+def is_environment(program: Path) -> bool:
+    """Whether a Python belongs to a virtual environment and so must not be resolved before it is started."""
+    return program.parent.name == "bin" and (program.parent.parent / "pyvenv.cfg").is_file()
+
+
+def environment_parts(prefix: Path) -> tuple[Path, ...]:
+    """Return the folders of a virtual environment that a run may read."""
+    return existing_parts(prefix, PYTHON_PARTS)
+
+
+def _with_environment(program: Path, reach: Reach, env: Mapping[str, str]) -> Reach:
+    """With the packages of the virtual environment that a Python is started from.
+
+    One that the user put on the PATH, or that runs us, counts as chosen; any other needs a grant.
+    """
+    prefix = program.parent.parent
+    if is_system(str(program)) or not program.is_symlink() or not is_environment(program):
+        return reach
+    if str(program.parent) in path_folders(env) or prefix == Path(sys.prefix):
+        return reach._replace(known=(*environment_parts(Path(os.path.realpath(prefix))), *reach.known))
+    return reach._replace(unknown=(Path(os.path.realpath(prefix)),))
+
+
+def path_folders(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the absolute folders of the PATH; a relative one would mean something else in each project."""
+    return tuple(map(os.path.normpath, filter(None, absolute_entries(env).split(os.pathsep))))
+
+
+def _known_parts(real: str, env: Mapping[str, str]) -> tuple[Path, ...] | None:
+    """Return what a resolved program needs: nothing for the system's, parts of a known installation, else None."""
+    if is_system(real):
+        return ()
+    for prefix, names in _prefixes(real, env):
+        parts = existing_parts(prefix, names)
+        # The program must lie in what is opened: `~/.pyenv/versions/x/notes/run` is no interpreter.
+        if any(is_inside(real, str(part)) for part in parts):
+            return parts
+    return None
+
+
+def _prefixes(real: str, env: Mapping[str, str]) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    for own in dict.fromkeys((sys.base_prefix, sys.base_exec_prefix, sys.prefix)):
+        prefix = os.path.realpath(own)
+        if is_inside(real, prefix):
+            yield Path(prefix), PYTHON_PARTS
+    for manager in _managers(env):
+        folder = os.path.realpath(manager.folder)
+        if folder == "/" or not is_inside(real, folder):
+            continue
+        names = real.removeprefix(f"{folder}/").split("/")
+        if len(names) > manager.depth:
+            yield Path(folder, *names[: manager.depth]), manager.parts
+
+
+def _named_interpreter(program: str) -> Path | None:
+    """Return the interpreter that the first line of a script names; None if there is none."""
+    try:
+        with open(program, "rb") as stream:  # noqa: PTH123
+            first = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
+    except OSError:
+        return None
+    words = first[2:].split() if first.startswith(b"#!") else []
+    path = Path(os.fsdecode(words[0])) if words else Path()
+    return path if path.is_absolute() else None

@@ -6,15 +6,19 @@ folder later (the person, another run, we) would follow the one and could start 
 
 A link that leads to a file of the system stays: a virtual environment needs its interpreter. Not covered: hard links,
 which the sandbox refuses to make across its mounts.
+
+`Cleanup` does it after every run, without a sandbox too: later runs, and the person, rely on mybox/.
 """
 
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+#: The project's folder that every run may write.
+BOX = "mybox"
 Snapshot: TypeAlias = dict[str, tuple[int, int, int]]
 #: Files whose state before and after is compared; a folder with more is not compared at all.
 MOST_FILES = 10_000
@@ -30,7 +34,7 @@ _MOST_OPEN = 64
 _MOST_TRIES = 3
 
 
-class Known(NamedTuple):
+class PriorState(NamedTuple):
     """Links that lead out and files with the bits that were there before the run: a person's own."""
 
     links: frozenset[tuple[str, str]] = frozenset()
@@ -45,7 +49,7 @@ class Leftovers(NamedTuple):
     cleared_setuid: tuple[str, ...] = ()
 
 
-class Entry(NamedTuple):
+class WalkEntry(NamedTuple):
     """Something that is no folder, in a folder that is open."""
 
     handle: int
@@ -80,7 +84,7 @@ def stamp_of(status: os.stat_result) -> tuple[int, int, int]:
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def find_known(folder: Path) -> Known:
+def find_known(folder: Path) -> PriorState:
     """What in a person's own folder is not the run's doing."""
     links: set[tuple[str, str]] = set()
     files: set[str] = set()
@@ -90,13 +94,13 @@ def find_known(folder: Path) -> Known:
                 links.add((entry.path, os.readlink(entry.name, dir_fd=entry.handle)))
             elif _has_bits(entry.status):
                 files.add(entry.path)
-    return Known(frozenset(links), frozenset(files))
+    return PriorState(frozenset(links), frozenset(files))
 
 
-def clean(folder: Path, shown_as: str, known: Known | None = None) -> Leftovers:
+def clean(folder: Path, shown_as: str, known: PriorState | None = None) -> Leftovers:
     """Remove the links that lead out of the folder and clear setuid bits. `known` are left alone."""
-    known = known or Known()
-    links, cleared = _Told(shown_as), _Told(shown_as)
+    known = known or PriorState()
+    links, cleared = _ToldPaths(shown_as), _ToldPaths(shown_as)
     files: Snapshot = {}
     for _ in range(_MOST_TRIES):
         files = {}
@@ -119,13 +123,13 @@ def clean(folder: Path, shown_as: str, known: Known | None = None) -> Leftovers:
 
 
 def clean_file(file: Path, shown_as: str) -> tuple[str, ...]:
-    """The same for one file that a run was given as its output."""
+    """Clear the setuid bits of one file that a run was given as its output."""
     try:
         handle = os.open(file.parent, _FOLDER)
     except OSError:
         return ()
     try:
-        entry = Entry(handle, file.name, os.stat(file.name, dir_fd=handle, follow_symlinks=False))
+        entry = WalkEntry(handle, file.name, os.stat(file.name, dir_fd=handle, follow_symlinks=False))
         return (as_text(shown_as),) if _has_bits(entry.status) and _clear(entry) else ()
     except OSError:
         return ()
@@ -147,7 +151,7 @@ def leads_out(depth: int, target: str, folder: Path) -> bool:
     return ups > depth or ".." in parts[ups:]
 
 
-def _without_link(entry: Entry, folder: Path, known: Known) -> str:
+def _without_link(entry: WalkEntry, folder: Path, known: PriorState) -> str:
     """Remove the link if it leads out, and return its target; an empty text if it stays."""
     try:
         target = os.readlink(entry.name, dir_fd=entry.handle)
@@ -166,7 +170,7 @@ def _without_link(entry: Entry, folder: Path, known: Known) -> str:
 
 
 def _is_system(target: str) -> bool:
-    """A file that comes with the system, such as an interpreter."""
+    """Whether a link leads to a file of the system, such as an interpreter."""
     if not target.startswith(_SYSTEM) or ".." in target.split("/"):
         return False
     try:
@@ -180,22 +184,29 @@ def _has_bits(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and bool(status.st_mode & _SETUID)
 
 
-def _clear(entry: Entry) -> bool:
+def _clear(entry: WalkEntry) -> bool:
     mode = stat.S_IMODE(entry.status.st_mode) & ~_SETUID
     try:
         if not hasattr(os, "O_PATH"):
             os.chmod(entry.name, mode, dir_fd=entry.handle, follow_symlinks=False)
             return True
-        place = os.open(entry.name, _PLACE, dir_fd=entry.handle)
-        try:
-            if os.fstat(place).st_ino != entry.status.st_ino:
-                return False
-            Path(f"/proc/self/fd/{place}").chmod(mode)
+        with _pinned(entry.handle, entry.name, entry.status) as place:
+            place.chmod(mode)
             return True
-        finally:
-            os.close(place)
     except (OSError, NotImplementedError):
-        return False  # somebody else's file: the run could not have set them
+        return False  # somebody else's file, which the run could not have changed, or another one by now
+
+
+@contextmanager
+def _pinned(parent: int, name: str, status: os.stat_result) -> Iterator[Path]:
+    """A path to exactly the file or folder that was looked at. OSError if another one has its name now."""
+    handle = os.open(name, _PLACE, dir_fd=parent)
+    try:
+        if os.fstat(handle).st_ino != status.st_ino:
+            raise FileNotFoundError(name)
+        yield Path(f"/proc/self/fd/{handle}")
+    finally:
+        os.close(handle)
 
 
 class _Level:
@@ -213,7 +224,7 @@ class _Level:
             self.handle = None
 
     def reopen(self, child: int) -> None:
-        """From below, so that no path is ever too long."""
+        """Open the folder again through its child, so that no path is ever too long."""
         if self.handle is None:
             self.handle = os.open("..", _FOLDER, dir_fd=child)
             status = os.fstat(self.handle)
@@ -221,7 +232,7 @@ class _Level:
                 raise MovedError
 
 
-def _entries(top: Path) -> Iterator[Entry]:
+def _entries(top: Path) -> Iterator[WalkEntry]:
     """Everything below the folder that is no folder itself, in no order that matters. OSError if the top is none."""
     levels = [_Level(os.open(top, _FOLDER))]
     names: list[str] = []
@@ -253,7 +264,7 @@ def _entries(top: Path) -> Iterator[Entry]:
 
 
 def _open_inner(parent: int, name: str) -> int | None:
-    """The folder; None if it is gone, or somebody else's who lets nobody in."""
+    """Open a folder; None if it is gone or nobody but another user may enter it."""
     try:
         return os.open(name, _FOLDER, dir_fd=parent)
     except PermissionError:
@@ -263,24 +274,19 @@ def _open_inner(parent: int, name: str) -> int | None:
 
 
 def _open_closed(parent: int, name: str) -> int | None:
-    """A folder that the run closed even to its owner."""
+    """Open a folder whose permissions exclude even its owner."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode) or not hasattr(os, "O_PATH"):
             return None
-        place = os.open(name, _PLACE, dir_fd=parent)
-        try:
-            if os.fstat(place).st_ino != status.st_ino:
-                return None
-            Path(f"/proc/self/fd/{place}").chmod(stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
-            return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        finally:
-            os.close(place)
+        with _pinned(parent, name, status) as place:
+            place.chmod(stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+            return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
 
 
-def _scan(level: _Level, names: list[str]) -> Iterator[Entry]:
+def _scan(level: _Level, names: list[str]) -> Iterator[WalkEntry]:
     """The entries of one folder; the folders among them are noted for later."""
     handle = level.handle
     if handle is None:
@@ -298,10 +304,10 @@ def _scan(level: _Level, names: list[str]) -> Iterator[Entry]:
         if stat.S_ISDIR(status.st_mode):
             level.folders.append(entry.name)
         else:
-            yield Entry(handle, entry.name, status, names)
+            yield WalkEntry(handle, entry.name, status, names)
 
 
-class _Told:
+class _ToldPaths:
     """Paths for a result: the first ones as text, the rest counted."""
 
     def __init__(self, shown_as: str) -> None:
@@ -320,6 +326,35 @@ class _Told:
 
 
 def as_text(path: str) -> str:
-    """What any result can hold: names that are no UTF-8 are escaped, long ones cut."""
+    """Return a path for a result: escaped if it is not UTF-8, cut if it is long."""
     text = path.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
+
+
+class Cleanup(NamedTuple):
+    """All paths are resolved. mybox/ belongs to the runs; in other places what was there before stays."""
+
+    root: Path
+    elsewhere: tuple[Path, ...] = ()
+
+    def before(self) -> dict[Path, PriorState]:
+        return {place: find_known(place) for place in self.elsewhere if place.is_dir()}
+
+    def after(self, looked: dict[Path, PriorState]) -> Leftovers:
+        box = clean(self.root / BOX, BOX)
+        links, cleared = [*box.removed_links], [*box.cleared_setuid]
+        for place in self.elsewhere:
+            shown = place.relative_to(self.root).as_posix() if place.is_relative_to(self.root) else str(place)
+            if place in looked:
+                more = clean(place, shown, looked[place])
+                links += more.removed_links
+                cleared += more.cleared_setuid
+            else:
+                cleared += clean_file(place, shown)
+        return Leftovers(box.files, tuple(links), tuple(cleared))
+
+
+def cleanup_of(root: Path, write: Sequence[Path]) -> Cleanup:
+    """For a run in this project that may write these places."""
+    real = root.resolve()
+    return Cleanup(real, tuple(path for path in write if not path.is_relative_to(real / BOX)))

@@ -6,17 +6,20 @@ would run before it reads the text stays as it is.
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skillyard.core.errors import MetadataMissing
 from skillyard.core.messages import PROMPT_LOADED, Message
 from skillyard.core.request import Call, Outcome
+from skillyard.core.skill import Skill
 from skillyard.core.values import Json
+from skillyard.runners.kind import Prepared
 from skillyard.sandbox.launch import Sandbox
 
 if TYPE_CHECKING:
     from skillyard.catalog.manifest import Reading
+    from skillyard.runners.probes import Probe, Trial
 
 _PLACE = re.compile(
     r"\$ARGUMENTS\[(?P<index>[0-9]{1,3})\]|\$(?P<all>ARGUMENTS)(?![A-Za-z0-9_])"
@@ -25,12 +28,13 @@ _PLACE = re.compile(
 
 
 def plan(call: Call) -> None:
-    """Nothing is started."""
+    """A prompt starts nothing."""
     del call
 
 
-def run(call: Call, sandbox: Sandbox) -> Outcome:
-    del sandbox  # a prompt never runs
+def run(prepared: Prepared, sandbox: Sandbox) -> Outcome:
+    del sandbox  # a prompt starts nothing
+    call = prepared.call
     reading = _read(call)
     data: dict[str, Json] = {
         "skill": call.asked_as,
@@ -45,8 +49,19 @@ def run(call: Call, sandbox: Sandbox) -> Outcome:
     return Outcome(data=data, says=PROMPT_LOADED, words={"skill": call.asked_as})
 
 
+def find_program(skill: Skill, script: str) -> None:
+    """A prompt has no program."""
+    del skill, script
+
+
+def probe(skill: Skill, trial: "Trial") -> "Iterator[Probe]":
+    """Everything that a prompt promises is in its text, which every kind is checked for."""
+    del skill, trial
+    return iter(())
+
+
 def as_task(call: Call) -> str:
-    """The text for an agent that is to follow it: the body, filled in."""
+    """Return the text for an agent that is to follow the skill: the body with its arguments."""
     body = _read(call).body
     folder = str(call.skill.folder)
     if not call.args:

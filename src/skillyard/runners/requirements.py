@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from skillyard.core.capability import PACKAGES
 from skillyard.core.errors import InvalidCommand, InvalidRequirements
 from skillyard.core.messages import Message
-from skillyard.core.skill import SLOT, Kind, Skill
-from skillyard.runners.interpreters import find_program, interpreter_of, is_python, runs_python, version_of
-from skillyard.runners.template import split
+from skillyard.core.skill import Skill
+from skillyard.core.values import Json
+from skillyard.runners.interpreters import find_program, interpreter_of, is_python, version_of
+from skillyard.runners.kind import load_kind
+from skillyard.sandbox.launch import Launch
 
 if TYPE_CHECKING:
     from skillyard.runners.specifiers import Declared
@@ -23,7 +26,6 @@ _MOST_SCRIPTS = 500
 
 #: How a PEP 723 block begins.
 _START = b"# /// script"
-_OWN_FOLDER = frozenset({"skill", "baseDir", "CLAUDE_SKILL_DIR"})
 
 
 class Requirements(NamedTuple):
@@ -40,7 +42,7 @@ class Requirements(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Names the environment: what goes in, and what it runs on."""
+        """The name of the environment: a hash of its packages and its platform."""
         machine = os.uname().machine if hasattr(os, "uname") else ""
         parts = ("1", *self.packages, "", self.python, self.version, sys.platform, machine)
         import hashlib  # noqa: PLC0415  (most skills need nothing)
@@ -54,8 +56,55 @@ class Requirements(NamedTuple):
         return ", ".join((*self.packages, *python))
 
 
+class Packages(NamedTuple):
+    """The packages of one run. A run never installs any: it uses an environment that was built."""
+
+    needs: Requirements
+    #: The environment's Python; where it will be, while it is not built.
+    python: Path
+    built: bool
+    granted: bool
+    #: The parts of the environment and of the interpreter behind it.
+    readable: tuple[Path, ...]
+
+    @property
+    def missing(self) -> bool:
+        return not (self.built and self.granted)
+
+    def in_environment(self, launch: Launch) -> Launch:
+        """Return the launch with the environment's Python and its programs on the PATH."""
+        programs = self.python.parent
+        own = {"VIRTUAL_ENV": str(programs.parent), "PATH": f"{programs}:{launch.env.get('PATH', '')}".rstrip(":")}
+        return launch._replace(argv=(str(self.python), *launch.argv[1:]), env={**launch.env, **own})
+
+    def as_dict(self) -> dict[str, Json]:
+        return {
+            "packages": list(self.needs.packages),
+            "requires_python": self.needs.python,
+            "source": self.needs.source,
+            "digest": self.needs.digest,
+            "built": self.built,
+        }
+
+
+def find_packages(skill: Skill, script: str, granted: frozenset[str], own_home: Path) -> Packages | None:
+    """Return the packages that the program needs; None if the standard library is enough."""
+    needs = find_requirements(skill, script)
+    if needs is None:
+        return None
+    from skillyard.runners.environments import find, python_of, readable_parts  # noqa: PLC0415  (most need nothing)
+
+    return Packages(
+        needs=needs,
+        python=python_of(needs, own_home),
+        built=find(needs, own_home) is not None,
+        granted=PACKAGES in granted,
+        readable=readable_parts(needs, own_home),
+    )
+
+
 def find_requirements(skill: Skill, script: str = "") -> Requirements | None:
-    """None for what is no Python program, and for what the standard library is enough for."""
+    """Return what a Python program needs; None for other programs, or if the standard library is enough."""
     found = _program(skill, script)
     declared = _declared(found, skill.folder) if found else None
     if found is None or declared is None:
@@ -70,7 +119,7 @@ def find_requirements(skill: Skill, script: str = "") -> Requirements | None:
 
 
 def list_requirements(skill: Skill) -> tuple[Requirements, ...]:
-    """Of everything that the skill can run, each once."""
+    """Return the requirements of everything that the skill can run, without duplicates."""
     files = (path.relative_to(skill.folder) for path in sorted(skill.folder.rglob("*.py")))
     scripts = [file.as_posix() for file in files if not any(part.startswith(".") for part in file.parts)]
     found = [find_requirements(skill, script) for script in ("", *scripts[:_MOST_SCRIPTS])]
@@ -78,41 +127,15 @@ def list_requirements(skill: Skill) -> tuple[Requirements, ...]:
 
 
 def _program(skill: Skill, script: str) -> Path | None:
-    """The Python file that would run; the folder itself for `python -m`."""
-    folder = skill.folder
-    if script or skill.kind is Kind.JSON:
-        path = folder / (script or skill.entry)
-    elif skill.kind is Kind.COMMAND:
-        named = _in_command(skill)
-        if named is None or named == folder:
-            return named
-        path = named
-    else:
-        return None
-    return path if path.is_file() and _is_inside(path, folder) and is_python(path) else None
-
-
-def _in_command(skill: Skill) -> Path | None:
-    try:
-        words = [_own_folder(word, skill.folder) for word in split(skill.command)]
-    except InvalidCommand:
-        return None  # the run itself says why
-    if not runs_python(words[0]):
-        return skill.folder / words[0]
-    for word in words[1:]:
-        if word in {"-m", "-c"}:
-            return skill.folder
-        if not word.startswith("-"):
-            return skill.folder / word
-    return None
-
-
-def _own_folder(word: str, folder: Path) -> str:
-    return SLOT.sub(lambda slot: str(folder) if slot[1] in _OWN_FOLDER else slot[0], word)
+    """Return the Python file that would run, or the folder for `python -m`; None for other programs."""
+    path = load_kind(skill, script).find_program(skill, script)
+    if path is None or path == skill.folder:
+        return path
+    return path if path.is_file() and _is_inside(path, skill.folder) and is_python(path) else None
 
 
 def _declared(program: Path, folder: Path) -> "Declared | None":
-    """The program's own block, even an empty one, else the file beside it, else the skill's."""
+    """Return what the program's own block declares, else the file beside it, else the skill's file."""
     content = _read(program) if program.is_file() else b""
     if _START in content:
         from skillyard.runners.specifiers import read_block  # noqa: PLC0415

@@ -34,7 +34,7 @@ _ELSEWHERE = frozenset(
 
 
 class Declared(NamedTuple):
-    """What a file says, before anybody asked which Python there is."""
+    """What a file declares."""
 
     packages: tuple[str, ...]
     python: str
@@ -42,7 +42,7 @@ class Declared(NamedTuple):
 
 
 def read_block(text: str, source: str) -> Declared | None:
-    """The `script` block of PEP 723; None where there is none."""
+    """Return the `script` block of PEP 723; None if there is none."""
     lines = text.replace("\r\n", "\n").split("\n")
     starts = [at for at, line in enumerate(lines) if line.rstrip() == START]
     if not starts:
@@ -162,7 +162,7 @@ def as_requirement(text: str, place: str) -> str:
 
 
 def _is_marker(text: str) -> bool:
-    """Comparisons, joined by `and` and `or`; whether the brackets pair up is for the installer to say."""
+    """Whether a text is comparisons joined by `and` and `or`. The installer checks the brackets."""
     parts = re.split(r"\b(?:and|or)\b", text.replace("(", " ").replace(")", " "))
     return all(_COMPARISON.fullmatch(part.strip()) for part in parts)
 
@@ -185,7 +185,7 @@ def _clauses(text: str) -> str:
 
 
 def allows(specifier: str, version: tuple[int, ...]) -> bool:
-    """Whether a Python of this version is one that `requires-python` takes."""
+    """Whether `requires-python` allows this version."""
     return all(_holds(clause, version) for clause in specifier.split(",") if clause)
 
 

@@ -5,19 +5,19 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from skillyard.app.project import Project
 from skillyard.core.capability import PACKAGES
 from skillyard.core.errors import NotGranted, ScriptNotFound
 from skillyard.core.request import Request
 from skillyard.core.skill import Skill
 from skillyard.runners.environments import Environment, build, find, list_built
 from skillyard.runners.requirements import Requirements, find_requirements, list_requirements
-from skillyard.runtime.packages import packages_not_granted
+from skillyard.runtime.pipeline import Runtime
+from skillyard.runtime.prepare import packages_not_granted
 from skillyard.store.grants import Grant
-from skillyard.trust.consent import mark_of_skill, refuse_inside_agents
+from skillyard.trust.grant_rules import mark_of_skill, refuse_inside_agents
 
 
-class Wanted(NamedTuple):
+class NeededPackages(NamedTuple):
     """What a person is asked about: these packages, for exactly these bytes of the skill."""
 
     skill: Skill
@@ -30,49 +30,48 @@ class Wanted(NamedTuple):
 
     @property
     def ready(self) -> bool:
-        """Nothing to ask and nothing to build."""
+        """True if there is nothing to ask and nothing to build."""
         return not self.needs or (self.granted and self.built)
 
     @property
     def told(self) -> str:
-        """`pandas>=2, rich`."""
+        """The packages in one line, like `pandas>=2, rich`."""
         return ", ".join(dict.fromkeys(part for needs in self.needs for part in needs.told.split(", ")))
 
     def not_granted(self, more: str = "") -> NotGranted:
         return packages_not_granted(self.asked_as, self.script, self.needs, more)
 
 
-def wanted_packages(yard: Project, request: Request, *, every: bool = False) -> Wanted:
-    """What the request's program needs; with `every`, what anything that the skill ships needs."""
-    skill = yard.runtime.resolve(request)
+def find_needed(runtime: Runtime, request: Request, *, every: bool = False) -> NeededPackages:
+    """Return the packages that the request's program needs; with `every`, those of all programs of the skill."""
+    skill = runtime.resolve(request)
     mark = mark_of_skill(skill)  # before anything is read: a later change voids the grant
     if request.script and not (skill.folder / request.script).is_file():
         raise ScriptNotFound(f"{skill.folder.name}/{request.script}")
     one = None if every and not request.script else find_requirements(skill, request.script)
     needs = list_requirements(skill) if every and not request.script else (one,) if one else ()
-    return Wanted(
+    return NeededPackages(
         skill=skill,
         asked_as=str(request.staged or request.name),
         script=request.script,
         fingerprint=mark,
         needs=needs,
-        granted=PACKAGES in yard.grants.of(str(skill.folder), mark),
-        built=all(find(each, yard.places.own_home) for each in needs),
+        granted=PACKAGES in runtime.grants.of(str(skill.folder), mark),
+        built=all(find(each, runtime.own_home) for each in needs),
     )
 
 
 def build_environments(
-    yard: Project,
-    wanted: Wanted,
+    runtime: Runtime,
+    needed: NeededPackages,
     progress: Callable[[str], None] = lambda _: None,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[Environment, ...]:
-    """The person said yes: the grant, then every environment that is not there yet."""
-    if not wanted.ready:
+    """Store the grant of a person who said yes, then build every environment that is missing."""
+    if not needed.ready:
         refuse_inside_agents(env)
-    own_home = yard.places.own_home
-    yard.grants.add(Grant(str(wanted.skill.folder), wanted.fingerprint, PACKAGES, time.time()))
-    for needs in wanted.needs:
-        build(needs, own_home, yard.sandbox, progress, env)
-    digests = {needs.digest for needs in wanted.needs}
-    return tuple(each for each in list_built(own_home) if each.digest in digests)
+    runtime.grants.add(Grant(str(needed.skill.folder), needed.fingerprint, PACKAGES, time.time()))
+    for needs in needed.needs:
+        build(needs, runtime.own_home, runtime.sandbox, progress, env)
+    digests = {needs.digest for needs in needed.needs}
+    return tuple(each for each in list_built(runtime.own_home) if each.digest in digests)

@@ -5,10 +5,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from skillyard.catalog.bounds import bounds_of
 from skillyard.catalog.files import exists, is_folder
 from skillyard.core.capability import NETWORK, READ_PROJECT, WRITE
+from skillyard.core.errors import RuntimeFailed
 from skillyard.core.messages import Message
+from skillyard.runners.kind import Prepared
 from skillyard.sandbox.policy import Policy
+from skillyard.trust.grant_rules import grant_command
+from skillyard.trust.run_policy import wider
 
 HINT = Message("it may need {capability}; the person can run: {grant_command}")
 TRUST_HINT = Message("it may need {capability}, which agent.yaml asks for; the person can run: skillyard trust")
@@ -27,8 +32,20 @@ _PLAIN = re.compile(r"[\w./ +@=-]{1,200}")
 _PATHS = re.compile(r"'([^'\n]{1,400})'|\"([^\"\n]{1,400})\"|`([^`\n]{1,400})`|(?<![\w/])([\w.~-]*[/.][\w./-]+)")
 
 
-def seems_to_need(stderr: str, policy: Policy, root: Path, folder: Path) -> str | None:
-    """The capability that would have helped, as far as its last words tell."""
+def advise(error: RuntimeFailed, prepared: Prepared, stderr: str, refused: tuple[str, ...]) -> None:
+    """Add to a failure what the run seems to need, if its policy was narrower than that."""
+    call, policy = prepared.call, prepared.permit.policy
+    # What the proxy refused is known; only for the rest its last words must do.
+    guessed = None if refused else _guess(stderr, policy, call.root.resolve(), call.skill.folder.resolve())
+    if needed := refused or ((guessed,) if guessed else ()):
+        asked = wider(bounds_of(call.skill), call.root, call.skill.folder) if call.skill.role else ()
+        error.details = {**error.details, "may_need": " ".join(needed)}
+        error.extra_hint = TRUST_HINT if asked and {*needed} <= {*asked} else HINT
+        error.values = {**error.values, "capability": " ".join(needed), "grant_command": grant_command(call, needed)}
+
+
+def _guess(stderr: str, policy: Policy, root: Path, folder: Path) -> str | None:
+    """Guess from the end of stderr which capability would have helped."""
     if not policy.network and not policy.hosts and _NO_NETWORK.search(stderr):
         return NETWORK
     if not _NO_FILE.search(stderr) and not _NO_WRITE.search(stderr):

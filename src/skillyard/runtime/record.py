@@ -1,20 +1,31 @@
-"""Keeps what a run did: the row from before it starts, the log while it runs, the result when it ended."""
+"""Keeps what a run did: the row from before it starts, the log while it runs, the result when it ended.
+
+`RecordedSandbox` is the sandbox of one run: everything that its program does is noted down, and the places that it
+could write are cleaned up.
+"""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
 
-from skillyard.core.errors import SkillError
-from skillyard.core.messages import Lang
-from skillyard.core.request import Call, Outcome, Request
-from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.errors import PermissionDenied, RuntimeFailed, Stopped
+from skillyard.core.messages import Message
+from skillyard.core.request import Outcome, Request
+from skillyard.core.result import Result
+from skillyard.core.secrets import Redactor
 from skillyard.core.values import Json
-from skillyard.runners.leftovers import Leftovers
-from skillyard.runtime.redact import Redactor
-from skillyard.sandbox.launch import Exit, Launch
+from skillyard.runners.kind import Prepared
+from skillyard.runners.leftovers import Cleanup, Leftovers
+from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.store.runs import RUNNING, Log, Logs, Run, Runs
 
+if TYPE_CHECKING:
+    from skillyard.sandbox.cancel_token import CancelToken
+
+#: Called with each piece of stderr as it comes.
+OnProgress: TypeAlias = Callable[[bytes], None] | None
 _DAY = 86_400
 _LONGEST_LINE = 65_536
 #: Of each end of an output that is too large.
@@ -29,11 +40,11 @@ class Recorder:
         self._keep_days = keep_days
 
     @contextmanager
-    def recording(self, run: Run, lang: Lang) -> Iterator["Record"]:
-        """The row and the log of one run. Whatever happens inside, the row gets its end."""
+    def recording(self, run: Run) -> Iterator["RunRecord"]:
+        """Open the row and the log of one run. Whatever happens inside, the row is finished."""
         with self._logs.open(run.id) as log:
             self._runs.put(run)
-            record = Record(self._runs, run, lang, log)
+            record = RunRecord(self._runs, run, log)
             try:
                 yield record
             finally:
@@ -45,11 +56,11 @@ class Recorder:
             self._logs.remove(run_id)
 
 
-class Record:
-    """One run while it runs."""
+class RunRecord:
+    """The row and the log of a run in progress."""
 
-    def __init__(self, runs: Runs, run: Run, lang: Lang, log: Log) -> None:
-        self._runs, self._run, self._lang, self._log = runs, run, lang, log
+    def __init__(self, runs: Runs, run: Run, log: Log) -> None:
+        self._runs, self._run, self._log = runs, run, log
         self._started = time.monotonic()
         self._result: Result | None = None
         self._redactor, self._secrets = Redactor(), Redactor(keys=False)
@@ -63,7 +74,7 @@ class Record:
         self.stderr = ""
 
     def starting(self, launch: Launch, secrets: tuple[str, ...]) -> None:
-        """What is started, as it stands before it starts."""
+        """Note what is started."""
         self._redactor, self._secrets = Redactor(secrets), Redactor(secrets, keys=False)
         self._tell(
             argv=list(launch.argv),
@@ -74,7 +85,7 @@ class Record:
         )
 
     def hear(self, piece: bytes) -> bytes:
-        """A piece of stderr: kept line by line, so that a secret cut in two is still seen. What of it may be shown."""
+        """Log a piece of stderr and return what of it may be shown. Whole lines only, so no secret is cut in two."""
         *lines, self._line = (self._line + piece).split(b"\n")
         if len(self._line) > _LONGEST_LINE:
             # What may be the start of a secret waits for the rest of it.
@@ -86,11 +97,11 @@ class Record:
         return b"".join(self._secrets.blob(line) + b"\n" for line in lines) if self._secrets.knows else piece
 
     def rest(self) -> bytes:
-        """What was heard after the last line's end and not shown yet."""
+        """Return the unfinished last line, masked, if it was not shown yet."""
         return self._secrets.blob(self._line) if self._secrets.knows else b""
 
     def clean(self, ended: Exit) -> Exit:
-        """The same end with every secret masked, before anything is cut, quoted or parsed."""
+        """Return the exit with every secret masked, before anything is cut, quoted or parsed."""
         if not self._secrets.knows:
             return ended
         stdout = self._secrets.document(ended.stdout)
@@ -103,12 +114,13 @@ class Record:
 
     @property
     def facts(self) -> dict[str, Json]:
-        """What `meta` says about the run itself, its sandbox and what was done after it."""
+        """What `meta` says about the run: its id, its sandbox, and what was cleaned up."""
         not_covered = {"not_covered": list(self._not_covered)} if self._not_covered else {}
-        return {"sandbox": self.sandbox, **not_covered, **self.cleaned}
+        refused = {"refused": list(self.refused)} if self.refused else {}
+        return {"run": self._run.id, "sandbox": self.sandbox, **not_covered, **self.cleaned, **refused}
 
     def left(self, left: Leftovers) -> None:
-        """What the run left behind and was cleaned up."""
+        """Note what the run left behind and was cleaned up."""
         cleaned = {"removed_links": list(left.removed_links), "cleared_setuid": list(left.cleared_setuid)}
         self.cleaned = {name: paths for name, paths in cleaned.items() if paths}
         self._tell(**self.cleaned)
@@ -136,7 +148,7 @@ class Record:
         self._run = self._run._replace(launch={**self._run.launch, **self._redactor.mapping(facts)})
 
     def _keep_ends(self, ended: Exit) -> None:
-        """Of an output that was too much, what tells whose it is."""
+        """Log the start and the end of an output that was too large."""
         head, tail = ended.stdout[:_KEPT_BYTES], ended.stdout_tail[-_KEPT_BYTES:]
         left_out = ended.stdout_bytes - len(head) - len(tail)
         self._log.write(self._redacted(self._line) + b"\n")
@@ -147,24 +159,16 @@ class Record:
     def _redacted(self, line: bytes) -> bytes:
         return self._redactor.text(line.decode("utf-8", "replace")).encode()
 
-    def keep(self, run: Callable[[], Outcome]) -> Outcome:
-        """Run it, and remember the result whichever way it ends."""
-        try:
-            outcome = run()
-        except SkillError as error:
-            self._result = error_result(error, self._run.agent, self._lang, self._meta())
-            raise
-        outcome = outcome._replace(data=self._secrets.mapping(outcome.data))
-        moment = datetime.fromtimestamp(self._run.started).astimezone()
-        self._result = outcome.as_result(self._run.agent, self._lang, self._seconds(), moment, run=self._run.id)
-        return outcome
+    def masked(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with the values that were passed to the program masked."""
+        return outcome._replace(data=self._secrets.mapping(outcome.data))
 
     def settle(self, result: Result) -> None:
-        """The result of a run that has one already, whoever made it."""
+        """Keep the result, in which what looks like a key is masked too."""
         self._result = result
 
     def close(self) -> None:
-        """Without a result there was a bug or an interrupt: said so, never left as running."""
+        """Finish the row. Without a result there was a bug or an interrupt, and the row says so."""
         self._log.write(self._redacted(self._line))
         state = str(self._result.state) if self._result else "error"
         told = self._result.as_dict() if self._result else {"state": "error", "summary": "interrupted"}
@@ -174,13 +178,59 @@ class Record:
     def _seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def _meta(self) -> dict[str, Json]:
-        moment = datetime.fromtimestamp(self._run.started).astimezone()
-        return make_meta(self._run.agent, self._seconds(), moment, run=self._run.id)
+
+class RecordedSandbox:
+    """The sandbox of one run. A secret that its program prints is masked here: whoever reads on never had it."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        record: RunRecord,
+        cleanup: Cleanup,
+        on_progress: OnProgress = None,
+        stop: "CancelToken | None" = None,
+        secrets: tuple[str, ...] = (),
+    ) -> None:
+        self._sandbox, self._record, self._cleanup = sandbox, record, cleanup
+        self._on_progress, self._stop, self._secrets = on_progress, stop, secrets
+
+    def __call__(self, launch: Launch) -> Exit:
+        launch = launch._replace(on_stderr=self._hear, cancel=self._stop)
+        self._raise_if_stopped(Message("it was stopped before it started"))
+        self._record.starting(launch, self._secrets)
+        before = self._cleanup.before()
+        try:
+            ended = self._record.clean(self._sandbox(launch))
+        except PermissionError as error:
+            raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
+        except OSError as error:
+            raise RuntimeFailed(
+                Message("{argv} cannot be started: {strerror}", argv=launch.argv[0], strerror=error.strerror)
+            ) from None
+        finally:
+            left = self._cleanup.after(before)
+            self._record.left(left)
+        self._show(self._record.rest())
+        self._record.ended(ended)
+        self._raise_if_stopped(Message("it was stopped, with everything that it had started"))
+        return ended._replace(files=left.files)
+
+    def _hear(self, piece: bytes) -> None:
+        self._show(self._record.hear(piece))
+
+    def _show(self, shown: bytes) -> None:
+        if self._on_progress and shown:
+            self._on_progress(shown)
+
+    def _raise_if_stopped(self, reason: str) -> None:
+        if self._stop and self._stop.cancelled:
+            raise Stopped(reason)
 
 
-def as_run(request: Request, call: Call, moment: datetime, secrets: Iterable[str] = ()) -> Run:
-    """The row of a call before it starts."""
+def as_run(request: Request, prepared: Prepared, moment: datetime) -> Run:
+    """Return the row of a run that is about to start."""
+    call = prepared.call
+    secrets = [prepared.passed[secret.name] for secret in prepared.permit.secrets]
     return Run(
         id=call.run_id,
         agent=request.agent,
@@ -189,11 +239,12 @@ def as_run(request: Request, call: Call, moment: datetime, secrets: Iterable[str
         state=RUNNING,
         started=moment.timestamp(),
         job=str(request.job.get("label", "")),
-        request=_as_request(request, call, Redactor(secrets)),
+        request=Redactor(secrets).mapping(_as_request(request, prepared)),
     )
 
 
-def _as_request(request: Request, call: Call, redact: Redactor) -> dict[str, Json]:
+def _as_request(request: Request, prepared: Prepared) -> Mapping[str, Json]:
+    call = prepared.call
     told: dict[str, Json] = {
         "name": request.name,
         "staged": str(request.staged or ""),
@@ -206,4 +257,4 @@ def _as_request(request: Request, call: Call, redact: Redactor) -> dict[str, Jso
         "limit_seconds": call.limit_seconds,
         "job": dict(request.job),
     }
-    return redact.mapping({key: value for key, value in told.items() if value not in (None, "", [], {})})
+    return {key: value for key, value in told.items() if value not in (None, "", [], {})}

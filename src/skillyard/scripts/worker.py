@@ -24,13 +24,11 @@ from skillyard.core.request import Outcome
 from skillyard.core.result import Result, as_size, error_result, make_meta, meaningful
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
-from skillyard.runners.printed import as_printed
-from skillyard.runners.process import PACKAGE, base_environment, quoted, usage_of
-from skillyard.runners.toolchains import reach_of
-from skillyard.runtime.cleanup import cleanup_of
-from skillyard.runtime.guard import OnProgress, guard
-from skillyard.runtime.paths import BOX
-from skillyard.runtime.record import Recorder
+from skillyard.runners.interpreters import reach_of
+from skillyard.runners.leftovers import BOX, cleanup_of
+from skillyard.runners.process import PACKAGE, as_printed, base_environment, quoted, usage_of
+from skillyard.runtime.prepare import make_box
+from skillyard.runtime.record import OnProgress, RecordedSandbox, Recorder
 from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.sandbox.launch import Exit, Launch, Mount, Sandbox, can_mount
 from skillyard.sandbox.policy import Policy
@@ -39,7 +37,6 @@ from skillyard.scripts.interrupt import Interrupt, Stamp, find_analysis, read_in
 from skillyard.scripts.worker_prompt import Order, parse_orders
 from skillyard.store.copies import Copies, FolderCopy
 from skillyard.store.runs import RUNNING, Run
-from skillyard.trust.permit import Permit, make_box
 
 AGENT = "worker_agent"
 LIMIT_SECONDS = 300.0
@@ -129,14 +126,12 @@ class Worker(NamedTuple):
 
     def _run(self, order: Order, copy: FolderCopy, on_progress: OnProgress) -> Result:
         started, moment, run_id = time.monotonic(), datetime.now(UTC), self.new_id()
-        facts: dict[str, Json] = {"run": run_id}
         interrupts: list[Interrupt] = []
         try:
-            outcome = self._start(order, copy, run_id, moment, facts, on_progress, interrupts)
+            result = self._start(order, copy, run_id, moment, on_progress, interrupts)
         except SkillError as error:
-            meta = make_meta(AGENT, time.monotonic() - started, moment, **facts)
+            meta = make_meta(AGENT, time.monotonic() - started, moment, run=run_id)
             return error_result(error, AGENT, self.lang, meta)
-        result = outcome.as_result(AGENT, self.lang, time.monotonic() - started, moment, **facts)
         return self._decided(result, interrupts[0], on_progress) if interrupts else result
 
     def _start(
@@ -145,10 +140,9 @@ class Worker(NamedTuple):
         copy: FolderCopy,
         run_id: str,
         moment: datetime,
-        facts: dict[str, Json],
         on_progress: OnProgress,
         interrupts: list[Interrupt],
-    ) -> Outcome:
+    ) -> Result:
         """An interrupt of the script is added to `interrupts`: its file is read once, since any run can replace it."""
         standing = self._demand(order, copy)
         make_box(self.root)
@@ -164,15 +158,18 @@ class Worker(NamedTuple):
             request={"script": order.script, "args": list(order.args), **({"job": self.job} if self.job else {})},
         )
         before = stamp_of(self.root)
-        with self.recorder.recording(run, self.lang) as record:
-            permit, cleanup = self._permit(launch, standing, copy), cleanup_of(self.root, ())
-            guarded = guard(self.sandbox, permit, record, on_progress, stop=self.stop, cleanup=cleanup)
+        started = time.monotonic()
+        with self.recorder.recording(run) as record:
+            sandbox = RecordedSandbox(self.sandbox, record, cleanup_of(self.root, ()), on_progress, self.stop)
             try:
-                return record.keep(
-                    lambda: self._outcome(order, guarded(launch), before, interrupts, ours=standing.ours)
-                )
-            finally:
-                facts |= record.facts
+                ended = sandbox(launch._replace(policy=self._policy(launch, standing, copy)))
+                outcome = self._outcome(order, ended, before, interrupts, ours=standing.ours)
+                result = outcome.as_result(AGENT, self.lang, time.monotonic() - started, moment, **record.facts)
+            except SkillError as error:
+                meta = make_meta(AGENT, time.monotonic() - started, moment, **record.facts)
+                result = error_result(error, AGENT, self.lang, meta)
+            record.settle(result)
+        return result
 
     def _launch(self, order: Order, standing: Standing, copy: FolderCopy) -> Launch:
         python = self.own_python if standing.ours else self.python()
@@ -185,20 +182,20 @@ class Worker(NamedTuple):
         argv = (python, *(("-I",) if standing.ours else ()), script, *order.args)
         return Launch(argv=argv, cwd=self.root, env=env, limit_seconds=self.limit_seconds)
 
-    def _permit(self, launch: Launch, standing: Standing, copy: FolderCopy) -> Permit:
+    def _policy(self, launch: Launch, standing: Standing, copy: FolderCopy) -> Policy:
         """The project's scripts read the project and write mybox/; ours may also install skills."""
         root = self.root.resolve()
         read = (root, *reach_of(Path(launch.argv[0])).known)
         home, files = self.own_home.resolve(), copy.files.resolve()
         if not standing.ours and can_mount(self.sandbox):
             mounts = (Mount(files, root / "bin"),)
-            return Permit(Policy(read=read, write=(root / BOX,), hide=(home, self.copies.home), mounts=mounts))
+            return Policy(read=read, write=(root / BOX,), hide=(home, self.copies.home), mounts=mounts)
         if not standing.ours:  # started from the copy, and bin/ itself, which nobody may have seen, is out of reach
-            return Permit(Policy(read=(*read, files), write=(root / BOX,), hide=(home, root / "bin")))
+            return Policy(read=(*read, files), write=(root / BOX,), hide=(home, root / "bin"))
         # A skill is swapped in by renames between .skillyard/, .claude/skills/ and the root: that needs one mount.
         home.mkdir(parents=True, exist_ok=True)
         fixed = [path for name in _FIXED if (path := root / name).exists() and not path.is_symlink()]
-        return Permit(Policy(read=(*read, PACKAGE, files, *fixed), write=(root, home)))
+        return Policy(read=(*read, PACKAGE, files, *fixed), write=(root, home))
 
     def _outcome(self, order: Order, ended: Exit, before: Stamp, interrupts: list[Interrupt], *, ours: bool) -> Outcome:
         stdout, stderr = (b"" if order.drop_stdout else ended.stdout), (b"" if order.drop_stderr else ended.stderr)

@@ -1,32 +1,31 @@
-"""What a person allows: grants for a skill's exact bytes, and trust in what a project's files ask for.
+"""What a project's files ask for beyond the rules, and whether a person who saw it said yes."""
 
-Only a person grants, by a command of its own or by answering a question on a terminal. Inside an agent (where the depth
-counter is set) nothing is granted at all.
-"""
-
-import os
+import hashlib
+import json
 import re
+import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from skillyard.catalog.bounds import read_bounds
+from skillyard.catalog.files import read_toml
 from skillyard.catalog.fingerprint import fingerprint, read_digests
-from skillyard.core.capability import ALLOWED_TOOLS, NETWORK, ON_FAILURE, PLAIN, SCHEDULE, WITH_ARGUMENT, is_capability
-from skillyard.core.child_process import DEPTH
-from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
+from skillyard.core.capability import ALLOWED_TOOLS, NETWORK, ON_FAILURE, SCHEDULE
+from skillyard.core.errors import RoleInvalid
 from skillyard.core.messages import Message
 from skillyard.core.secrets import MASK
-from skillyard.core.skill import Skill
 from skillyard.store.grants import Grant, Grants
-from skillyard.trust.permit import as_capability, resolve_capability
+from skillyard.trust.grant_rules import refuse_inside_agents
+from skillyard.trust.own_files import is_ours
 
 if TYPE_CHECKING:
     from skillyard.catalog.agentfile import Role
 
 
 class Want(NamedTuple):
-    """Something wide that a project's file asks for."""
+    """Something beyond the rules that a project's file asks for."""
 
     what: str
     where: str
@@ -46,9 +45,7 @@ class Trusted(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> "Trusted":
-        """Nothing is trusted where the text is of another version."""
-        import json
-
+        """Parse what was stored; nothing is trusted if it is of another version."""
         try:
             fields = json.loads(text)
             settings, scripts, files = fields["settings"], fields["bin"], fields["files"]
@@ -60,8 +57,6 @@ class Trusted(NamedTuple):
         return cls(settings, scripts, files) if is_text else cls()
 
     def as_text(self) -> str:
-        import json
-
         return json.dumps({"settings": self.settings, "bin": self.bin, "files": dict(self.files)})
 
 
@@ -80,44 +75,6 @@ class RoleWant(NamedTuple):
         )
 
 
-def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:
-    if env.get(DEPTH):
-        raise PermissionDenied(Message("an agent cannot grant anything: a person must do it, outside"))
-
-
-def as_capabilities(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Capabilities as they are asked for, kept and shown. InvalidArgs for what is none."""
-    return tuple(dict.fromkeys(map(_as_capability, words)))
-
-
-def _as_capability(word: str) -> str:
-    if not is_capability(word):
-        known = ", ".join((*PLAIN, *(f"{name}:…" for name in (NETWORK, *WITH_ARGUMENT))))
-        raise InvalidArgs(Message("{word!r} is no capability; there are {known}", word=word, known=known))
-    try:
-        return as_capability(word)
-    except ValueError as error:
-        raise InvalidArgs(Message("{word!r} names no host: {error}", word=word, error=error)) from None
-
-
-def grant(grants: Grants, skill: Skill, capabilities: tuple[str, ...], mark: str = "") -> None:
-    """`mark`: the fingerprint that the folder had when the person was asked."""
-    refuse_inside_agents()
-    capabilities = as_capabilities(capabilities)
-    mark = mark or mark_of_skill(skill)
-    for capability in capabilities:
-        grants.add(Grant(str(skill.folder), mark, capability, time.time()))
-
-
-def mark_of_skill(skill: Skill) -> str:
-    return fingerprint(skill.folder, in_role=bool(skill.role))
-
-
-def resolve_paths(capabilities: Sequence[str], root: Path, user_home: Path) -> tuple[str, ...]:
-    """The capabilities as they are asked, stored and opened: every path in them resolved, from the project root."""
-    return tuple(resolve_capability(text, root, user_home) for text in capabilities)
-
-
 def wants(root: Path, before: Trusted | None = None) -> tuple[Want, ...]:
     """Everything in the project's files that is wider than the rules; it takes effect only after `trust`.
 
@@ -128,8 +85,6 @@ def wants(root: Path, before: Trusted | None = None) -> tuple[Want, ...]:
 
 
 def mark_of(found: tuple[Want, ...]) -> str:
-    import hashlib
-
     return hashlib.blake2b(repr(found).encode(), digest_size=20).hexdigest()
 
 
@@ -138,13 +93,13 @@ def trusted_before(grants: Grants) -> Trusted:
 
 
 def is_trusted(grants: Grants, root: Path) -> bool:
-    """Whether all that the project asks for now, beside its roles, was shown to a person who said yes."""
+    """Whether a person trusted everything that the project asks for now, apart from its roles."""
     before = trusted_before(grants)
     return before.settings == mark_of(tuple(_settings(root))) and not any(_unseen_scripts(root, before))
 
 
 def are_settings_trusted(grants: Grants, root: Path) -> bool:
-    """The same for skillyard.toml alone: an edited script of bin/ does not switch the project's settings off."""
+    """Whether a person trusted skillyard.toml as it is; an edited script of bin/ does not matter here."""
     return trusted_before(grants).settings == mark_of(tuple(_settings(root)))
 
 
@@ -160,12 +115,12 @@ def is_role_trusted(grants: Grants, folder: Path, capability: str) -> bool:
 
 
 def untrusted_roles(grants: Grants, root: Path) -> tuple[str, ...]:
-    """The roles that ask for more than they have."""
+    """Return the roles that ask for more than was granted to them."""
     missing = (want for want in role_wants(root) if not is_role_trusted(grants, want.folder, want.capability))
     return tuple(dict.fromkeys(want.folder.name for want in missing))
 
 
-class Shown(NamedTuple):
+class ShownWants(NamedTuple):
     """All that a person is asked about, taken before the question: trust is for these bytes and no later ones."""
 
     wants: tuple[Want, ...]
@@ -173,20 +128,20 @@ class Shown(NamedTuple):
     grants: tuple[Grant, ...]
 
 
-def show_wants(grants: Grants, root: Path) -> Shown:
+def show_wants(grants: Grants, root: Path) -> ShownWants:
     moment = time.time()
     roles = role_wants(root)
     marks = {folder: fingerprint(folder, in_role=True) for folder in {want.folder for want in roles}}
     mark, files = _read_bin(root)
-    return Shown(
+    return ShownWants(
         wants(root, trusted_before(grants)),
         Trusted(mark_of(tuple(_settings(root))), mark, files),
         tuple(Grant(str(want.folder), marks[want.folder], want.capability, moment) for want in roles),
     )
 
 
-def trust(grants: Grants, root: Path, shown: Shown | None = None) -> None:
-    """What the roles ask for becomes grants, for exactly the bytes of each one's folder."""
+def trust(grants: Grants, root: Path, shown: ShownWants | None = None) -> None:
+    """Store the trust; what roles ask for becomes grants for exactly the bytes of each one's folder."""
     refuse_inside_agents()
     shown = shown or show_wants(grants, root)
     grants.trust(shown.trusted.as_text(), time.time())
@@ -203,15 +158,14 @@ def distrust(grants: Grants, root: Path) -> None:
 
 
 def role_wants(root: Path) -> tuple[RoleWant, ...]:
-    """What the agent.yaml files ask for beyond the rules; a file that cannot be read asks for nothing."""
-    from skillyard.catalog.agentfile import list_roles
+    """Return what the agent.yaml files ask for beyond the rules; an unreadable file asks for nothing."""
+    from skillyard.catalog.agentfile import list_roles  # noqa: PLC0415  (`list` asks about settings alone)
 
     return tuple(want for role in list_roles(root / "agents") for want in _of_role(role, root))
 
 
 def _of_role(role: "Role", root: Path) -> Iterator[RoleWant]:
-    from skillyard.catalog.bounds import read_bounds
-    from skillyard.runtime.role_policy import wider
+    from skillyard.trust.run_policy import wider  # noqa: PLC0415  (brings the sandbox)
 
     try:
         bounds = read_bounds(role.bounds)
@@ -286,8 +240,6 @@ ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 
 
 def _scripts(root: Path, before: Trusted) -> Iterator[Want]:
-    from skillyard.trust.own_files import is_ours
-
     # Any file there can be named to the worker, or imported by what is, whatever its ending and however deep it lies.
     entries = (path for path in (root / "bin").rglob("*") if path.is_symlink() or not path.is_dir())
     if not all(map(is_ours, entries)):
@@ -296,7 +248,7 @@ def _scripts(root: Path, before: Trusted) -> Iterator[Want]:
 
 
 def bin_changes(root: Path, grants: Grants) -> dict[str, list[str]]:
-    """What changed in bin/ since it was trusted: paths under `added`, `changed` and `removed`."""
+    """Return what changed in bin/ since it was trusted: paths under `added`, `changed` and `removed`."""
     found: dict[str, list[str]] = {}
     for change, path in _unseen_scripts(root, trusted_before(grants)):
         found.setdefault(change, []).append(path)
@@ -304,9 +256,7 @@ def bin_changes(root: Path, grants: Grants) -> dict[str, list[str]]:
 
 
 def _unseen_scripts(root: Path, before: Trusted) -> Iterator[tuple[str, str]]:
-    """The files of bin/ that are not as they were when a person trusted them; those that `init` wrote are fine."""
-    from skillyard.trust.own_files import is_ours
-
+    """Yield the files of bin/ that changed since a person trusted them, without those that `init` wrote."""
     mark, files = _read_bin(root)
     if mark == before.bin:
         return
@@ -326,8 +276,6 @@ def _settings(root: Path) -> Iterator[Want]:
     file = root / "skillyard.toml"
     if not file.is_file():
         return
-    from skillyard.app.settings import read_toml
-
     fields = read_toml(file)
     engine = fields.get("engine")
     if isinstance(engine, Mapping) and engine.get("database"):
@@ -344,9 +292,7 @@ def _settings(root: Path) -> Iterator[Want]:
 
 
 def _agents(fields: Mapping[str, object]) -> Iterator[Want]:
-    """What the project says of backend agents: whatever it is, a person must have seen it."""
-    import shlex
-
+    """Yield what the project says about backend agents; a person must see all of it."""
     dispatch, backends, worker = fields.get("dispatch"), fields.get("backends"), fields.get("worker")
     for key, value in dispatch.items() if isinstance(dispatch, Mapping) else ():
         yield Want(
@@ -380,5 +326,5 @@ _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^@/?#]*(?=@)|(?<=[?&]password=)[^&
 
 
 def _without_password(url: str) -> str:
-    """As a person sees it, and as it is trusted."""
+    """Return the address as it is shown and trusted."""
     return _PASSWORD.sub(lambda found: f"{found[1]}:{MASK}" if found[1] is not None else MASK, url)

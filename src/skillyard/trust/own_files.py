@@ -54,7 +54,7 @@ LAYOUT = (
 )
 
 
-class Standing(StrEnum):
+class FileState(StrEnum):
     MADE = "made"
     #: It was there: as this version writes it, or as its owner made it.
     KEPT = "kept"
@@ -65,24 +65,24 @@ class Standing(StrEnum):
     MISSING = "missing"
 
 
-class Found(NamedTuple):
+class FoundPiece(NamedTuple):
     path: str
-    standing: Standing
+    standing: FileState
     folder: bool = False
 
     @property
     def is_drift(self) -> bool:
         """An empty folder does not survive a commit and is made when it is needed: its absence is none."""
-        return self.standing not in {Standing.MADE, Standing.KEPT} and not self.folder
+        return self.standing not in {FileState.MADE, FileState.KEPT} and not self.folder
 
 
-def look(root: Path, written: Path = WRITTEN) -> tuple[Found, ...]:
-    """How each piece stands; nothing is written. InvalidArgs where something is in the way."""
-    return tuple(Found(piece.path, _standing(root, piece, written), folder=not piece.template) for piece in LAYOUT)
+def look(root: Path, written: Path = WRITTEN) -> tuple[FoundPiece, ...]:
+    """Return the state of each piece. Raise InvalidArgs if something is in the way."""
+    return tuple(FoundPiece(piece.path, _standing(root, piece, written), folder=not piece.template) for piece in LAYOUT)
 
 
-def lay_out(root: Path) -> tuple[Found, ...]:
-    """Make what is missing; what exists is never touched. Several at once do no harm: each file has one maker."""
+def lay_out(root: Path) -> tuple[FoundPiece, ...]:
+    """Make what is missing and leave the rest alone. Several processes may do this at once."""
     found = look(root)
     root.mkdir(parents=True, exist_ok=True)
     return tuple(_made(root, piece, seen) for piece, seen in zip(LAYOUT, found, strict=True))
@@ -112,22 +112,22 @@ def _hashes_of(path: Path, written: Path) -> Iterator[str]:
                 yield mark
 
 
-def _standing(root: Path, piece: Piece, written: Path = WRITTEN) -> Standing:
+def _standing(root: Path, piece: Piece, written: Path = WRITTEN) -> FileState:
     target = root / piece.path
     _refuse_in_the_way(root, target.parent if piece.template else target)
     if not os.path.lexists(target):
-        return Standing.MISSING
+        return FileState.MISSING
     if not piece.template or piece.yours:
-        return Standing.KEPT
+        return FileState.KEPT
     if target.is_symlink() or not target.is_file():
-        return Standing.DIFFERS
+        return FileState.DIFFERS
     if read_plain(target, _MOST_BYTES) == piece.content:
-        return Standing.KEPT
-    return Standing.OUTDATED if is_ours(target, written) else Standing.DIFFERS
+        return FileState.KEPT
+    return FileState.OUTDATED if is_ours(target, written) else FileState.DIFFERS
 
 
 def _refuse_in_the_way(root: Path, folder: Path) -> None:
-    """A file where a folder must be, or a link that would have us write elsewhere."""
+    """Raise if a file is where a folder must be, or a link leads elsewhere."""
     refuse_links(root, folder)
     for place in (folder, *folder.parents):
         if os.path.lexists(place) and not place.is_dir():
@@ -136,20 +136,20 @@ def _refuse_in_the_way(root: Path, folder: Path) -> None:
             break
 
 
-def _made(root: Path, piece: Piece, seen: Found) -> Found:
-    if seen.standing is not Standing.MISSING:
+def _made(root: Path, piece: Piece, seen: FoundPiece) -> FoundPiece:
+    if seen.standing is not FileState.MISSING:
         return seen
     target = root / piece.path
     if not piece.template:
         make_below(root, target)
-        return seen._replace(standing=Standing.MADE)
+        return seen._replace(standing=FileState.MADE)
     mode = 0o755 if piece.path.startswith("bin/") else 0o644
     new = _write_new(root, target, piece.content, mode)
-    return seen._replace(standing=Standing.MADE if new else _standing(root, piece))
+    return seen._replace(standing=FileState.MADE if new else _standing(root, piece))
 
 
 def _write_new(root: Path, target: Path, content: bytes, mode: int) -> bool:
-    """The whole file or nothing, and False where somebody else was first."""
+    """Write the whole file or nothing. Return False if somebody else was first."""
     folder = open_below(root, target.parent.relative_to(root).parts, create=True)
     fresh = f".{target.name}.{os.urandom(4).hex()}"
     try:

@@ -17,13 +17,13 @@ from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, seconds
 from skillyard.faces.present import Lines, Progress
-from skillyard.runtime.conformance import find_target, probe
-from skillyard.runtime.probe_sandbox import Probe, Verdict, open_bench
+from skillyard.runners.probes import Probe, ProbeVerdict
+from skillyard.runtime.trial import find_target, open_trial, probe
 
 _SUMMARY = Message("{type}{name}: {passed} passed, {failed} failed, {skipped} skipped")
 _COUNTS = Message("{passed} passed, {failed} failed, {skipped} skipped")
 _CHECKING = Message("checking {name}")
-_MARKS = {Verdict.PASSED: "ok  ", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
+_MARKS = {ProbeVerdict.PASSED: "ok  ", ProbeVerdict.FAILED: "FAIL", ProbeVerdict.SKIPPED: "skip"}
 
 
 def arguments(parser: Parser) -> None:
@@ -40,16 +40,18 @@ def _answer(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
         skill = find_target(options.target, yard.catalog, Path.cwd())
         with (
-            open_bench(yard.sandbox, yard.places.own_home, options.timeout) as bench,
+            open_trial(yard.sandbox, yard.places.own_home, options.timeout) as trial,
             Progress(_CHECKING.render(lang, name=skill.name)) as progress,
         ):
-            for done in probe(skill, bench):
+            for done in probe(skill, trial):
                 probes.append(_judged(done, strict=options.strict))
                 progress(len(probes), len(probes))
-    counts = {str(verdict): sum(done.verdict is verdict for done in probes) for verdict in Verdict}
+    counts = {str(verdict): sum(done.verdict is verdict for done in probes) for verdict in ProbeVerdict}
     told = (
-        RuntimeFailed(Message("{counts} of {count} probes failed", counts=counts[Verdict.FAILED], count=len(probes)))
-        if counts[Verdict.FAILED]
+        RuntimeFailed(
+            Message("{counts} of {count} probes failed", counts=counts[ProbeVerdict.FAILED], count=len(probes))
+        )
+        if counts[ProbeVerdict.FAILED]
         else None
     )
     return Answer(
@@ -69,7 +71,11 @@ def _answer(options: Options) -> Answer:
 
 
 def _judged(done: Probe, *, strict: bool) -> Probe:
-    return done._replace(verdict=Verdict.FAILED) if strict and done.advice and done.verdict is Verdict.PASSED else done
+    return (
+        done._replace(verdict=ProbeVerdict.FAILED)
+        if strict and done.advice and done.verdict is ProbeVerdict.PASSED
+        else done
+    )
 
 
 def _lines(name: str, kind: str, probes: list[Probe], counts: dict[str, int], lang: Lang) -> list[str]:

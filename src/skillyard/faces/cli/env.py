@@ -26,9 +26,9 @@ from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, Table
 from skillyard.runners.environments import Environment, home_of, list_built, remove
-from skillyard.runtime.build_environment import Wanted, build_environments, wanted_packages
+from skillyard.runtime.build_environment import NeededPackages, build_environments, find_needed
 from skillyard.scripts.prompt_grammar import split_name
-from skillyard.trust.consent import refuse_inside_agents
+from skillyard.trust.grant_rules import refuse_inside_agents
 
 _QUESTION = Message("@{name} needs {packages}. Build an environment for it?")
 _EMPTY = Message("No environments yet: `skillyard env @name` builds one.")
@@ -58,7 +58,7 @@ def _answer(options: Options) -> Answer:
 
 def _build(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
-        wanted = wanted_packages(yard, _request(options.target), every=True)
+        wanted = find_needed(yard.runtime, _request(options.target), every=True)
         if not wanted.ready:
             refuse_inside_agents()
             if not options.accept and not _confirms(wanted, lang_of(options)):
@@ -66,7 +66,7 @@ def _build(options: Options) -> Answer:
         built: tuple[Environment, ...] = ()
         if wanted.needs:
             with Steps(f"@{wanted.skill.name}") as steps:
-                built = build_environments(yard, wanted, steps)
+                built = build_environments(yard.runtime, wanted, steps)
         home = home_of(yard.places.own_home)
     says = Message("environment ready: {name}")
     return Answer(
@@ -78,11 +78,11 @@ def _build(options: Options) -> Answer:
 
 def build_on_yes(yard: Project, request: Request) -> bool:
     """For a run on a terminal: shows what the program needs, asks once, builds."""
-    wanted = wanted_packages(yard, request)
+    wanted = find_needed(yard.runtime, request)
     if not _confirms(wanted, request.lang):
         return False
     with Steps(f"@{wanted.skill.name}") as steps:
-        build_environments(yard, wanted, steps)
+        build_environments(yard.runtime, wanted, steps)
     return True
 
 
@@ -91,7 +91,7 @@ def _request(target: str) -> Request:
     return Request(name=name, script=script, typed_in=None if os.environ.get(DEPTH) else Path.cwd())
 
 
-def _confirms(wanted: Wanted, lang: Lang) -> bool:
+def _confirms(wanted: NeededPackages, lang: Lang) -> bool:
     return on_terminal() and confirm(_QUESTION.render(lang, name=wanted.skill.name, packages=wanted.told))
 
 

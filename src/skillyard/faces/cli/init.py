@@ -22,14 +22,14 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Table
-from skillyard.trust.own_files import Found, Standing, lay_out, look
+from skillyard.trust.own_files import FileState, FoundPiece, lay_out, look
 
 _CHECKED = Message("checked: {bad} differ from what this version writes")
 _LAID_OUT = Message("project ready: {made} made, {kept} kept")
 _LATER = Message("made when it is needed")
 _NOTES = {
-    Standing.OUTDATED: Message("an earlier version wrote it; delete it and run `skillyard init` for the new one"),
-    Standing.DIFFERS: Message("not what this version writes; left as it is"),
+    FileState.OUTDATED: Message("an earlier version wrote it; delete it and run `skillyard init` for the new one"),
+    FileState.DIFFERS: Message("not what this version writes; left as it is"),
 }
 
 
@@ -56,9 +56,9 @@ def _answer(options: Options) -> Answer:
         return answer(root, agents, lang, yes=options.yes, quiet=options.json)
     found = look(root) if options.check else lay_out(root)
     bad = [each for each in found if each.is_drift]
-    made = sum(each.standing is Standing.MADE for each in found)
+    made = sum(each.standing is FileState.MADE for each in found)
     lists: dict[str, Json] = {
-        str(standing): [each.path for each in found if each.standing is standing] for standing in Standing
+        str(standing): [each.path for each in found if each.standing is standing] for standing in FileState
     }
     return Answer(
         summary=_CHECKED if options.check else _LAID_OUT,
@@ -69,7 +69,7 @@ def _answer(options: Options) -> Answer:
     )
 
 
-def _row(found: Found, lang: Lang) -> tuple[str, str, str]:
-    absent = found.folder and found.standing is Standing.MISSING
+def _row(found: FoundPiece, lang: Lang) -> tuple[str, str, str]:
+    absent = found.folder and found.standing is FileState.MISSING
     note = _LATER if absent else _NOTES.get(found.standing)
     return (str(found.standing), found.path + ("/" if found.folder else ""), note.render(lang) if note else "")

@@ -12,7 +12,7 @@ from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer
 from skillyard.faces.present import Lines, Page, Table
 from skillyard.install.mcp_config import AgentConfig, EntryState, make_config, write
-from skillyard.trust.consent import refuse_inside_agents
+from skillyard.trust.grant_rules import refuse_inside_agents
 
 _SHOWN = Message("configuration for {count} agents; nothing was written")
 _WRITTEN = Message("{written} files written, for {count} agents")

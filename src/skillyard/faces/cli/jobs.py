@@ -59,7 +59,7 @@ from skillyard.jobs.jobs import QUEUE, Job, Jobs, Known
 from skillyard.jobs.schedule import PREFIX, Misfire, Overlap, Schedule, as_choice, checked, local_zone, usual_overlap
 from skillyard.jobs.setup import Schedules, find_schedule, make_job, make_jobs, make_shift, open_engine
 from skillyard.scripts.prompt_grammar import split_name
-from skillyard.trust.consent import refuse_inside_agents
+from skillyard.trust.grant_rules import refuse_inside_agents
 
 _FAILED = frozenset({"error", "timeout"})
 _NO_JOBS = Message("No jobs here yet. `skillyard jobs enqueue @name` makes one.")

@@ -41,9 +41,18 @@ class _Lang(argparse.Action):
         setattr(namespace, "lang" if value in _LANGUAGES else "program", value)
 
 
+#: Those that have a template.
+_KINDS = [str(kind) for kind in (Kind.COMMAND, Kind.PROMPT, Kind.JSON)]
+
+
 def arguments(parser: Parser) -> None:
     parser.add_argument("name", help="what it is called, in any script; its folder is named after it")
-    parser.add_argument("--kind", required=True, choices=[str(kind) for kind in Kind], help="what it is")
+    parser.add_argument(
+        "--kind",
+        required=True,
+        choices=_KINDS,
+        help="what it is",
+    )
     parser.add_argument("--title", default="", help="what people call it; the name where it is not given")
     parser.add_argument("--description", default="", help="what it does and when to use it, for the agent")
     offered = ", ".join(CONVENTIONAL)

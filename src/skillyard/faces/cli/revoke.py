@@ -12,7 +12,8 @@ from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
-from skillyard.trust.consent import as_capabilities, distrust
+from skillyard.trust.consent import distrust
+from skillyard.trust.grant_rules import as_capabilities
 
 
 def arguments(parser: Parser) -> None:

@@ -48,7 +48,7 @@ from skillyard.faces.cli.split_options import take_ours
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import one_line
 from skillyard.scripts.prompt_grammar import may_name_source, split_name
-from skillyard.trust.consent import grant, mark_of_skill, refuse_inside_agents
+from skillyard.trust.grant_rules import grant, mark_of_skill, refuse_inside_agents
 
 if TYPE_CHECKING:
     from skillyard.install.source_run import SourceRun

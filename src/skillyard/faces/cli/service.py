@@ -21,7 +21,7 @@ from skillyard.faces.cli.command import Answer, Options, Parser, add_output_opti
 from skillyard.faces.present import Lines
 from skillyard.jobs.jobs import QUEUE
 from skillyard.jobs.service import Service, install, is_active, may_linger, remove, service_of
-from skillyard.trust.consent import refuse_inside_agents
+from skillyard.trust.grant_rules import refuse_inside_agents
 
 _INSTALLED = Message("installed: {name}")
 _WAITS = Message("installed: {name}; it starts when you log in, and with the machine after `loginctl enable-linger`")

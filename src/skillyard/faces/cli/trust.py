@@ -16,17 +16,8 @@ from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.labels import yes_or_no
 from skillyard.faces.present import one_line
-from skillyard.trust.consent import (
-    ADDED,
-    CHANGED,
-    REMOVED,
-    Want,
-    is_trusted,
-    refuse_inside_agents,
-    show_wants,
-    trust,
-    untrusted_roles,
-)
+from skillyard.trust.consent import ADDED, CHANGED, REMOVED, Want, is_trusted, show_wants, trust, untrusted_roles
+from skillyard.trust.grant_rules import refuse_inside_agents
 
 _QUESTION = Message("{root} asks for:\n{listed}\nTrust it?")
 _NOTHING = Message("  nothing beyond the rules")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from skillyard.backends.driver import Event
     from skillyard.jobs.engine import Engine
     from skillyard.jobs.jobs import Job
-    from skillyard.runtime.guard import OnProgress
+    from skillyard.runtime.record import OnProgress
     from skillyard.sandbox.cancel_token import CancelToken
 
 _FOUND = Message("{count} skills match: {query}")

@@ -75,8 +75,6 @@ def _marked(name: str, digits: int) -> str:
 
 #: Ours, also those that are still to come: no skill ever has one of these names.
 RESERVED = frozenset({"Task", "skill_search", "skill_show", "skill_run", "runs", "agent_dispatch", "job_run"})
-#: The kinds that start a program of their own: those that can be a tool.
-RUNNABLE = frozenset({Kind.COMMAND, Kind.JSON})
 
 
 class Shown(NamedTuple):
@@ -99,8 +97,10 @@ class Surface(NamedTuple):
     def find(self, address: str) -> Shown | None:
         return next((shown for shown in self.skills if shown.address == address), None)
 
-    def of_kind(self, *kinds: Kind) -> tuple[Shown, ...]:
-        return tuple(shown for shown in self.skills if shown.entry.kind in kinds)
+    @property
+    def prompts(self) -> tuple[Shown, ...]:
+        """The skills that start no program of their own."""
+        return tuple(shown for shown in self.skills if not shown.entry.kind.starts_program)
 
     def changed_kinds(self, before: "Surface") -> frozenset[Kind]:
         """The kinds of which a skill came, went or is another now."""
@@ -149,7 +149,7 @@ class Options(NamedTuple):
 
     def exposes(self, shown: Shown, active: Container[str]) -> bool:
         """`active` has the files of the active skills."""
-        if shown.entry.kind not in RUNNABLE:
+        if not shown.entry.kind.starts_program:
             return False
         names: Container[str] = self.exposed
         if ACTIVE in names and shown.entry.file in active:
@@ -157,7 +157,7 @@ class Options(NamedTuple):
         return ALL in names or shown.address in names or shown.entry.name in names
 
     def changes_tools(self, kinds: frozenset[Kind]) -> bool:
-        return bool(self.exposed and kinds & RUNNABLE)
+        return bool(self.exposed) and any(kind.starts_program for kind in kinds)
 
 
 #: So that no other text passes for one of ours.

@@ -130,7 +130,7 @@ class Service:
         """Clients of the handshake are told; those of 2026-07-28 hear it on the stream that they opened."""
         if self._options.changes_tools(kinds):
             await self._tell_tools()
-        if Kind.PROMPT in kinds:
+        if not all(kind.starts_program for kind in kinds):
             await self._bus.publish(PromptsListChanged())
             await self._notify(types.PromptListChangedNotification())
         if kinds:
@@ -198,14 +198,14 @@ class Service:
     async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         del ctx
         surface = await self._refresh()
-        page, cursor = page_of(surface.of_kind(Kind.PROMPT), _cursor(params), _PAGE)
+        page, cursor = page_of(surface.prompts, _cursor(params), _PAGE)
         found = await self._threads.look(lambda yard: [prompts.as_prompt(*each) for each in _with_skills(yard, page)])
         return types.ListPromptsResult(prompts=found, next_cursor=cursor)
 
     async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         del ctx
         surface = await self._refresh()
-        shown = next((each for each in surface.of_kind(Kind.PROMPT) if each.name == params.name), None)
+        shown = next((each for each in surface.prompts if each.name == params.name), None)
         if shown is None:
             raise MCPError(types.INVALID_PARAMS, f"no prompt {params.name[:100]!r} here")
         read = partial(prompts.read, shown=shown, given=params.arguments or {}, lang=self._options.lang)

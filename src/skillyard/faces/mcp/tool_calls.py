@@ -343,11 +343,11 @@ class Answering:
     async def _exposed(self, shown: Shown, given: Arguments) -> calls.Run:
         """A skill's own tool: its properties are its params."""
         signature, kind = await self._threads.look(lambda yard: _signature(yard, shown))
-        known = {**signature.params, **({"action": "action"} if kind is Kind.JSON else {})}
-        if kind is Kind.COMMAND or set(given.values) - set(known):
-            given.check(known if kind is Kind.COMMAND else {**known, **given.values})
+        known = {**signature.params, **({"action": "action"} if kind.has_actions else {})}
+        if kind.takes_only_declared or set(given.values) - set(known):
+            given.check(known if kind.takes_only_declared else {**known, **given.values})
         named = {known.get(key, key): value for key, value in given.values.items()}
-        action = named.pop("action", None) if kind is Kind.JSON else None
+        action = named.pop("action", None) if kind.has_actions else None
         if action is not None and not isinstance(action, str):
             raise InvalidArgs(Message("action must be a text"))
         return calls.Run(Request(name=shown.address, params=named, action=action, lang=self._lang))

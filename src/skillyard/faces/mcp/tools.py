@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import mcp_types as types
 
-from skillyard.core.skill import Kind, Param, ParamType, Skill
+from skillyard.core.skill import Param, ParamType, Skill
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.mcp.listing import DISPATCH, JOBS, Shown, clean, safe_names
@@ -48,7 +48,7 @@ def signature_of(skill: Skill) -> Signature:
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if required:
         schema["required"] = required
-    if skill.kind is Kind.COMMAND:
+    if skill.kind.takes_only_declared:
         schema["additionalProperties"] = False
     return Signature(schema, {safe: name for name, safe in names.items()})
 
@@ -68,7 +68,7 @@ def form_of(skill: Skill, missing: Sequence[str], prompts: Mapping[str, Json]) -
 
 
 def _asks_action(skill: Skill) -> bool:
-    return skill.kind is Kind.JSON
+    return skill.kind.has_actions
 
 
 def _action(skill: Skill) -> dict[str, Any]:

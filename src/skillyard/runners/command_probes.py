@@ -8,11 +8,9 @@ from skillyard.core.errors import ParamMissing, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.request import Call
 from skillyard.core.skill import SLOT, Skill
-from skillyard.runners import command
+from skillyard.runners.command import plan, split
+from skillyard.runners.probes import SAMPLE, Probe, Trial, declared, failed, least, passed, skipped
 from skillyard.runners.process import quoted, usage_of
-from skillyard.runners.template import split
-from skillyard.runtime.probe_sandbox import SAMPLE, Bench, Probe, failed, passed, skipped
-from skillyard.runtime.samples import declared, least
 from skillyard.sandbox.launch import Exit, Launch
 
 _PROGRAM = re.compile(r"[\w./-]+\.(?:py|sh|bash|js|mjs|cjs|ts|rb|pl)")
@@ -20,12 +18,12 @@ _REFUSED = re.compile(r"read-only file system|permission denied|operation not pe
 _NO_OPTION = "--no-such-option-of-any-program"
 
 
-def command_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
-    yield _missing_params(skill, bench)
+def command_probes(skill: Skill, trial: Trial) -> Iterator[Probe]:
+    yield _missing_params(skill, trial)
     try:
         words = split(skill.command)
-        call = bench.check(skill, least(declared(skill.params), SAMPLE))
-        launch = command.plan(call)
+        call = trial.check(skill, least(declared(skill.params), SAMPLE))
+        launch = plan(call)
     except SkillError as error:
         yield failed(
             Message("command"), error.msg, Message("write one program with its arguments, and {{slots}} for params")
@@ -40,20 +38,20 @@ def command_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
         return
     yield passed(Message("command"), shlex.join(launch.argv))
     try:
-        yield _runs(bench.start(call, launch), bench)
-        yield _usage(call, launch, bench)
+        yield _runs(trial.start(call, launch), trial)
+        yield _usage(call, launch, trial)
     except SkillError as error:
         yield failed(
             Message("starts"), error.msg, Message("see what the command starts: it must be there, and need no grant")
         )
 
 
-def _missing_params(skill: Skill, bench: Bench) -> Probe:
+def _missing_params(skill: Skill, trial: Trial) -> Probe:
     name = Message("missing params")
     if not any(param.required and param.default is None for param in skill.params):
         return skipped(name, Message("none is required"))
     try:
-        bench.check(skill, {})
+        trial.check(skill, {})
     except ParamMissing as error:
         asked = {param.name for param in skill.params if param.prompt or param.description}
         silent = [param for param in error.required if param not in asked]
@@ -67,21 +65,21 @@ def _missing_params(skill: Skill, bench: Bench) -> Probe:
 
 
 def _absent(words: tuple[str, ...], skill: Skill) -> str:
-    """A word that names a program which is nowhere."""
+    """Return the first word that names a script the skill does not have, or an empty text."""
     named = (word for word in words if _PROGRAM.fullmatch(word) and not SLOT.search(word))
     return next((word for word in named if not (skill.folder / word).is_file()), "")
 
 
-def _runs(ended: Exit, bench: Bench) -> Probe:
+def _runs(ended: Exit, trial: Trial) -> Probe:
     name = "runs"
     said = quoted(ended.stderr) or Message("exit code {code}", code=ended.code)
     advice = Message("write below {{output}} only, and read only what a param names")
-    if strays := bench.strays():
+    if strays := trial.strays():
         return failed(name, Message("it wrote outside mybox/: {strays}", strays=", ".join(strays[:3])), advice)
     if ended.timed_out:
         return failed(
             name,
-            Message("no end within {limit_seconds:g} s", limit_seconds=bench.limit_seconds),
+            Message("no end within {limit_seconds:g} s", limit_seconds=trial.limit_seconds),
             Message("end sooner, or allow more with --timeout"),
         )
     if ended.code == 0:
@@ -98,9 +96,9 @@ def _runs(ended: Exit, bench: Bench) -> Probe:
     )
 
 
-def _usage(call: Call, launch: Launch, bench: Bench) -> Probe:
+def _usage(call: Call, launch: Launch, trial: Trial) -> Probe:
     name = Message("wrong option")
-    ended = bench.start(call, launch._replace(argv=(*launch.argv, _NO_OPTION)))
+    ended = trial.start(call, launch._replace(argv=(*launch.argv, _NO_OPTION)))
     said = ended.stderr.decode("utf-8", "replace")
     advice = Message("answer with a usage text on stderr and exit code 2")
     if ended.timed_out or "Traceback (most recent call last)" in said:

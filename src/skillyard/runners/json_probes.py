@@ -1,7 +1,7 @@
-"""Probes for JSON skills: what S3 asks of a program, asked of this one."""
+"""Probes for JSON skills: every rule of docs/spec/json-skills.md, asked of this program."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from skillyard.core.errors import SkillError
@@ -9,44 +9,39 @@ from skillyard.core.messages import Message
 from skillyard.core.result import meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
-from skillyard.runners import jsonskill
+from skillyard.runners.json_skill import parse, plan, what_is_wrong
+from skillyard.runners.probes import SAMPLE, ExpectedParam, Probe, Trial, declared, failed, least, most, passed, skipped
 from skillyard.runners.process import quoted
-from skillyard.runners.responses import parse, what_is_wrong
-from skillyard.runtime.probe_sandbox import SAMPLE, Bench, Probe, failed, passed, skipped
-from skillyard.runtime.samples import WRONG, Wanted, declared, described, least, most
 from skillyard.sandbox.launch import Exit
 
-CODES = (
-    "INVALID_JSON",
-    "UNKNOWN_ACTION",
+#: What a skill may rightly say to values that were made up.
+_REFUSALS = (
     "MISSING_PARAM",
     "INVALID_PARAM",
     "TIMEOUT",
     "PERMISSION_DENIED",
     "DATA_NOT_FOUND",
     "EXTERNAL_SERVICE_ERROR",
-    "INTERNAL_ERROR",
 )
-#: What a skill may rightly say to values that were made up.
-_REFUSALS = frozenset(
-    {"MISSING_PARAM", "INVALID_PARAM", "DATA_NOT_FOUND", "PERMISSION_DENIED", "EXTERNAL_SERVICE_ERROR", "TIMEOUT"}
-)
+CODES = ("INVALID_JSON", "UNKNOWN_ACTION", *_REFUSALS, "INTERNAL_ERROR")
+#: No scalar type takes this.
+WRONG: Json = {"unexpected": ["object"]}
 _UNKNOWN = "no_such_action_of_any_skill"
-#: S3 lets crawlers answer differently each time.
+#: Actions that may answer differently each time.
 _MAY_DIFFER = frozenset({"fetch"})
 _GRACE_SECONDS = 2.0
 _LEAST_SECONDS = 0.02
 
 
-class Exchange(NamedTuple):
+class JsonExchange(NamedTuple):
     """One request and what came back."""
 
     asked: str
     action: str | None
     ended: Exit
-    #: The response, where it is one.
+    #: The response; empty if it is none.
     fields: Mapping[str, Json]
-    #: Why it is none.
+    #: Why it is no valid response.
     wrong: str = ""
 
     @property
@@ -72,29 +67,22 @@ class Exchange(NamedTuple):
         return {key: value for key, value in self.fields.items() if key != "metadata"}
 
 
-class Talk:
-    """Asks one skill, and remembers everything that was said."""
+class JsonConversation:
+    """Sends requests to one skill and remembers every exchange."""
 
-    def __init__(self, skill: Skill, bench: Bench) -> None:
+    def __init__(self, skill: Skill, trial: Trial) -> None:
         # Without its own declarations nothing is refused before it reaches the program.
         self._bare = skill._replace(actions=(), params=())
-        self._bench = bench
-        self.said: list[Exchange] = []
-        self.sample_path = str(bench.root / SAMPLE) if skill.role else SAMPLE
+        self._trial = trial
+        self.said: list[JsonExchange] = []
+        self.sample_path = str(trial.root / SAMPLE) if skill.role else SAMPLE
 
-    def send(self, asked: str, stdin: bytes) -> Exchange:
-        """Any bytes at all."""
-        return self._exchange(asked, None, {}, stdin=stdin)
+    def described(self) -> dict[str, tuple[ExpectedParam, ...]]:
+        call = self._trial.check(self._bare, {}, _UNKNOWN)
+        launch = plan(call)
+        return described(self._trial.start(call, launch._replace(argv=(*launch.argv, "--actions"), stdin=b"")).stdout)
 
-    def ask(self, asked: str, action: str, params: Mapping[str, Json], limit_seconds: float | None = None) -> Exchange:
-        return self._exchange(asked, action, params, limit_seconds=limit_seconds)
-
-    def described(self) -> dict[str, tuple[Wanted, ...]]:
-        call = self._bench.check(self._bare, {}, _UNKNOWN)
-        launch = jsonskill.plan(call)
-        return described(self._bench.start(call, launch._replace(argv=(*launch.argv, "--actions"), stdin=b"")).stdout)
-
-    def _exchange(
+    def ask(
         self,
         asked: str,
         action: str | None,
@@ -102,14 +90,15 @@ class Talk:
         *,
         stdin: bytes | None = None,
         limit_seconds: float | None = None,
-    ) -> Exchange:
-        call = self._bench.check(self._bare, params, action or _UNKNOWN)
-        launch = jsonskill.plan(call)
-        limit = limit_seconds or launch.limit_seconds
-        ended = self._bench.start(
-            call, launch._replace(stdin=launch.stdin if stdin is None else stdin, limit_seconds=limit)
+    ) -> JsonExchange:
+        """Send a request, or any bytes at all. One with a limit of its own is not remembered."""
+        call = self._trial.check(self._bare, params, action or _UNKNOWN)
+        launch = plan(call)
+        launch = launch._replace(
+            stdin=launch.stdin if stdin is None else stdin, limit_seconds=limit_seconds or launch.limit_seconds
         )
-        exchange = Exchange(asked, action, ended, *_read(ended, limit))
+        ended = self._trial.start(call, launch)
+        exchange = JsonExchange(asked, action, ended, *_read(ended, launch.limit_seconds))
         if limit_seconds is None:
             self.said.append(exchange)
         return exchange
@@ -129,8 +118,8 @@ def _read(ended: Exit, limit: float) -> tuple[Mapping[str, Json], str]:
     return found, what_is_wrong(found)
 
 
-def json_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
-    talk = Talk(skill, bench)
+def json_probes(skill: Skill, trial: Trial) -> Iterator[Probe]:
+    talk = JsonConversation(skill, trial)
     try:
         own = talk.described()
     except SkillError as error:
@@ -149,15 +138,15 @@ def json_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
             Message("none is known"),
             Message("list them as `actions:` in SKILL.md, or in `supported_actions`"),
         )
-    answered: list[tuple[Exchange, Mapping[str, Json]]] = []
+    answered: list[tuple[JsonExchange, Mapping[str, Json]]] = []
     for action in actions:
         wanted = own[action] if action in own else declared(skill.params)
         yield from _action(talk, action, wanted, answered, sure=action in own or len(actions) == 1)
     yield _interrupted(talk, answered)
-    yield from _overall(talk.said, bench.limit_seconds)
+    yield from _overall(talk.said, trial.limit_seconds)
 
 
-def _bad_requests(talk: Talk) -> Iterator[Probe]:
+def _bad_requests(talk: JsonConversation) -> Iterator[Probe]:
     bad = {
         Message("empty stdin"): b"",
         Message("not JSON"): b"{nope",
@@ -166,7 +155,7 @@ def _bad_requests(talk: Talk) -> Iterator[Probe]:
         Message("params not an object"): json.dumps({"action": _UNKNOWN, "params": "text"}).encode(),
     }
     for name, stdin in bad.items():
-        heard = talk.send(name, stdin)
+        heard = talk.ask(name, None, {}, stdin=stdin)
         if heard.wrong:
             yield failed(name, heard.wrong, Message("answer with an error response, whatever comes on stdin"))
         elif heard.success:
@@ -177,7 +166,7 @@ def _bad_requests(talk: Talk) -> Iterator[Probe]:
             yield passed(name, Message("answered {told}", told=heard.told), advice)
 
 
-def _unknown_action(heard: Exchange) -> Probe:
+def _unknown_action(heard: JsonExchange) -> Probe:
     name = Message("unknown action")
     if heard.wrong or heard.code != "UNKNOWN_ACTION":
         advice: str = Message('answer with {{"success": false, "error": {{"code": "UNKNOWN_ACTION", …}}}}')
@@ -186,16 +175,16 @@ def _unknown_action(heard: Exchange) -> Probe:
     return passed(name, Message("answered {told}", told="UNKNOWN_ACTION"), advice)
 
 
-def _supported(heard: Exchange) -> tuple[str, ...]:
+def _supported(heard: JsonExchange) -> tuple[str, ...]:
     names = heard.error.get("supported_actions")
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
 def _action(
-    talk: Talk,
+    talk: JsonConversation,
     action: str,
-    wanted: tuple[Wanted, ...],
-    answered: list[tuple[Exchange, Mapping[str, Json]]],
+    wanted: tuple[ExpectedParam, ...],
+    answered: list[tuple[JsonExchange, Mapping[str, Json]]],
     *,
     sure: bool,
 ) -> Iterator[Probe]:
@@ -212,7 +201,7 @@ def _action(
         answered.append((heard, params))
 
 
-def _without_params(talk: Talk, action: str, wanted: tuple[Wanted, ...]) -> Probe:
+def _without_params(talk: JsonConversation, action: str, wanted: tuple[ExpectedParam, ...]) -> Probe:
     name = Message("{action}: no params", action=action)
     needed = [param.name for param in wanted if param.required]
     heard = talk.ask(name, action, {})
@@ -230,18 +219,19 @@ def _without_params(talk: Talk, action: str, wanted: tuple[Wanted, ...]) -> Prob
     return passed(name, Message("answered {told}", told=heard.told), advice)
 
 
-def _valid(talk: Talk, action: str, wanted: tuple[Wanted, ...]) -> tuple[Mapping[str, Json], Exchange]:
-    """The first of our tries that succeeds, else the first."""
-    tries = [least(wanted, talk.sample_path), most(wanted, talk.sample_path)]
-    heard = [
-        (params, talk.ask(Message("{action}, a valid request", action=action), action, params)) for params in tries[:1]
-    ]
-    if not heard[0][1].success and tries[1] != tries[0]:
-        heard.append((tries[1], talk.ask(Message("{action}, a valid request", action=action), action, tries[1])))
-    return next((pair for pair in heard if pair[1].success), heard[0])
+def _valid(
+    talk: JsonConversation, action: str, wanted: tuple[ExpectedParam, ...]
+) -> tuple[Mapping[str, Json], JsonExchange]:
+    """Try made-up values: the fewest, then all. Return the first that succeed, else the first."""
+    few, many = least(wanted, talk.sample_path), most(wanted, talk.sample_path)
+    first = talk.ask(Message("{action}, a valid request", action=action), action, few)
+    if first.success or many == few:
+        return few, first
+    second = talk.ask(Message("{action}, a valid request", action=action), action, many)
+    return (many, second) if second.success else (few, first)
 
 
-def _judge_valid(action: str, heard: Exchange) -> Probe:
+def _judge_valid(action: str, heard: JsonExchange) -> Probe:
     name = Message("{action}: valid request", action=action)
     if heard.success and not heard.wrong:
         return passed(name, Message("answered in {seconds:g} s", seconds=meaningful(heard.ended.seconds)))
@@ -258,7 +248,7 @@ def _judge_valid(action: str, heard: Exchange) -> Probe:
 
 
 def _wrong_params(
-    talk: Talk, action: str, wanted: tuple[Wanted, ...], *, sure: bool, valid: Mapping[str, Json]
+    talk: JsonConversation, action: str, wanted: tuple[ExpectedParam, ...], *, sure: bool, valid: Mapping[str, Json]
 ) -> Probe:
     """All at once: SKILL.md does not say which action takes which param."""
     name = Message("{action}: wrong params", action=action)
@@ -275,7 +265,7 @@ def _wrong_params(
     return passed(name, says, advice)
 
 
-def _same(action: str, first: Exchange, again: Exchange) -> Probe:
+def _same(action: str, first: JsonExchange, again: JsonExchange) -> Probe:
     name = Message("{action}: same request twice", action=action)
     if first.lasting == again.lasting:
         return passed(name, Message("the same answer"))
@@ -289,7 +279,7 @@ def _same(action: str, first: Exchange, again: Exchange) -> Probe:
     )
 
 
-def _interrupted(talk: Talk, answered: list[tuple[Exchange, Mapping[str, Json]]]) -> Probe:
+def _interrupted(talk: JsonConversation, answered: list[tuple[JsonExchange, Mapping[str, Json]]]) -> Probe:
     """Stopped half-way, nothing may be left behind that changes the next answer."""
     name = Message("stopped half-way")
     if not answered:
@@ -312,34 +302,24 @@ def _interrupted(talk: Talk, answered: list[tuple[Exchange, Mapping[str, Json]]]
     return passed(name, Message("stopped at {limit:.2g} s, and the next answer was the same", limit=limit))
 
 
-def _overall(said: list[Exchange], limit_seconds: float) -> Iterator[Probe]:
+def _overall(said: list[JsonExchange], limit_seconds: float) -> Iterator[Probe]:
     """What must hold for every answer."""
     heard = [exchange for exchange in said if not exchange.wrong]
-    yield _all(
-        "stdout",
-        Message("one JSON document each time, nothing else"),
-        {exchange.asked: exchange.wrong for exchange in said if exchange.wrong},
-        Message("print nothing else on stdout: logs and progress belong on stderr"),
-    )
-    yield _all(
-        Message("exit code"),
-        Message("0 for success, 0 or 1 for an error"),
-        {
-            each.asked: Message("exit code {code} with {told}", code=each.ended.code, told=each.told)
-            for each in heard
-            if not _is_fine(each)
-        },
-        Message("end with 0 after a success, with 1 after an error"),
-    )
+    wrong = {exchange.asked: exchange.wrong for exchange in said if exchange.wrong}
+    advice = Message("print nothing else on stdout: logs and progress belong on stderr")
+    yield _all("stdout", Message("one JSON document each time, nothing else"), wrong, advice)
+    odd = {
+        each.asked: Message("exit code {code} with {told}", code=each.ended.code, told=each.told)
+        for each in heard
+        if not _is_fine(each)
+    }
+    advice = Message("end with 0 after a success, with 1 after an error")
+    yield _all(Message("exit code"), Message("0 for success, 0 or 1 for an error"), odd, advice)
     others = {
         each.asked: each.code or Message("no code") for each in heard if not each.success and each.code not in CODES
     }
-    yield _advise(
-        Message("error codes"),
-        Message("all among S3's nine"),
-        others,
-        Message("use one of: {known}", known=", ".join(CODES)),
-    )
+    advice = Message("use one of: {known}", known=", ".join(CODES))
+    yield _all(Message("error codes"), Message("all among S3's nine"), others, advice, passed)
     yield _echoed([each for each in heard if each.action])
     slowest = max(said, key=lambda exchange: exchange.ended.seconds)
     took = Message(
@@ -358,31 +338,46 @@ def _overall(said: list[Exchange], limit_seconds: float) -> Iterator[Probe]:
         yield passed(Message("response time"), Message("at most {took}", took=took))
 
 
-def _echoed(heard: list[Exchange]) -> Probe:
+def _echoed(heard: list[JsonExchange]) -> Probe:
     """A missing one is filled in by the runtime; a wrong one misleads whoever reads the log."""
     told = {each.asked: each.fields.get("action") for each in heard if each.fields.get("action") != each.action}
-    if any(action is not None for action in told.values()):
-        wrong = {asked: str(action) for asked, action in told.items() if action is not None}
-        return failed(Message("action"), _first(wrong), Message("echo the action of the request"))
+    advice = Message("echo the action of the request")
+    if wrong := {asked: str(action) for asked, action in told.items() if action is not None}:
+        return _all(Message("action"), "", wrong, advice)
     missing = dict.fromkeys(told, Message("no action in the answer"))
-    return _advise(
-        Message("action"), Message("told in every answer"), missing, Message("echo the action of the request")
-    )
+    return _all(Message("action"), Message("told in every answer"), missing, advice, passed)
 
 
-def _is_fine(exchange: Exchange) -> bool:
+def _is_fine(exchange: JsonExchange) -> bool:
     return exchange.ended.code == 0 or (exchange.ended.code == 1 and not exchange.success)
 
 
-def _all(name: str, says: str, wrong: Mapping[str, str], advice: str) -> Probe:
-    return failed(name, _first(wrong), advice) if wrong else passed(name, says)
-
-
-def _advise(name: str, says: str, wrong: Mapping[str, str], advice: str) -> Probe:
-    return passed(name, _first(wrong), advice) if wrong else passed(name, says)
-
-
-def _first(wrong: Mapping[str, str]) -> str:
+def _all(name: str, says: str, wrong: Mapping[str, str], advice: str, judge: Callable[..., Probe] = failed) -> Probe:
+    """Passed if nothing is wrong, else what `judge` makes of the first thing."""
+    if not wrong:
+        return passed(name, says)
     asked, told = next(iter(wrong.items()))
-    first = Message("{place}: {reason}", place=asked, reason=told)
-    return first if len(wrong) == 1 else Message("{first} (and {count} more)", first=first, count=len(wrong) - 1)
+    says = Message("{place}: {reason}", place=asked, reason=told)
+    if len(wrong) > 1:
+        says = Message("{first} (and {count} more)", first=says, count=len(wrong) - 1)
+    return judge(name, says, advice)
+
+
+def described(stdout: bytes) -> dict[str, tuple[ExpectedParam, ...]]:
+    """What `--actions` of `skillyard.skill` printed; nothing where the program does not know the option."""
+    try:
+        found = json.loads(stdout)
+        return {str(action["name"]): tuple(map(_as_expected, action["params"])) for action in found["actions"]}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}
+
+
+def _as_expected(param: Mapping[str, Json]) -> ExpectedParam:
+    choices = param.get("choices")
+    return ExpectedParam(
+        name=str(param["name"]),
+        type=str(param.get("type")).split(" or ")[0],
+        required=param.get("required") is True,
+        default=param.get("default"),
+        choices=tuple(choices) if isinstance(choices, list) else (),
+    )

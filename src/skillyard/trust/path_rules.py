@@ -11,9 +11,9 @@ from typing import NamedTuple
 from skillyard.catalog.files import exists
 from skillyard.core.errors import InvalidParam, PermissionDenied
 from skillyard.core.messages import Message
+from skillyard.runners.leftovers import BOX
 from skillyard.sandbox.policy import is_inside
 
-BOX = "mybox"
 #: Never an output, whoever asks: what lies there decides what may run.
 GUARDED = (".git", ".claude", ".agents", ".skillyard", "agents", "bin", "skillyard.toml", "skillyard.lock")
 _MOST_CHARACTERS = 4096
@@ -22,7 +22,7 @@ _MOST_LINKS = 40
 _NO_LINKS = Message("links in mybox/ are not followed: name another output, or the path that the link leads to")
 
 
-class Meant(NamedTuple):
+class NamedPath(NamedTuple):
     """A path that exists."""
 
     path: Path
@@ -30,8 +30,8 @@ class Meant(NamedTuple):
     led_out: bool
 
 
-def find_meant(value: str, where: Path, root: Path) -> Meant | None:
-    """The file or folder that a word names; None if it names none."""
+def find_named(value: str, where: Path, root: Path) -> NamedPath | None:
+    """Return the file or folder that a word names; None if it names none."""
     if not value or len(value) > _MOST_CHARACTERS or "\n" in value or "\0" in value:
         return None
     try:
@@ -40,13 +40,13 @@ def find_meant(value: str, where: Path, root: Path) -> Meant | None:
         if not exists(path):
             return None
         led_out = not is_inside(str(path), real_root)
-        return Meant(path, led_out=led_out and _passes_link_in(str(where / value), real_root))
+        return NamedPath(path, led_out=led_out and _passes_link_in(str(where / value), real_root))
     except (OSError, ValueError, RecursionError):
         return None
 
 
 def resolve_output(named: str, root: Path) -> str:
-    """A path to write, from the project root or in full, with every link resolved. A folder ends in a slash.
+    """Return a path to write, resolved, relative to the project root if it is inside. A folder ends in a slash.
 
     PermissionDenied if a link in mybox/ leads elsewhere, or if it is where nobody writes.
     """
@@ -75,7 +75,7 @@ def resolve_output(named: str, root: Path) -> str:
 
 
 def _passes_link_in(path: str, real_root: str) -> bool:
-    """Whether a link inside the project is followed on the way."""
+    """Whether the path follows a link inside the project."""
     left = [part for part in reversed(path.split("/")) if part not in {"", "."}]
     here, links = Path("/"), 0
     while left:

@@ -5,19 +5,17 @@ modules are started from it. Without a grant the folder is used as it is: it get
 """
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
+from skillyard.catalog.files import read_plain
 from skillyard.catalog.fingerprint import hash_folder
 from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.messages import Message
 from skillyard.core.skill import Skill
 from skillyard.store.copies import Copies, FolderCopy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from skillyard.store.grants import Grants
+from skillyard.store.grants import Grants
 
 
 class Approved(NamedTuple):
@@ -28,8 +26,8 @@ class Approved(NamedTuple):
     copy: FolderCopy | None = None
 
 
-def approve(skill: Skill, grants: "Grants", own_home: "Path") -> Approved:
-    """Look up the grants for the folder's bytes as they are now; the skill as those bytes describe it."""
+def approve(skill: Skill, grants: Grants, own_home: Path) -> Approved:
+    """Return the grants for the folder's present bytes, and the skill as those bytes describe it."""
     key = str(skill.folder)
     if not grants.has_any(key) or not skill.folder.is_dir():
         return Approved(skill)
@@ -44,7 +42,7 @@ def approve(skill: Skill, grants: "Grants", own_home: "Path") -> Approved:
 
 
 def _described(skill: Skill, copy: FolderCopy) -> Skill:
-    """The skill as the copy's own file describes it: the folder's may be another one by now."""
+    """Return the skill as the copy describes it; the folder may have changed since."""
     if not (copy.files / skill.path.name).is_file():
         return skill  # a folder without SKILL.md: only its scripts can be run
     found = [known for known in _readings(skill, copy) if not skill.role or known.name == skill.name]
@@ -53,7 +51,7 @@ def _described(skill: Skill, copy: FolderCopy) -> Skill:
     return found[0]
 
 
-def _readings(skill: Skill, copy: FolderCopy) -> "Sequence[Skill]":
+def _readings(skill: Skill, copy: FolderCopy) -> Sequence[Skill]:
     """Parsed once for each copy: parsing YAML takes longer than everything else here."""
     key = str(skill.path)
     try:
@@ -65,17 +63,14 @@ def _readings(skill: Skill, copy: FolderCopy) -> "Sequence[Skill]":
     return readings
 
 
-def _parsed(skill: Skill, copy: FolderCopy) -> "Sequence[Skill]":
-    from skillyard.catalog.files import read_plain
-    from skillyard.catalog.manifest import MAX_FILE_BYTES
+def _parsed(skill: Skill, copy: FolderCopy) -> Sequence[Skill]:
+    from skillyard.catalog.manifest import MAX_FILE_BYTES, parse_skill  # noqa: PLC0415  (brings YAML)
 
     content = read_plain(copy.files / skill.path.name, MAX_FILE_BYTES)
     if skill.role:
-        from skillyard.catalog.agentfile import parse_role
+        from skillyard.catalog.agentfile import parse_role  # noqa: PLC0415  (brings YAML)
 
         return parse_role(content, skill.path).skills
-    from skillyard.catalog.manifest import parse_skill
-
     reading = parse_skill(content, skill.path)
     if reading.skill is None:
         reason = reading.findings[0].message if reading.findings else "it cannot be read"
