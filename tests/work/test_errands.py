@@ -19,9 +19,9 @@ from skillyard.core.phrases import Lang
 from skillyard.jobs.agent_job import Errand
 from skillyard.jobs.agent_task import refuse_loops, with_task
 from skillyard.jobs.jobs import Job, Jobs, Known
-from skillyard.jobs.memory_engine import MemoryEngine
+from tests.work.memory_engine import MemoryEngine
 from skillyard.jobs.schedule import Schedule
-from skillyard.jobs.setup import Announced, Schedules, job_of, make_attempts
+from skillyard.jobs.project_jobs import Announced, Schedules, job_of, make_attempts
 from skillyard.scripts.prompt_grammar import Addressee, addressee
 from skillyard.store.conversations import ConversationState
 from skillyard.trust.consent import trust

@@ -17,8 +17,8 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.jobs.jobs import Known
-from skillyard.jobs.liveness import DatabaseLiveness, _number
-from skillyard.jobs.setup import make_jobs, open_engine
+from skillyard.jobs.engine_database import DatabaseLiveness, _number
+from skillyard.jobs.project_jobs import make_jobs, open_engine
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.databases import postgres, server
 from tests.work.test_jobs import env_of, said, wait_until
@@ -226,7 +226,7 @@ def test_a_process_that_is_killed_lets_go_of_its_lock() -> None:
 
 HOLD = """
 import sys, threading
-from skillyard.jobs.liveness import DatabaseLiveness
+from skillyard.jobs.engine_database import DatabaseLiveness
 DatabaseLiveness(sys.argv[1]).hold("somebody", lambda: None)
 print("held", flush=True)
 threading.Event().wait()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from skillyard.core.errors import InvalidArgs
 from skillyard.jobs.engine import Engine, Line
 from skillyard.jobs.jobs import Job, Jobs, jitter_of, tick_id
-from skillyard.jobs.memory_engine import MemoryEngine
+from tests.work.memory_engine import MemoryEngine
 from skillyard.jobs.schedule import Misfire, Overlap, Schedule, beat, checked, from_agent, local_zone
 from skillyard.jobs.worker_loop import Shift
 from skillyard.store.database import open_database

@@ -19,7 +19,7 @@ from skillyard.app.project import Project
 from skillyard.jobs.dbos_engine import DurableEngine, Place
 from skillyard.jobs.engine import Stage, Ticket
 from skillyard.jobs.jobs import Job
-from skillyard.jobs.setup import make_job, make_jobs, open_engine
+from skillyard.jobs.project_jobs import make_job, make_jobs, open_engine
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.databases import postgres, server
 from tests.work.serving import STEPS, Journal

@@ -41,7 +41,7 @@ from sqlalchemy import event  # noqa: E402
 from skillyard.core.errors import DatabaseFailed, RuntimeFailed, StateDamaged, StoreFailed  # noqa: E402
 from skillyard.core.values import Json  # noqa: E402
 from skillyard.jobs.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order  # noqa: E402
-from skillyard.jobs.liveness import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
+from skillyard.jobs.engine_database import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
 
 #: Said by us, or each change of our code would strand what was queued before it.
 VERSION = "1"

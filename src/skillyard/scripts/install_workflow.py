@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from skillyard.app.project import Project
     from skillyard.core.values import Json
     from skillyard.install.source import Tell
-    from skillyard.scripts.workflow_graph import Begun
+    from skillyard.scripts.install_graph import Begun
 
 
 def install_from(yard: "Project", text: str, names: Sequence[str], tell: "Tell", *, everything: bool) -> Brought:
@@ -44,7 +44,7 @@ class InstallSteps:
         self._yard, self._tell, self._on_terminal = yard, tell, on_terminal
 
     def begin(self, source: str, skills: Sequence[str]) -> "Begun":
-        from skillyard.scripts.workflow_graph import Begun
+        from skillyard.scripts.install_graph import Begun
 
         brought = install_from(self._yard, source, skills, self._tell, everything=True)
         installed = tuple(skill.folder for skill in brought.installed)

@@ -21,7 +21,7 @@ from skillyard.faces.cli.command import Answer, Options
 
 if TYPE_CHECKING:
     from skillyard.scripts.install_workflow import InstallSteps
-    from skillyard.scripts.workflow_graph import Stand, Workflow
+    from skillyard.scripts.install_graph import Stand, Workflow
 
 _DONE = Text("安装完成: 保留 {kept} 个, 卸载 {dropped} 个", "installed: {kept} kept, {dropped} uninstalled")
 
@@ -64,7 +64,7 @@ def _resume(options: Options) -> Answer:
 @contextmanager
 def _opened(yard: Project) -> "Iterator[tuple[Workflow, InstallSteps]]":
     try:
-        from skillyard.scripts.workflow_graph import open_workflow
+        from skillyard.scripts.install_graph import open_workflow
     except ModuleNotFoundError as error:
         raise ScriptFailed(f"{error.name} is missing; install it: pip install 'skillyard[langgraph]'") from None
     from skillyard.scripts.install_workflow import InstallSteps

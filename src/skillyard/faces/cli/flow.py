@@ -178,7 +178,7 @@ def _validate(options: Options) -> Answer:
 
 @contextmanager
 def _engine(yard: Project) -> Iterator[Any]:
-    from skillyard.jobs.setup import open_engine
+    from skillyard.jobs.project_jobs import open_engine
 
     engine = open_engine(yard)
     try:
@@ -213,7 +213,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _detach(options: Options) -> Answer:
-    from skillyard.jobs.setup import make_jobs
+    from skillyard.jobs.project_jobs import make_jobs
 
     with open_project() as yard:
         job = _job(yard, options)
@@ -228,7 +228,7 @@ def _detach(options: Options) -> Answer:
 
 def _follow(yard: Project, engine: Any, options: Options, begin: Callable[[Any, Any], str]) -> NoReturn:
     """Have it done in this process, tell how far it is, and print what came of it. Ctrl-C cancels it."""
-    from skillyard.jobs.setup import make_attempts, make_jobs
+    from skillyard.jobs.project_jobs import make_attempts, make_jobs
 
     jobs = make_jobs(yard, engine)
     interrupted = False

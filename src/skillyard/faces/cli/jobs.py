@@ -57,7 +57,7 @@ from skillyard.jobs.agent_task import refuse_loops, with_task
 from skillyard.jobs.engine import Engine, Line
 from skillyard.jobs.jobs import QUEUE, Job, Jobs, Known
 from skillyard.jobs.schedule import PREFIX, Misfire, Overlap, Schedule, as_choice, checked, local_zone, usual_overlap
-from skillyard.jobs.setup import Schedules, find_schedule, make_job, make_jobs, make_shift, open_engine
+from skillyard.jobs.project_jobs import Schedules, find_schedule, make_job, make_jobs, make_shift, open_engine
 from skillyard.scripts.prompt_grammar import split_name
 from skillyard.trust.consent import refuse_inside_agents
 

@@ -34,7 +34,7 @@ from skillyard.faces.cli.command import (
 from skillyard.faces.present import one_line
 from skillyard.jobs.engine import Engine
 from skillyard.jobs.jobs import QUEUE
-from skillyard.jobs.setup import make_shift, open_engine
+from skillyard.jobs.project_jobs import make_shift, open_engine
 
 _GRACE_SECONDS = 10.0
 _WORKING = Text("为 {root} 工作, {queues} 中各同时运行 {count} 个", "working for {root}, {count} at a time in {queues}")

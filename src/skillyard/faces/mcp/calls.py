@@ -157,7 +157,7 @@ class JobRun(NamedTuple):
 
     def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
         from skillyard.jobs.agent_task import refuse_loops  # noqa: PLC0415  (only who may run jobs needs the engine)
-        from skillyard.jobs.setup import make_jobs, open_engine  # noqa: PLC0415
+        from skillyard.jobs.project_jobs import make_jobs, open_engine  # noqa: PLC0415
 
         if bool(self.schedule) == bool(self.skill):
             raise InvalidArgs("job_run takes name, of a schedule, or skill, and not both")
@@ -186,7 +186,7 @@ class JobRun(NamedTuple):
 
     def _job(self, yard: Project, engine: "Engine") -> "Job":
         from skillyard.jobs.jobs import Job  # noqa: PLC0415
-        from skillyard.jobs.setup import find_schedule, job_of, make_job  # noqa: PLC0415
+        from skillyard.jobs.project_jobs import find_schedule, job_of, make_job  # noqa: PLC0415
 
         if self.schedule:
             return job_of(yard, find_schedule(yard, engine, self.schedule), self.lang)
