@@ -14,8 +14,8 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project, new_run_id
 from skillyard.jobs.dbos_engine import DurableEngine, Place
 from skillyard.jobs.jobs import Job, Jobs
-from skillyard.jobs.schedule import Misfire, Schedule
 from skillyard.jobs.project_jobs import make_attempts
+from skillyard.jobs.schedule import Misfire, Schedule
 from skillyard.jobs.worker_loop import Shift
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.databases import postgres

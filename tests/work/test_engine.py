@@ -13,9 +13,9 @@ import pytest
 from skillyard.core.errors import DatabaseFailed
 from skillyard.core.values import Json
 from skillyard.jobs.engine import Engine, Line, Stage, Steps, Ticket
-from tests.work.memory_engine import MemoryEngine
 from tests.conftest import IN_TORTURE
 from tests.work.databases import postgres, server
+from tests.work.memory_engine import MemoryEngine
 
 SECONDS = 60.0
 QUEUE = "default"

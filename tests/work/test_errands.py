@@ -19,14 +19,14 @@ from skillyard.core.phrases import Lang
 from skillyard.jobs.agent_job import Errand
 from skillyard.jobs.agent_task import refuse_loops, with_task
 from skillyard.jobs.jobs import Job, Jobs, Known
-from tests.work.memory_engine import MemoryEngine
-from skillyard.jobs.schedule import Schedule
 from skillyard.jobs.project_jobs import Announced, Schedules, job_of, make_attempts
+from skillyard.jobs.schedule import Schedule
 from skillyard.scripts.prompt_grammar import Addressee, addressee
 from skillyard.store.conversations import ConversationState
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
 from tests.dispatch.test_conversations import agents_of, configure, until
+from tests.work.memory_engine import MemoryEngine
 
 SECONDS = 60.0
 ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"

@@ -19,10 +19,10 @@ from skillyard.jobs.engine import Engine
 from skillyard.jobs.flow import MAX_ITEMS, Told
 from skillyard.jobs.flow_plan import find_workflow, make_flow
 from skillyard.jobs.jobs import Job, Jobs
-from tests.work.memory_engine import MemoryEngine
 from skillyard.jobs.project_jobs import make_attempts, make_job, open_engine
 from tests.conftest import IN_TORTURE, Skillyard, WriteSkill
 from tests.work.databases import postgres
+from tests.work.memory_engine import MemoryEngine
 from tests.work.test_jobs import env_of, said, wait_until
 
 SECONDS = 120.0

@@ -16,12 +16,12 @@ from skillyard.app.project import Project, new_run_id
 from skillyard.core.errors import InvalidArgs, ParamMissing, SkillNotFound
 from skillyard.core.values import Json
 from skillyard.jobs.jobs import Job, Jobs, Known, may_pass, next_attempt, pause_seconds
-from tests.work.memory_engine import MemoryEngine
-from skillyard.jobs.role_schedules import RoleSchedules
 from skillyard.jobs.project_jobs import Schedules, engine_settings, job_of, make_attempts, make_job
+from skillyard.jobs.role_schedules import RoleSchedules
 from skillyard.jobs.worker_loop import Shift
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
+from tests.work.memory_engine import MemoryEngine
 
 SECONDS = 60.0
 ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"

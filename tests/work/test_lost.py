@@ -16,8 +16,8 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.jobs.jobs import Known
 from skillyard.jobs.engine_database import DatabaseLiveness, _number
+from skillyard.jobs.jobs import Known
 from skillyard.jobs.project_jobs import make_jobs, open_engine
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.databases import postgres, server

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from skillyard.core.errors import InvalidArgs
 from skillyard.jobs.engine import Engine, Line
 from skillyard.jobs.jobs import Job, Jobs, jitter_of, tick_id
-from tests.work.memory_engine import MemoryEngine
 from skillyard.jobs.schedule import Misfire, Overlap, Schedule, beat, checked, from_agent, local_zone
 from skillyard.jobs.worker_loop import Shift
 from skillyard.store.database import open_database
 from skillyard.store.runs import Runs
+from tests.work.memory_engine import MemoryEngine
 
 EVERY_MINUTE = Schedule("m", "* * * * *", skill="report")
 HOUR = 3600.0

@@ -164,7 +164,7 @@ class Project:
     @cached_property
     def editor(self) -> "Editor":
         """Reaches `mybox/`, the user's own roots, and the project's where a person trusted it."""
-        from skillyard.editor.allowed_roots import project_root, user_root
+        from skillyard.editor.dirfd import project_root, user_root
         from skillyard.editor.editor import Editor
 
         trusted, asked = self._project_roots("editor")
