@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from skillyard.runtime.record import Recorder
     from skillyard.sandbox.launch import Sandbox
     from skillyard.scripts.deciders import Decider
-    from skillyard.scripts.idempotency import Once
+    from skillyard.scripts.idempotency import Idempotency
     from skillyard.scripts.worker import Worker
     from skillyard.store.activations import Activations
     from skillyard.store.cancel_pipe import Bells
@@ -314,22 +314,22 @@ class Project:
             remember_layers(self.places.own_home, layers)
 
     @cached_property
-    def once(self) -> "Once":
+    def idempotency(self) -> "Idempotency":
         if database := self._shared_database():
             try:
-                from skillyard.scripts.postgres_idempotency import SharedOnce
+                from skillyard.scripts.postgres_idempotency import PostgresIdempotency
             except ModuleNotFoundError as error:
                 raise ExtraMissing(error.name, "jobs") from None
 
-            return SharedOnce(database, self.settings.key_seconds)
-        from skillyard.scripts.idempotency import LocalOnce
+            return PostgresIdempotency(database, self.settings.key_seconds)
+        from skillyard.scripts.idempotency import LocalIdempotency
         from skillyard.store.database import open_database
         from skillyard.store.keys import Keys
 
         def open_keys() -> Keys:
             return Keys(open_database(self.places.database, self.settings.lock_seconds, self._notify))
 
-        return LocalOnce(open_keys, self.places.own_home / "once", self.settings.key_seconds)
+        return LocalIdempotency(open_keys, self.places.own_home / "once", self.settings.key_seconds)
 
     def _shared_database(self) -> str:
         """PostgreSQL, where the jobs of this project are kept there; what a project only wishes for does not count."""

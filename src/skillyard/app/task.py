@@ -63,19 +63,23 @@ class Kernel:
                 _check_text(text)
             if agent not in _AGENTS:
                 raise InvalidArgs(f"no agent {agent!r}; there are {', '.join(_AGENTS)}")
-            result = execute() if idempotency_key is None else self._once(named, idempotency_key, prompt, execute)
+            result = (
+                execute()
+                if idempotency_key is None
+                else self._execute_with_key(named, idempotency_key, prompt, execute)
+            )
         except SkillError as error:
             result = error_result(error, named, self._lang, make_meta(named, time.monotonic() - started, moment))
         return result._replace(meta={**result.meta, "model": model}) if model and is_utf8(model) else result
 
-    def _once(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
+    def _execute_with_key(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
         """S1 §1.3: the same key within five seconds gives the same result, told as what it is."""
         if not key.strip():
             raise InvalidArgs("an idempotency key is a text that is not empty")
         from skillyard.scripts.idempotency import Key
 
         started, moment = time.monotonic(), datetime.now(UTC)
-        answer = self._yard.once(Key(f"{self._yard.root}\0{agent}", key, prompt), execute)
+        answer = self._yard.idempotency(Key(f"{self._yard.root}\0{agent}", key, prompt), execute)
         if not answer.shared or not answer.result.ok:
             return answer.result
         return Result(
