@@ -18,7 +18,7 @@ from skillyard.core.result import Result
 from skillyard.faces.bin import SCRIPTS
 from skillyard.faces.cli.main import COMMANDS
 from skillyard.install.threats.severity import Severity
-from skillyard.scripts.deciders import Decision, Rules
+from skillyard.scripts.interrupt import Decision, Rules
 from skillyard.trust.own_files import lay_out
 from tests.conftest import WriteSkill
 

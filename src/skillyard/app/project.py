@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from skillyard.runtime.pipeline import Runtime
     from skillyard.runtime.record import Recorder
     from skillyard.sandbox.launch import Sandbox
-    from skillyard.scripts.deciders import Decider
     from skillyard.scripts.idempotency import Idempotency
+    from skillyard.scripts.interrupt import Decider
     from skillyard.scripts.worker import Worker
     from skillyard.store.activations import Activations
     from skillyard.store.cancel_pipe import Bells
@@ -346,18 +346,18 @@ class Project:
         import sys
 
         from skillyard.runners.interpreters import find_program
-        from skillyard.scripts.worker import Standing, Worker
+        from skillyard.scripts.worker import ScriptTrust, Worker
         from skillyard.store.copies import Copies, FolderCopy
         from skillyard.trust.consent import bin_changes, is_bin_trusted
         from skillyard.trust.own_files import is_ours
 
         root = self.root
 
-        def standing(script: str, copy: FolderCopy) -> Standing:
+        def trust_of(script: str, copy: FolderCopy) -> ScriptTrust:
             ours = is_ours(copy.files / script.removeprefix("bin/"), stands_for=root / script)
             trusted = is_bin_trusted(self.grants, copy.marks.approved)
             changes = {} if ours or trusted else bin_changes(root, self.grants)
-            return Standing(ours=ours, trusted=trusted, changes=changes)
+            return ScriptTrust(ours=ours, trusted=trusted, changes=changes)
 
         return Worker(
             sandbox=self.sandbox,
@@ -367,7 +367,7 @@ class Project:
             new_id=new_run_id,
             python=lambda: find_program("python3"),
             own_python=sys.executable,
-            standing=standing,
+            trust_of=trust_of,
             copies=Copies(self.places.own_home),
             decide=decide,
             lang=lang,

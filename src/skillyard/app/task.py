@@ -20,7 +20,7 @@ from skillyard.scripts.prompt_grammar import parse_prompt
 if TYPE_CHECKING:
     from skillyard.runtime.guard import OnProgress
     from skillyard.sandbox.cancel_token import Stop
-    from skillyard.scripts.deciders import Decider
+    from skillyard.scripts.interrupt import Decider
 
 #: S0: a Task to the skills agent may take this long, over everything.
 DEADLINE_SECONDS = 90.0

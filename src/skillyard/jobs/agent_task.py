@@ -20,7 +20,7 @@ from skillyard.dispatch.handover import check_task, hand_over, make_order
 from skillyard.jobs.agent_job import Errand
 from skillyard.jobs.jobs import Job, about
 from skillyard.scripts.prompt_grammar import Addressee, addressee, parse_prompt
-from skillyard.scripts.worker_prompt import parse_orders
+from skillyard.scripts.prompt_grammar import parse_script_calls
 from skillyard.trust.consent import is_role_trusted
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def with_task(yard: "Project", job: Job, errand: Errand) -> Job:
     if errand.to or errand.session or errand.model:
         raise InvalidArgs(f"this task is for {whom}: no backend, session or model goes with it")
     if whom is Addressee.WORKER:
-        parse_orders(errand.text)
+        parse_script_calls(errand.text)
         return job._replace(errand=Errand(errand.text, scripts=True).as_mapping())
     asked = parse_prompt(errand.text, yard.catalog.knows)
     if asked.script:
@@ -66,7 +66,7 @@ def _run_scripts(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "
     worker = yard.worker(Lang(job.lang), yard.decider)._replace(stop=stop)
     if job.timeout_seconds is not None:
         worker = worker._replace(limit_seconds=job.timeout_seconds)
-    if len(parse_orders(errand.text)) == 1:  # of several, each is a run of its own, and the job's row is of them all
+    if len(parse_script_calls(errand.text)) == 1:  # of several, each is a run of its own, and the job's row is of them all
         worker = worker._replace(new_id=lambda: run_id, job=about(job))
     return worker.run(errand.text)
 

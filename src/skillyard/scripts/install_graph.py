@@ -23,7 +23,7 @@ from langsmith import tracing_context
 
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.values import Json
-from skillyard.scripts.deciders import Decision
+from skillyard.scripts.interrupt import Decision
 from skillyard.store.database import make_private
 
 
