@@ -149,7 +149,7 @@ def test_the_answer_comes_with_everything_that_led_to_it(hand: Callable[..., Res
     assert [told for told, _ in history(yard)] == ["task", "started", "text", "usage", "done"]
     assert history(yard)[2] == ("text", "你好 🎉")
     assert the_talk(yard).state is ConversationState.IDLE
-    assert yard.runs.uses() == {}
+    assert yard.history.uses() == {}
 
 
 def test_a_task_without_a_session_can_be_gone_on_with_by_its_run(hand: Callable[..., Result], yard: Project) -> None:
@@ -208,7 +208,7 @@ def test_an_agent_that_is_too_old_is_passed_over_unless_it_was_asked_for(
 
     assert (passed["state"], passed["data"]["backend"]) == ("success", "small")
     assert (asked["data"]["type"], asked["data"]["version"]) == ("AgentNotInstalled", "0.1.0")
-    assert sorted((run.agent, run.state) for run in yard.list_runs(9)) == [
+    assert sorted((run.agent, run.state) for run in yard.runs(9)) == [
         ("codex", "error"),
         ("codex", "error"),
         ("small", "success"),
@@ -581,7 +581,7 @@ def test_a_prompt_skill_is_run_by_an_agent_and_counts_as_its_run(
     run = yard.find_run(told["meta"]["run"])
     assert run is not None
     assert (run.skill, run.agent, run.kind) == ("ideas", "small", "prompt")
-    assert yard.runs.uses() == {"ideas": 1}
+    assert yard.history.uses() == {"ideas": 1}
     wrong = envelope(skillyard("run", "@tool", "--to", "small", "--json", "x"))
     assert (wrong["data"]["type"], wrong["agent"]) == ("InvalidArgs", "skills")
     assert skillyard("run", "--model", "m", "@ideas").returncode == 2

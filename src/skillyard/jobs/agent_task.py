@@ -58,7 +58,7 @@ def do_errand(yard: "Project", run_id: str, job: Job, stop: "Stop") -> Result:
     """One attempt, under this id. Raises what is known before anything starts."""
     errand = Errand.from_mapping(job.errand)
     # A Project of its own: the settings and the trust of now, not those from when the worker started.
-    with yard.twin() as own:
+    with yard.reopen() as own:
         return _run_scripts(own, run_id, job, errand, stop) if errand.scripts else _hand(own, run_id, job, errand, stop)
 
 

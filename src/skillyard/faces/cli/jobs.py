@@ -440,7 +440,7 @@ def _remove(options: Options) -> Answer:
 
 def _history(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
-        found = yard.runs.list_jobs(1000 if options.name else options.limit)
+        found = yard.history.list_jobs(1000 if options.name else options.limit)
     runs = [run for run in found if not options.name or run.job == options.name][: options.limit]
     return Answer(
         summary=Text("共 {count} 次运行", "{count} runs"),

@@ -20,7 +20,7 @@ from skillyard.faces.cli.command import AGENT, as_skill_error
 from skillyard.faces.cli.entries import as_skill_data
 from skillyard.faces.cli.runs import as_run_data
 from skillyard.faces.cli.show import as_full_data
-from skillyard.faces.mcp.files import list_files
+from skillyard.faces.mcp.resources import list_files
 from skillyard.scripts.prompt_grammar import split_name
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def show(yard: Project, name: str, lang: Lang) -> Result:
 def runs(yard: Project, run_id: str, limit: int, lang: Lang) -> Result:
     def answer() -> tuple[str, dict[str, Json]]:
         if not run_id:
-            found = yard.list_runs(min(limit, _MOST))
+            found = yard.runs(min(limit, _MOST))
             return _RUNS.fill(lang, count=len(found)), {"runs": [_in_short(as_run_data(run)) for run in found]}
         run = yard.find_run(run_id)
         if run is None:
