@@ -16,10 +16,10 @@ from skillyard.app.project import Project, new_run_id
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.phrases import Lang
-from skillyard.jobs.agent_job import Errand
+from skillyard.jobs.agent_job import AgentTask
 from skillyard.jobs.agent_task import refuse_loops, with_task
-from skillyard.jobs.jobs import Job, Jobs, Known
-from skillyard.jobs.project_jobs import Announced, Schedules, job_of, make_attempts
+from skillyard.jobs.jobs import Job, Jobs, JobStatus
+from skillyard.jobs.project_jobs import AnnouncedSchedules, ProjectSchedules, job_of, make_attempts
 from skillyard.jobs.schedule import Schedule
 from skillyard.scripts.prompt_grammar import Addressee, addressee
 from skillyard.store.conversations import ConversationState
@@ -42,9 +42,9 @@ class Place:
         self.engine.serve(self.attempts, {"default": 1}, lambda: None)
 
     def task(self, text: str, **more: Any) -> Job:
-        return with_task(self.yard, Job(""), Errand(text, **more))
+        return with_task(self.yard, Job(""), AgentTask(text, **more))
 
-    def done(self, job: Job) -> Known:
+    def done(self, job: Job) -> JobStatus:
         known = self.jobs.wait(self.jobs.enqueue(job), SECONDS)
         assert known is not None
         return known
@@ -59,7 +59,7 @@ def place(yard: Project, places: ProjectPaths, write_skill: WriteSkill) -> Itera
     made.engine.close(SECONDS)
 
 
-def data_of(known: Known) -> Any:
+def data_of(known: JobStatus) -> Any:
     return known.result["data"]
 
 
@@ -150,7 +150,7 @@ def write_role(project: Path, schedule: str, more: str = "", claude: str = "") -
 
 
 def scheduled(place: Place) -> Schedule:
-    (found,) = Schedules(place.yard, pytest.fail)(())
+    (found,) = ProjectSchedules(place.yard, pytest.fail)(())
     return found
 
 
@@ -365,8 +365,8 @@ def test_the_worker_says_what_it_serves_and_what_waits_for_trust_whenever_that_c
 ) -> None:
     told: list[str] = []
     folder = write_role(project, "{name: one, cron: '0 9 * * *', timezone: UTC, task: Look}")
-    schedules = Schedules(place.yard, told.append)
-    announced = Announced(schedules, told.append, Lang.EN)
+    schedules = ProjectSchedules(place.yard, told.append)
+    announced = AnnouncedSchedules(schedules, told.append, Lang.EN)
     announced(())
     announced(())
     trust(place.yard.grants, project)

@@ -16,7 +16,7 @@ from skillyard.app.project import Project, new_run_id
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, WorkflowInvalid
 from skillyard.core.values import Json
 from skillyard.jobs.engine import Engine
-from skillyard.jobs.flow import MAX_ITEMS, Told
+from skillyard.jobs.flow import MAX_ITEMS, FlowProgress
 from skillyard.jobs.flow_plan import find_workflow, make_flow
 from skillyard.jobs.jobs import Job, Jobs
 from skillyard.jobs.project_jobs import make_attempts, make_job, open_engine
@@ -65,7 +65,7 @@ class Place:
 
     def __init__(self, yard: Project, engine: Engine) -> None:
         self.yard, self.engine = yard, engine
-        self.told: list[Told] = []
+        self.told: list[FlowProgress] = []
         self.jobs = Jobs(engine, yard.history, new_run_id)
         self.attempts = make_attempts(yard, watch=self.told.append)
 

@@ -15,10 +15,10 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project, new_run_id
 from skillyard.core.errors import InvalidArgs, ParamMissing, SkillNotFound
 from skillyard.core.values import Json
-from skillyard.jobs.jobs import Job, Jobs, Known, may_pass, next_attempt, pause_seconds
-from skillyard.jobs.project_jobs import Schedules, engine_settings, job_of, make_attempts, make_job
+from skillyard.jobs.jobs import Job, Jobs, JobStatus, may_pass, next_attempt, pause_seconds
+from skillyard.jobs.project_jobs import ProjectSchedules, engine_settings, job_of, make_attempts, make_job
 from skillyard.jobs.role_schedules import RoleSchedules
-from skillyard.jobs.worker_loop import Shift
+from skillyard.jobs.worker_loop import WorkerLoop
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.memory_engine import MemoryEngine
@@ -42,7 +42,7 @@ class Place:
     def serve(self, count: int = 1) -> None:
         self.engine.serve(self.attempts, {"default": count}, lambda: None)
 
-    def done(self, job: Job) -> Known:
+    def done(self, job: Job) -> JobStatus:
         known = self.jobs.wait(self.jobs.enqueue(make_job(self.yard, job)), SECONDS)
         assert known is not None
         return known
@@ -57,7 +57,7 @@ def place(yard: Project, write_skill: WriteSkill) -> Iterator[Place]:
     made.engine.close(SECONDS)
 
 
-def data_of(known: Known) -> Any:
+def data_of(known: JobStatus) -> Any:
     return known.result["data"]
 
 
@@ -171,7 +171,7 @@ def test_a_queued_job_that_is_cancelled_never_runs_and_history_says_so(place: Pl
 def test_a_job_that_is_cancelled_while_it_runs_is_stopped_with_everything_it_started(place: Place) -> None:
     place.serve()
     job_id = place.jobs.enqueue(make_job(place.yard, Job("slow", args=("600",), retries=5)))
-    shift = make_shift(place)
+    shift = make_worker_loop(place)
     wait_until(lambda: bool(place.attempts.underway.list()) and running(place, job_id))
     place.jobs.cancel(job_id)
     shift.watch()
@@ -191,12 +191,12 @@ def running(place: Place, job_id: str) -> bool:
     return row is not None and row.state == "running"
 
 
-def make_shift(place: Place) -> Shift:
-    return Shift(
+def make_worker_loop(place: Place) -> WorkerLoop:
+    return WorkerLoop(
         engine=place.engine,
         jobs=place.jobs,
         attempts=place.attempts,
-        schedules=Schedules(place.yard, place.told.append),
+        schedules=ProjectSchedules(place.yard, place.told.append),
         job_of=lambda schedule: job_of(place.yard, schedule),
         project="p",
         tell=place.told.append,
@@ -274,14 +274,14 @@ def test_schedules_of_a_role_wait_for_trust_in_exactly_its_bytes(place: Place, p
     file = project / "agents" / "dev" / "agent.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(AGENT.format(cron="0 9 * * *"))
-    schedules = Schedules(place.yard, place.told.append)
+    schedules = ProjectSchedules(place.yard, place.told.append)
     assert schedules(()) == ()
     assert [each.name for each in schedules.untrusted()] == ["dev/echo"]
 
     trust(place.yard.grants, project)
-    assert [each.when for each in Schedules(place.yard, place.told.append)(())] == ["0 9 * * *"]
+    assert [each.when for each in ProjectSchedules(place.yard, place.told.append)(())] == ["0 9 * * *"]
     file.write_text(AGENT.format(cron="0 10 * * *"))
-    changed = Schedules(place.yard, place.told.append)
+    changed = ProjectSchedules(place.yard, place.told.append)
     assert (changed(()), [each.when for each in changed.untrusted()]) == ((), ["0 10 * * *"])
 
 
@@ -290,7 +290,7 @@ def test_a_role_that_changed_since_the_worker_looked_fires_nothing(place: Place,
     file.parent.mkdir(parents=True)
     file.write_text(AGENT.format(cron="* * * * *"))
     trust(place.yard.grants, project)
-    shift = make_shift(place)
+    shift = make_worker_loop(place)
     shift.tick()
     (line,) = place.engine.timetable.list()
     place.engine.timetable.put(line._replace(until=line.until - 120))

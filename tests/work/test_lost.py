@@ -17,7 +17,7 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.jobs.engine_database import DatabaseLiveness, _number
-from skillyard.jobs.jobs import Known
+from skillyard.jobs.jobs import JobStatus
 from skillyard.jobs.project_jobs import make_jobs, open_engine
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.databases import postgres, server
@@ -87,7 +87,7 @@ def demand_only_the_second_beats(box: Path) -> None:
     assert size(box / "beats.1") == first, "the first was still running when the second had begun"
 
 
-def ended(places: ProjectPaths, job_id: str) -> Known:
+def ended(places: ProjectPaths, job_id: str) -> JobStatus:
     with Project(places) as yard:
         engine = open_engine(yard)
         known = make_jobs(yard, engine).wait(job_id, SECONDS)

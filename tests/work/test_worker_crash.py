@@ -16,7 +16,7 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.jobs.dbos_engine import DurableEngine, Place
+from skillyard.jobs.dbos_engine import DurableEngine, EngineConfig
 from skillyard.jobs.engine import Stage, Ticket
 from skillyard.jobs.jobs import Job
 from skillyard.jobs.project_jobs import make_job, make_jobs, open_engine
@@ -47,7 +47,7 @@ def end(child: "subprocess.Popen[str]") -> None:
 
 @contextmanager
 def opened(folder: Path, database: str) -> Iterator[DurableEngine]:
-    engine = DurableEngine(Place(folder, "skillyard-crash", database, poll_seconds=0.05))
+    engine = DurableEngine(EngineConfig(folder, "skillyard-crash", database, poll_seconds=0.05))
     try:
         yield engine
     finally:
@@ -353,10 +353,10 @@ def test_a_ticket_that_takes_every_worker_down_with_it_is_given_up(tmp_path: Pat
 POISON = """
 import os, signal, sys, threading
 from pathlib import Path
-from skillyard.jobs.dbos_engine import DurableEngine, Place
+from skillyard.jobs.dbos_engine import DurableEngine, EngineConfig
 from skillyard.jobs.jobs import Job
 
-engine = DurableEngine(Place(Path(sys.argv[1]), "skillyard-crash", poll_seconds=0.02))
+engine = DurableEngine(EngineConfig(Path(sys.argv[1]), "skillyard-crash", poll_seconds=0.02))
 engine.serve(lambda ticket, steps: os.kill(os.getpid(), signal.SIGKILL), {"default": 1}, lambda: None)
 engine.take_over()
 while not engine.find("poison").stage.is_over:

@@ -8,7 +8,7 @@ from skillyard.core.values import Json
 _LABEL_CHARACTERS = 40
 
 
-class Errand(NamedTuple):
+class AgentTask(NamedTuple):
     """In plain JSON values: it travels with the job."""
 
     #: As it was written, to the letter.
@@ -32,5 +32,5 @@ class Errand(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value}
 
     @classmethod
-    def from_mapping(cls, said: Mapping[str, Any]) -> "Errand":
+    def from_mapping(cls, said: Mapping[str, Any]) -> "AgentTask":
         return cls(**{"text": "", **{name: value for name, value in said.items() if name in cls._fields}})

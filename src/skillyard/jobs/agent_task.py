@@ -17,7 +17,7 @@ from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
 from skillyard.dispatch.handover import check_task, hand_over, make_order
-from skillyard.jobs.agent_job import Errand
+from skillyard.jobs.agent_job import AgentTask
 from skillyard.jobs.jobs import Job, about
 from skillyard.scripts.prompt_grammar import Addressee, addressee, parse_prompt
 from skillyard.scripts.prompt_grammar import parse_script_calls
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 200_000
 
 
-def with_task(yard: "Project", job: Job, errand: Errand) -> Job:
+def with_task(yard: "Project", job: Job, errand: AgentTask) -> Job:
     """The job that a `task` means. What looks like a prompt is one: its mistakes are told, never handed to an agent."""
     check_task(errand.text)
     whom = addressee(errand.text)
@@ -41,7 +41,7 @@ def with_task(yard: "Project", job: Job, errand: Errand) -> Job:
         raise InvalidArgs(f"this task is for {whom}: no backend, session or model goes with it")
     if whom is Addressee.WORKER:
         parse_script_calls(errand.text)
-        return job._replace(errand=Errand(errand.text, scripts=True).as_mapping())
+        return job._replace(errand=AgentTask(errand.text, scripts=True).as_mapping())
     asked = parse_prompt(errand.text, yard.catalog.knows)
     if asked.script:
         raise InvalidArgs("a job runs a skill, not one of its scripts")
@@ -50,28 +50,30 @@ def with_task(yard: "Project", job: Job, errand: Errand) -> Job:
 
 def refuse_loops(job: Job, env: Mapping[str, str] = os.environ) -> None:
     """A worker does not know how deep the agent is that asks: agents would start agents without an end."""
-    if job.errand and not Errand.from_mapping(job.errand).scripts and env.get(DEPTH):
+    if job.errand and not AgentTask.from_mapping(job.errand).scripts and env.get(DEPTH):
         raise PermissionDenied("an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now")
 
 
 def do_errand(yard: "Project", run_id: str, job: Job, stop: "Stop") -> Result:
     """One attempt, under this id. Raises what is known before anything starts."""
-    errand = Errand.from_mapping(job.errand)
+    errand = AgentTask.from_mapping(job.errand)
     # A Project of its own: the settings and the trust of now, not those from when the worker started.
     with yard.reopen() as own:
         return _run_scripts(own, run_id, job, errand, stop) if errand.scripts else _hand(own, run_id, job, errand, stop)
 
 
-def _run_scripts(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "Stop") -> Result:
+def _run_scripts(yard: "Project", run_id: str, job: Job, errand: AgentTask, stop: "Stop") -> Result:
     worker = yard.worker(Lang(job.lang), yard.decider)._replace(stop=stop)
     if job.timeout_seconds is not None:
         worker = worker._replace(limit_seconds=job.timeout_seconds)
-    if len(parse_script_calls(errand.text)) == 1:  # of several, each is a run of its own, and the job's row is of them all
+    if (
+        len(parse_script_calls(errand.text)) == 1
+    ):  # of several, each is a run of its own, and the job's row is of them all
         worker = worker._replace(new_id=lambda: run_id, job=about(job))
     return worker.run(errand.text)
 
 
-def _hand(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "Stop") -> Result:
+def _hand(yard: "Project", run_id: str, job: Job, errand: AgentTask, stop: "Stop") -> Result:
     role = _trusted_role(yard, errand.role) if errand.role else None
     order = make_order(
         yard,

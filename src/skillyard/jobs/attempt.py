@@ -1,6 +1,6 @@
 """One attempt of a job: the skill that was meant, through the one pipeline, with an end from outside if somebody asks.
 
-Steps are at least once: an attempt whose worker died is made again, under the same run id, which the skill gets as
+DurableSteps are at least once: an attempt whose worker died is made again, under the same run id, which the skill gets as
 `context.request_id` and `SKILLYARD_RUN`.
 """
 
@@ -17,7 +17,7 @@ from skillyard.core.phrases import Lang
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.values import Json
-from skillyard.jobs.engine import Steps, Ticket
+from skillyard.jobs.engine import DurableSteps, Ticket
 from skillyard.jobs.jobs import Job, about, as_row, cancelled_result, next_attempt
 from skillyard.runtime.guard import OnProgress
 from skillyard.runtime.pipeline import Runtime
@@ -25,7 +25,7 @@ from skillyard.sandbox.cancel_token import Stop
 from skillyard.store.runs import RUNNING, Runs
 
 
-class Bench(NamedTuple):
+class AttemptContext(NamedTuple):
     """What one thread needs for its attempts; databases do not go from thread to thread."""
 
     runtime: Runtime
@@ -45,7 +45,7 @@ class Notify(Protocol):
 class Flow(Protocol):
     """Does a job that has several steps."""
 
-    def __call__(self, flow_id: str, job: Job, steps: Steps) -> dict[str, Json]: ...
+    def __call__(self, flow_id: str, job: Job, steps: DurableSteps) -> dict[str, Json]: ...
 
 
 class Underway:
@@ -85,7 +85,7 @@ class Attempts:
 
     def __init__(
         self,
-        bench: Callable[[], Bench],
+        bench: Callable[[], AttemptContext],
         host: str,
         notify: Notify,
         tell: Callable[[str], None] = lambda _: None,
@@ -97,12 +97,12 @@ class Attempts:
         #: Does the jobs that are flows, by means of `run`.
         self.flows: Flow | None = None
 
-    def __call__(self, ticket: Ticket, steps: Steps) -> dict[str, Json]:
+    def __call__(self, ticket: Ticket, steps: DurableSteps) -> dict[str, Json]:
         job = Job.from_body(ticket.body)
         if job.flow and self.flows:
             result = self.flows(ticket.id, job, steps)
         elif job.may_go_on:
-            result = steps.once("run", lambda: self.run(ticket.id, job))
+            result = steps.run("run", lambda: self.run(ticket.id, job))
         else:
             result = self.run(ticket.id, job)  # the ticket's own end is the record of its one step
         again = next_attempt(ticket.id, job, result)
@@ -111,7 +111,7 @@ class Attempts:
         if again:
             steps.follow(again)
         elif job.on_failure and result["state"] not in {"success", "partial"}:
-            told = steps.once("tell", lambda: self._notify(job, result))
+            told = steps.run("tell", lambda: self._notify(job, result))
         return {"result": result, "next": again.id if again else "", "told": told}
 
     def run(self, run_id: str, job: Job) -> dict[str, Json]:
@@ -134,7 +134,7 @@ class Attempts:
             bench.runs.keep(as_row(run_id, job, moment.timestamp(), told))
         return told
 
-    def _run(self, bench: Bench, run_id: str, job: Job, stop: Stop) -> Result:
+    def _run(self, bench: AttemptContext, run_id: str, job: Job, stop: Stop) -> Result:
         request = as_request(job)
         self._demand_content(bench, job, request)
         return bench.runtime._replace(new_id=lambda: run_id).run(request, self._on_progress, stop)
@@ -142,7 +142,7 @@ class Attempts:
     def _told(self, result: Result, run_id: str) -> dict[str, Json]:
         return result._replace(meta={**result.meta, "run": run_id, "host": self._host}).as_dict()
 
-    def _demand_content(self, bench: Bench, job: Job, request: Request) -> None:
+    def _demand_content(self, bench: AttemptContext, job: Job, request: Request) -> None:
         """The bytes that were meant: here, or installed from the lock; SkillChanged otherwise."""
         if not job.fingerprint or _content(bench, request) == job.fingerprint:
             return
@@ -168,7 +168,7 @@ def as_request(job: Job) -> Request:
     )
 
 
-def _content(bench: Bench, request: Request) -> str:
+def _content(bench: AttemptContext, request: Request) -> str:
     try:
         return fingerprint(bench.runtime.resolve(request).folder)
     except SkillNotFound:

@@ -40,7 +40,7 @@ from sqlalchemy import event  # noqa: E402
 
 from skillyard.core.errors import DatabaseFailed, RuntimeFailed, StateDamaged, StoreFailed  # noqa: E402
 from skillyard.core.values import Json  # noqa: E402
-from skillyard.jobs.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order  # noqa: E402
+from skillyard.jobs.engine import Acts, TimetableEntry, Stage, TicketStatus, DurableSteps, T, Ticket, Work, in_order  # noqa: E402
 from skillyard.jobs.engine_database import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
 
 #: Said by us, or each change of our code would strand what was queued before it.
@@ -74,7 +74,7 @@ _LINES = sa.Table(
 NO_LIMITS: Mapping[str, int] = {}
 
 
-class Place(NamedTuple):
+class EngineConfig(NamedTuple):
     """Where the tickets of a project are kept."""
 
     folder: Path
@@ -99,7 +99,7 @@ class _Started(NamedTuple):
 
 
 class DurableEngine:
-    def __init__(self, place: Place, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, place: EngineConfig, clock: Callable[[], float] | None = None) -> None:
         """Without a clock of the caller's: the database's, or on SQLite this machine's."""
         self._place = place
         self._serializer = DBOSPortableJSONSerializer()
@@ -137,7 +137,7 @@ class DurableEngine:
             handle = DBOS.start_workflow(_ticket, ticket.queue, dict(ticket.body))
         self._started[ticket.id] = _Started(ticket, self.now(), cast("Any", handle).future)
 
-    def wait(self, ticket_id: str, seconds: float | None = None) -> Standing | None:
+    def wait(self, ticket_id: str, seconds: float | None = None) -> TicketStatus | None:
         began = time.monotonic()
         left = math.inf if seconds is None else seconds
         started = self._started.get(ticket_id)
@@ -146,7 +146,7 @@ class DurableEngine:
                 return None
             del self._started[ticket_id]
             if started.ending.exception() is None:  # its record was written before this was said
-                return Standing(started.ticket, Stage.DONE, started.created, started.ending.result())
+                return TicketStatus(started.ticket, Stage.DONE, started.created, started.ending.result())
         while standing := self.find(ticket_id):
             if standing.stage.is_over:
                 return standing
@@ -165,12 +165,12 @@ class DurableEngine:
         after = self.find(ticket_id)
         return after is not None and after.stage is Stage.CANCELLED
 
-    def find(self, ticket_id: str) -> Standing | None:
+    def find(self, ticket_id: str) -> TicketStatus | None:
         with _told(self._place):
             found = self._client.list_workflows(workflow_ids=[ticket_id], application_name=self._place.project)
         return self._standing(found[0]) if found else None
 
-    def list(self, limit: int, *, live: bool = False) -> tuple[Standing, ...]:
+    def list(self, limit: int, *, live: bool = False) -> tuple[TicketStatus, ...]:
         with _told(self._place):
             found = self._client.list_workflows(
                 status=_LIVE if live else None, name=WORKFLOW, limit=limit, sort_desc=True
@@ -277,13 +277,13 @@ class DurableEngine:
         }
         return {**options, "delay_seconds": ticket.delay_seconds} if ticket.delay_seconds > 0 else options
 
-    def _standing(self, found: WorkflowStatus) -> Standing:
+    def _standing(self, found: WorkflowStatus) -> TicketStatus:
         queue, body = found.input["args"] if found.input else ("", {})
         stage = _STAGES.get(found.status, Stage.BROKEN)
         trouble = ""
         if stage is Stage.BROKEN:
             trouble = str(found.error) if found.error else f"{_MOST_DEATHS} workers died over it"
-        return Standing(
+        return TicketStatus(
             ticket=Ticket(found.workflow_id, queue, body),
             stage=stage,
             created=(found.created_at or 0) / 1000,
@@ -360,11 +360,11 @@ class _Limits:
 _CLAIM = SystemDatabase.start_queued_workflows
 
 
-class _Steps(Steps):
-    def once(self, name: str, act: Callable[[], T]) -> T:
+class _DbosSteps(DurableSteps):
+    def run(self, name: str, act: Callable[[], T]) -> T:
         return DBOS.run_step({"name": name}, act)
 
-    def each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
+    def run_each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
         """DBOS counts the steps of a workflow as they begin, which threads do in any order: here each has the number
         of its position, so that what comes after a crash finds its own."""
         whole = dbos_context.assert_current_dbos_context()
@@ -401,7 +401,7 @@ def _ticket(queue: str, body: dict[str, Any]) -> dict[str, Any]:
     assert workflow_id is not None  # noqa: S101  (we are inside one)
     _working.active.add(workflow_id)
     try:
-        return dict(_working.work(Ticket(workflow_id, queue, body), _Steps()))
+        return dict(_working.work(Ticket(workflow_id, queue, body), _DbosSteps()))
     finally:
         _working.active.discard(workflow_id)
 
@@ -409,7 +409,7 @@ def _ticket(queue: str, body: dict[str, Any]) -> dict[str, Any]:
 class _Timetable:
     """Our own table beside those of DBOS, where all workers of the project see it."""
 
-    def __init__(self, engine: sa.Engine, place: Place) -> None:
+    def __init__(self, engine: sa.Engine, place: EngineConfig) -> None:
         self._engine, self._place, self._project = engine, place, place.project
         with engine.begin() as connection:
             if engine.dialect.name == "postgresql":
@@ -417,14 +417,14 @@ class _Timetable:
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(7305821)"))
             _METADATA.create_all(connection)
 
-    def list(self) -> tuple[Line, ...]:
+    def list(self) -> tuple[TimetableEntry, ...]:
         with _told(self._place), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.select(_LINES.c.line).where(_LINES.c.project == self._project).order_by(_LINES.c.name)
             ).fetchall()
         return tuple(_as_line(text) for (text,) in rows)
 
-    def put(self, line: Line) -> None:
+    def put(self, line: TimetableEntry) -> None:
         with _told(self._place), self._engine.begin() as connection:
             connection.execute(sa.delete(_LINES).where(*self._is(line.name)))
             connection.execute(sa.insert(_LINES).values(project=self._project, name=line.name, line=_as_text(line)))
@@ -433,7 +433,7 @@ class _Timetable:
         with _told(self._place), self._engine.begin() as connection:
             return connection.execute(sa.delete(_LINES).where(*self._is(name))).rowcount > 0
 
-    def swap(self, before: Line, after: Line) -> bool:
+    def swap(self, before: TimetableEntry, after: TimetableEntry) -> bool:
         condition = (*self._is(before.name), _LINES.c.line == _as_text(before))
         with _told(self._place), self._engine.begin() as connection:
             return connection.execute(sa.update(_LINES).where(*condition).values(line=_as_text(after))).rowcount > 0
@@ -442,17 +442,17 @@ class _Timetable:
         return (_LINES.c.project == self._project, _LINES.c.name == name)
 
 
-def _as_text(line: Line) -> str:
+def _as_text(line: TimetableEntry) -> str:
     return json.dumps({**line._asdict(), "says": dict(line.says)}, ensure_ascii=False, sort_keys=True)
 
 
-def _as_line(text: str) -> Line:
+def _as_line(text: str) -> TimetableEntry:
     fields: dict[str, Any] = json.loads(text)
-    return Line(**{name: value for name, value in fields.items() if name in Line._fields})
+    return TimetableEntry(**{name: value for name, value in fields.items() if name in TimetableEntry._fields})
 
 
 @contextmanager
-def _tables_alone(place: Place) -> Iterator[None]:
+def _tables_alone(place: EngineConfig) -> Iterator[None]:
     """Of several that start on a new SQLite file at once, one makes the tables; on PostgreSQL DBOS sees to that."""
     if place.database:
         yield
@@ -462,7 +462,7 @@ def _tables_alone(place: Place) -> Iterator[None]:
         yield
 
 
-def _open_sqlite(place: Place) -> sa.Engine:
+def _open_sqlite(place: EngineConfig) -> sa.Engine:
     place.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = place.folder / "engine.db"
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(file)), pool_size=20, max_overflow=30)
@@ -487,14 +487,14 @@ def _open_sqlite(place: Place) -> sa.Engine:
     return engine
 
 
-def _open_postgres(place: Place) -> sa.Engine:
+def _open_postgres(place: EngineConfig) -> sa.Engine:
     place.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     url = sa.make_url(place.database).set(drivername="postgresql+psycopg")
     return sa.create_engine(url, pool_size=20, max_overflow=30, pool_pre_ping=True)
 
 
 @contextmanager
-def _told(place: Place) -> Iterator[None]:
+def _told(place: EngineConfig) -> Iterator[None]:
     """A database that cannot be reached is a failure that can be expected; its password is nobody's business."""
     try:
         yield

@@ -38,7 +38,7 @@ class Stage(StrEnum):
         return self not in {Stage.QUEUED, Stage.RUNNING}
 
 
-class Standing(NamedTuple):
+class TicketStatus(NamedTuple):
     """Where a ticket stands."""
 
     ticket: Ticket
@@ -49,12 +49,12 @@ class Standing(NamedTuple):
     trouble: str = ""
 
 
-class Steps(Protocol):
+class DurableSteps(Protocol):
     """What the work of one ticket may use. A step that ended is never repeated; one under way may be."""
 
-    def once(self, name: str, act: Callable[[], T]) -> T: ...
+    def run(self, name: str, act: Callable[[], T]) -> T: ...
 
-    def each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
+    def run_each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
         """A step for each act, so many at a time, until one ends so that no other is to start. What was started,
         with its position: each is remembered by itself."""
 
@@ -95,10 +95,10 @@ def in_order(do: Callable[[int], T], count: int, at_once: int, go_on: Callable[[
 
 
 #: Does the work of a ticket. What it raises breaks the ticket; failures that can be expected are answers.
-Work: TypeAlias = Callable[[Ticket, Steps], Mapping[str, Json]]
+Work: TypeAlias = Callable[[Ticket, DurableSteps], Mapping[str, Json]]
 
 
-class Line(NamedTuple):
+class TimetableEntry(NamedTuple):
     """One line of the timetable: what is known of a schedule beside what it says."""
 
     name: str
@@ -116,13 +116,13 @@ class Line(NamedTuple):
 class Timetable(Protocol):
     """The schedules of one project, seen by all its workers."""
 
-    def list(self) -> tuple[Line, ...]: ...
+    def list(self) -> tuple[TimetableEntry, ...]: ...
 
-    def put(self, line: Line) -> None: ...
+    def put(self, line: TimetableEntry) -> None: ...
 
     def drop(self, name: str) -> bool: ...
 
-    def swap(self, before: Line, after: Line) -> bool:
+    def swap(self, before: TimetableEntry, after: TimetableEntry) -> bool:
         """Only where `before` still stands there: of several workers one succeeds."""
 
 
@@ -138,15 +138,15 @@ class Engine(Protocol):
     def start(self, ticket: Ticket, work: Work, on_lost: Callable[[], None] = lambda: None) -> None:
         """Begin at once, in this process; if it dies, a worker takes over. `on_lost` as for `serve`."""
 
-    def wait(self, ticket_id: str, seconds: float | None = None) -> Standing | None:
+    def wait(self, ticket_id: str, seconds: float | None = None) -> TicketStatus | None:
         """Until it is over; None where there is none, or the time is up."""
 
     def cancel(self, ticket_id: str) -> bool:
         """False where it is over already. A run under way is stopped by whoever runs it."""
 
-    def find(self, ticket_id: str) -> Standing | None: ...
+    def find(self, ticket_id: str) -> TicketStatus | None: ...
 
-    def list(self, limit: int, *, live: bool = False) -> tuple[Standing, ...]:
+    def list(self, limit: int, *, live: bool = False) -> tuple[TicketStatus, ...]:
         """The latest first; `live`: only those that are not over."""
 
     def forget_before(self, moment: float) -> None:

@@ -18,8 +18,8 @@ from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
-from skillyard.jobs.attempt import Attempts, Bench
-from skillyard.jobs.engine import Steps
+from skillyard.jobs.attempt import Attempts, AttemptContext
+from skillyard.jobs.engine import DurableSteps
 from skillyard.jobs.jobs import AFTER, Job, about, as_row, cancelled_result, may_pass, pause_seconds
 from skillyard.store.logs import Log, Logs
 from skillyard.store.runs import RUNNING, Run
@@ -37,7 +37,7 @@ _KEPT, _RUNS = Text("沿用", "kept"), Text("运行中", "runs")
 _FAILED = Text("{type}: 步骤 {step}: {msg}", "{type}: step {step}: {msg}")
 
 
-class Meant(NamedTuple):
+class FlowSource(NamedTuple):
     """What a flow was started from: it runs that, or nothing."""
 
     file: str
@@ -54,12 +54,12 @@ class Meant(NamedTuple):
         return {**fields, "commands": list(self.commands), "steps": list(self.steps)}
 
     @classmethod
-    def from_mapping(cls, said: Mapping[str, Any]) -> "Meant":
+    def from_mapping(cls, said: Mapping[str, Any]) -> "FlowSource":
         known = {name: value for name, value in said.items() if name in cls._fields}
         return cls(**{**known, "commands": tuple(said["commands"]), "steps": tuple(said["steps"])})
 
 
-class Told(NamedTuple):
+class FlowProgress(NamedTuple):
     """How far a flow has come."""
 
     flow: str
@@ -83,11 +83,11 @@ class Told(NamedTuple):
         return f"{self.number}/{self.of} {self.step}:{items} {state} ({took}){failed}"
 
 
-Watch = Callable[[Told], None]
+Watch = Callable[[FlowProgress], None]
 Outcome = dict[str, Any]
 
 
-class Ended(NamedTuple):
+class StepResult(NamedTuple):
     """What came of one step: of its only run, or of all its items."""
 
     step: Step
@@ -149,14 +149,14 @@ class Flows:
     def __init__(
         self,
         attempts: Attempts,
-        bench: Callable[[], Bench],
+        bench: Callable[[], AttemptContext],
         logs: Logs,
         read: Callable[[str], Workflow],
         watch: Watch = lambda _: None,
     ) -> None:
         self._attempts, self._bench, self._logs, self._read, self._watch = attempts, bench, logs, read, watch
 
-    def __call__(self, flow_id: str, job: Job, steps: Steps) -> dict[str, Json]:
+    def __call__(self, flow_id: str, job: Job, steps: DurableSteps) -> dict[str, Json]:
         runs = self._bench().runs
         started, moment = time.monotonic(), datetime.now(UTC)
         row = _row(flow_id, job, moment.timestamp())
@@ -173,7 +173,7 @@ class Flows:
             runs.start(row)
             try:
                 with stop.acting(lambda: self._halt(flow_id, halt)):
-                    return close(self._done(_Flow(flow_id, job, steps, halt, log, _kept(job, steps))))
+                    return close(self._done(_FlowRun(flow_id, job, steps, halt, log, _kept(job, steps))))
             except BaseException as error:  # the engine's way to say that it was cancelled, or a bug
                 close(error_result(RuntimeFailed(f"ended in the middle: {error}"), _AGENT, Lang(job.lang), NOTHING))
                 raise
@@ -184,16 +184,16 @@ class Flows:
             if run_id.startswith(f"{flow_id}."):
                 self._attempts.underway.stop(run_id)
 
-    def _done(self, flow: "_Flow") -> Result:
+    def _done(self, flow: "_FlowRun") -> Result:
         try:
             workflow = self._meant(flow.job)
         except SkillError as error:
             return error_result(error, _AGENT, Lang(flow.job.lang), NOTHING)
-        ended: list[Ended] = []
+        ended: list[StepResult] = []
         for number, step in enumerate(workflow.steps, 1):
             if flow.halt.is_set():
                 break
-            self._tell(flow, Told(flow.id, step.id, number, len(workflow.steps)))
+            self._tell(flow, FlowProgress(flow.id, step.id, number, len(workflow.steps)))
             ended.append(self._step(flow, step, number, len(workflow.steps), ended))
             last = ended[-1]
             kept = bool(flow.kept) and last.is_kept(flow.id)
@@ -203,7 +203,9 @@ class Flows:
             summary = str(last.as_data()["summary"])
             self._tell(
                 flow,
-                Told(flow.id, step.id, number, len(workflow.steps), items, last.state, last.seconds, summary, kept),
+                FlowProgress(
+                    flow.id, step.id, number, len(workflow.steps), items, last.state, last.seconds, summary, kept
+                ),
             )
             if last.failed and not step.goes_on:
                 break
@@ -213,27 +215,27 @@ class Flows:
         """The very file that was started, or why not."""
         if broken := job.flow.get("broken"):
             raise WorkflowInvalid(str(broken))
-        meant = Meant.from_mapping(job.flow)
+        meant = FlowSource.from_mapping(job.flow)
         workflow = self._read(meant.file)
         if workflow.digest != meant.digest:
             raise WorkflowChanged(f"{meant.file} is not as it was when the flow was started")
         return workflow
 
-    def _tell(self, flow: "_Flow", told: Told) -> None:
+    def _tell(self, flow: "_FlowRun", told: FlowProgress) -> None:
         if told.state:
             flow.log.write(f"{told.line(Lang(flow.job.lang))}\n".encode())
         self._watch(told)
 
-    def _step(self, flow: "_Flow", step: Step, number: int, of: int, before: Sequence[Ended]) -> Ended:
+    def _step(self, flow: "_FlowRun", step: Step, number: int, of: int, before: Sequence[StepResult]) -> StepResult:
         offered: dict[str, Json] = {each.step.id: each.offer() for each in before}
         offered["inputs"] = flow.job.params
         if step.for_each is None:
-            only = flow.steps.once(step.id, lambda: self._act(flow, step, f"{flow.id}.{number}", step.id, offered))
-            return Ended(step, number, ((0, only),))
+            only = flow.steps.run(step.id, lambda: self._act(flow, step, f"{flow.id}.{number}", step.id, offered))
+            return StepResult(step, number, ((0, only),))
         try:
             items = _items(step, offered)
         except SkillError as error:
-            return Ended(step, number, ((0, self._refused(flow, step, f"{flow.id}.{number}", error)),))
+            return StepResult(step, number, ((0, self._refused(flow, step, f"{flow.id}.{number}", error)),))
         began = time.monotonic()
         ended: list[Outcome] = []
 
@@ -244,14 +246,14 @@ class Flows:
         def go_on(outcome: Outcome) -> bool:
             ended.append(outcome)
             seconds = time.monotonic() - began
-            self._watch(Told(flow.id, step.id, number, of, (len(ended), len(items)), "", seconds))
+            self._watch(FlowProgress(flow.id, step.id, number, of, (len(ended), len(items)), "", seconds))
             return (outcome["state"] in _OK or step.goes_on) and not flow.halt.is_set()
 
         acts = [lambda position=position, item=item: act(position, item) for position, item in enumerate(items)]
-        runs = tuple(flow.steps.each(step.id, acts, step.at_once, go_on))
-        return Ended(step, number, runs, len(items), time.monotonic() - began)
+        runs = tuple(flow.steps.run_each(step.id, acts, step.at_once, go_on))
+        return StepResult(step, number, runs, len(items), time.monotonic() - began)
 
-    def _act(self, flow: "_Flow", step: Step, run_id: str, named: str, offered: Mapping[str, Json]) -> Outcome:
+    def _act(self, flow: "_FlowRun", step: Step, run_id: str, named: str, offered: Mapping[str, Json]) -> Outcome:
         """One run with its retries. The attempts share what is remembered: half of a step is none."""
         if kept := flow.kept.get(named):
             return kept
@@ -267,10 +269,10 @@ class Flows:
                 return _outcome(result, run)
             attempt += 1
 
-    def _job(self, flow: "_Flow", step: Step, named: str, offered: Mapping[str, Json]) -> Job:
+    def _job(self, flow: "_FlowRun", step: Step, named: str, offered: Mapping[str, Json]) -> Job:
         """The step as a job: what it refers to is filled in. InvalidParam where that is not there."""
         look = _look(offered)
-        meant = Meant.from_mapping(flow.job.flow)
+        meant = FlowSource.from_mapping(flow.job.flow)
         filled: Any = fill(step.params, look)
         given = {name: value for name, value in filled.items() if value is not None}
         if step.skill in meant.commands:
@@ -289,7 +291,7 @@ class Flows:
             step=named,
         )
 
-    def _refused(self, flow: "_Flow", step: Step, run_id: str, error: SkillError) -> Outcome:
+    def _refused(self, flow: "_FlowRun", step: Step, run_id: str, error: SkillError) -> Outcome:
         """A run that never started has its row too."""
         lang, moment = Lang(flow.job.lang), datetime.now(UTC)
         result = error_result(error, _AGENT, lang, make_meta(_AGENT, 0.0, moment, run=run_id)).as_dict()
@@ -298,19 +300,19 @@ class Flows:
         return _outcome(result, run_id)
 
 
-class _Flow(NamedTuple):
+class _FlowRun(NamedTuple):
     """One flow while it runs."""
 
     id: str
     job: Job
-    steps: Steps
+    steps: DurableSteps
     halt: threading.Event
     log: Log
     #: What an earlier attempt gave, by the names of steps and items.
     kept: dict[str, Outcome]
 
 
-def _kept(job: Job, steps: Steps) -> dict[str, Outcome]:
+def _kept(job: Job, steps: DurableSteps) -> dict[str, Outcome]:
     """What succeeded in the attempt that this one goes on with."""
     before = str(job.flow.get(AFTER) or "")
     given: Mapping[str, Any] = steps.ended_of(before) if before else {}
@@ -347,7 +349,7 @@ def _outcome(result: Mapping[str, Any], run_id: str) -> Outcome:
     return {**kept, "run": run_id, "time": meta.get("time", 0.0), "hint": meta.get("hint", "")}
 
 
-def _result(workflow: Workflow, ended: Sequence[Ended], lang: Lang, flow_id: str) -> Result:
+def _result(workflow: Workflow, ended: Sequence[StepResult], lang: Lang, flow_id: str) -> Result:
     """One envelope for all of them."""
     succeeded: list[str] = []
     failed: list[dict[str, Json]] = []

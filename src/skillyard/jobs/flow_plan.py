@@ -14,7 +14,7 @@ from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
 from skillyard.core.skill import Kind, Severity, Skill
 from skillyard.core.values import Json
-from skillyard.jobs.flow import Meant
+from skillyard.jobs.flow import FlowSource
 from skillyard.jobs.jobs import Job
 from skillyard.jobs.schedule import PREFIX
 from skillyard.runtime.bind_args import OUTPUT, bind
@@ -152,7 +152,7 @@ def make_flow(yard: "Project", workflow: Workflow, given: Mapping[str, Json], jo
         for problem in _step_problems(skills[step.skill], step, inputs):
             raise InvalidParam(f"step {step.id}: `{problem.shown}` {problem.message}")
     found = {name: skill for name, skill in skills.items() if isinstance(skill, Skill)}
-    meant = Meant(
+    meant = FlowSource(
         file=_below(yard.root, workflow.path),
         digest=workflow.digest,
         skills={name: fingerprint(skill.folder) for name, skill in found.items()},

@@ -13,8 +13,8 @@ from skillyard.core.errors import Cancelled, InvalidArgs, RuntimeFailed, SkillEr
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.result import error_result
 from skillyard.core.values import NOTHING, Json
-from skillyard.jobs.agent_job import Errand
-from skillyard.jobs.engine import Engine, Stage, Standing, Ticket, Work
+from skillyard.jobs.agent_job import AgentTask
+from skillyard.jobs.engine import Engine, Stage, TicketStatus, Ticket, Work
 from skillyard.jobs.schedule import Schedule
 from skillyard.store.runs import Run
 
@@ -58,23 +58,23 @@ class Job(NamedTuple):
     attempt: int = 1
     #: The id of the first attempt, which is the job's.
     first: str = ""
-    #: For a flow, which file it is of: see `flow.Meant`. Its inputs are `params`.
+    #: For a flow, which file it is of: see `flow.FlowSource`. Its inputs are `params`.
     flow: Mapping[str, Json] = NOTHING
     #: For a run that is part of a flow: which step.
     step: str = ""
-    #: For a job that runs no skill: see `errand.Errand`.
+    #: For a job that runs no skill: see `errand.AgentTask`.
     errand: Mapping[str, Json] = NOTHING
 
     @property
     def label(self) -> str:
-        return self.name or self.skill or Errand.from_mapping(self.errand).label
+        return self.name or self.skill or AgentTask.from_mapping(self.errand).label
 
     @property
     def agent(self) -> str:
         """Whose result it is."""
         if not self.errand:
             return "skills"
-        return "worker_agent" if Errand.from_mapping(self.errand).scripts else "skillyard"
+        return "worker_agent" if AgentTask.from_mapping(self.errand).scripts else "skillyard"
 
     @property
     def may_go_on(self) -> bool:
@@ -101,7 +101,7 @@ class Job(NamedTuple):
 AFTER = "after"
 
 
-class Known(NamedTuple):
+class JobStatus(NamedTuple):
     """A job as people see it: its latest attempt."""
 
     id: str
@@ -145,7 +145,7 @@ class Jobs:
         self._engine.start(ticket, work, on_lost)
         return ticket.id
 
-    def wait(self, job_id: str, seconds: float | None = None) -> Known | None:
+    def wait(self, job_id: str, seconds: float | None = None) -> JobStatus | None:
         """Until the last attempt is over."""
         while standing := self._engine.wait(job_id, seconds):
             known = self._known(standing)
@@ -154,9 +154,9 @@ class Jobs:
             job_id = known.next
         return None
 
-    def list(self, limit: int) -> tuple[Known, ...]:
+    def list(self, limit: int) -> tuple[JobStatus, ...]:
         """The latest first: those that the engine knows, and those that only we still do."""
-        found: dict[str, Known] = {}
+        found: dict[str, JobStatus] = {}
         for standing in self._engine.list(limit):
             known = self._known(standing)
             other = found.get(known.id, known)
@@ -169,7 +169,7 @@ class Jobs:
         # Ids are in the order of time too: SQLite's clock has seconds only.
         return tuple(sorted(found.values(), key=lambda known: (known.created, known.id), reverse=True))[:limit]
 
-    def find(self, job_id: str, limit: int = 1000) -> Known:
+    def find(self, job_id: str, limit: int = 1000) -> JobStatus:
         """By id, or by the beginning of one where only one job starts so."""
         found = [known for known in self.list(limit) if known.id.startswith(job_id) or known.run == job_id]
         exact = [known for known in found if job_id in {known.id, known.run}]
@@ -182,7 +182,7 @@ class Jobs:
         known = self.latest(job_id)
         return known is not None and known.state in {Stage.QUEUED, Stage.RUNNING}
 
-    def latest(self, job_id: str) -> Known | None:
+    def latest(self, job_id: str) -> JobStatus | None:
         """Its latest attempt, however that stands; None where there is no such job."""
         known = None
         while job_id and (standing := self._engine.find(job_id)):
@@ -190,7 +190,7 @@ class Jobs:
             job_id = known.next
         return known
 
-    def cancel(self, job_id: str) -> Known:
+    def cancel(self, job_id: str) -> JobStatus:
         """A run under way is stopped by whoever runs it; InvalidArgs where it is over."""
         known = self.find(job_id)
         was_queued = known.state == "queued"
@@ -201,7 +201,7 @@ class Jobs:
             self._history.keep(as_row(cancelled.run, cancelled.job, known.created, cancelled.result))
         return cancelled
 
-    def retry(self, job_id: str, *, from_start: bool = False) -> Known:
+    def retry(self, job_id: str, *, from_start: bool = False) -> JobStatus:
         """One more attempt of what failed, as the skill is now. A flow goes on with its first step that failed, or
         starts over."""
         known = self.find(job_id)
@@ -219,7 +219,7 @@ class Jobs:
     def _ticket(self, job: Job, job_id: str, delay_seconds: float) -> Ticket:
         return Ticket(job_id, job.queue, job._replace(first=job_id).as_body(), delay_seconds)
 
-    def _known(self, standing: Standing) -> Known:
+    def _known(self, standing: TicketStatus) -> JobStatus:
         job = Job.from_body(standing.ticket.body)
         run_id = standing.ticket.id
         answer: Mapping[str, Any] = standing.answer or {}
@@ -231,7 +231,7 @@ class Jobs:
             state, result = "error", cancelled_result(job)
         elif standing.stage is Stage.BROKEN:
             state, result = "error", _broken_result(job, standing.trouble)
-        return Known(
+        return JobStatus(
             id=job.first or run_id,
             run=run_id,
             job=job,
@@ -310,7 +310,7 @@ def about(job: Job) -> dict[str, Json]:
     return {key: value for key, value in told.items() if value not in ("", None, {})}
 
 
-def _from_run(run: Run) -> Known:
+def _from_run(run: Run) -> JobStatus:
     said = run.request.get("job")
     fields: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
     args, params = run.request.get("args"), run.request.get("params")
@@ -323,7 +323,7 @@ def _from_run(run: Run) -> Known:
             **fields,
         }
     )
-    return Known(job.first or run.id, run.id, job, run.state, run.started, run.result)
+    return JobStatus(job.first or run.id, run.id, job, run.state, run.started, run.result)
 
 
 def _attempt_id(first: str, attempt: int) -> str:

@@ -18,20 +18,20 @@ from skillyard.core.capability import ON_FAILURE, SCHEDULE
 from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
-from skillyard.jobs.agent_job import Errand
+from skillyard.jobs.agent_job import AgentTask
 from skillyard.jobs.agent_task import do_errand, with_task
-from skillyard.jobs.attempt import Attempts, Bench
+from skillyard.jobs.attempt import Attempts, AttemptContext
 from skillyard.jobs.flow import Flows, Watch
 from skillyard.jobs.jobs import Job, Jobs
 from skillyard.jobs.notify import Notifier
 from skillyard.jobs.role_schedules import RoleSchedules
 from skillyard.jobs.schedule import PREFIX, Schedule, local_zone
-from skillyard.jobs.worker_loop import Shift
+from skillyard.jobs.worker_loop import WorkerLoop
 from skillyard.runtime.guard import OnProgress
 from skillyard.trust.consent import are_settings_trusted, is_role_trusted
 
 if TYPE_CHECKING:
-    from skillyard.jobs.engine import Engine, Line
+    from skillyard.jobs.engine import Engine, TimetableEntry
 
 #: How often a worker asks whether the project is still trusted.
 _TRUST_SECONDS = 5.0
@@ -61,11 +61,11 @@ def project_key(yard: Project, settings: EngineSettings) -> str:
 def open_engine(yard: Project) -> "Engine":
     settings = engine_settings(yard)
     try:
-        from skillyard.jobs.dbos_engine import DurableEngine, Place
+        from skillyard.jobs.dbos_engine import DurableEngine, EngineConfig
     except ModuleNotFoundError as error:
         raise ExtraMissing(error.name, "jobs") from None
     return DurableEngine(
-        Place(
+        EngineConfig(
             folder=yard.places.own_home / "engine",
             project=project_key(yard, settings),
             database=settings.database,
@@ -113,7 +113,7 @@ def job_of(yard: Project, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
     )
     if schedule.task:
         role = Path(schedule.source).parent.name if schedule.source else ""
-        errand = Errand(schedule.task, role=role, to=schedule.to, session=schedule.session, model=schedule.model)
+        errand = AgentTask(schedule.task, role=role, to=schedule.to, session=schedule.session, model=schedule.model)
         job = with_task(yard, job, errand)
     if job.errand:
         return job
@@ -136,7 +136,7 @@ def _is_granted(yard: Project, source: str, capability: str) -> bool:
     return is_role_trusted(yard.grants, (yard.root / source).parent, capability)
 
 
-class Schedules:
+class ProjectSchedules:
     """Those of the timetable, and those of the roles' files where a person trusts them."""
 
     def __init__(self, yard: Project, tell: Callable[[str], None]) -> None:
@@ -146,11 +146,11 @@ class Schedules:
         self._trusted: dict[tuple[str, str], bool] = {}
         self._unread: set[str] = set()
 
-    def __call__(self, lines: "Sequence[Line]") -> tuple[Schedule, ...]:
+    def __call__(self, lines: "Sequence[TimetableEntry]") -> tuple[Schedule, ...]:
         own = tuple(read for line in lines if line.says and (read := self._read(line)))
         return (*own, *(each for each in self._roles.list() if self._is_allowed(each)))
 
-    def _read(self, line: "Line") -> Schedule | None:
+    def _read(self, line: "TimetableEntry") -> Schedule | None:
         """One that cannot be read, perhaps of a newer version, holds up no other."""
         try:
             return Schedule.from_mapping(line.says)
@@ -178,15 +178,15 @@ class Schedules:
         return self._trusted[key]
 
 
-class Announced:
-    """`Schedules` for a worker: says what it serves and what waits for a person, at first and whenever that changes."""
+class AnnouncedSchedules:
+    """`ProjectSchedules` for a worker: says what it serves and what waits for a person, at first and whenever that changes."""
 
-    def __init__(self, schedules: Schedules, tell: Callable[[str], None], lang: Lang) -> None:
+    def __init__(self, schedules: ProjectSchedules, tell: Callable[[str], None], lang: Lang) -> None:
         self._schedules, self._tell, self._lang = schedules, tell, lang
         self._served: object = None
         self._waiting: tuple[str, ...] = ()
 
-    def __call__(self, lines: "Sequence[Line]") -> tuple[Schedule, ...]:
+    def __call__(self, lines: "Sequence[TimetableEntry]") -> tuple[Schedule, ...]:
         found = self._schedules(lines)
         paused = {line.name for line in lines if line.paused}
         served = [each for each in found if each.enabled and each.name not in paused]
@@ -219,7 +219,7 @@ def _serving(served: Sequence[Schedule], lang: Lang) -> str:
 
 def find_schedule(yard: Project, engine: "Engine", name: str, tell: Callable[[str], None] = lambda _: None) -> Schedule:
     """By its name; NotGranted where it waits for a person's trust."""
-    schedules = Schedules(yard, tell)
+    schedules = ProjectSchedules(yard, tell)
     found = {each.name: each for each in schedules(engine.timetable.list())}
     if name in found:
         return found[name]
@@ -242,12 +242,12 @@ def make_attempts(
     threads = threading.local()
     sandbox = yard.sandbox
 
-    def bench() -> Bench:
-        found: Bench | None = getattr(threads, "bench", None)
+    def bench() -> AttemptContext:
+        found: AttemptContext | None = getattr(threads, "bench", None)
         if found is None:
             own = yard.reopen()
             errands = partial(do_errand, own)
-            found = threads.bench = Bench(own.runtime, own.history, lambda: _restore(own), errands)
+            found = threads.bench = AttemptContext(own.runtime, own.history, lambda: _restore(own), errands)
         return found
 
     notify = Notifier(lambda: sandbox, yard.root, yard.places.own_home)
@@ -256,14 +256,14 @@ def make_attempts(
     return attempts
 
 
-def make_shift(
+def make_worker_loop(
     yard: Project, engine: "Engine", tell: Callable[[str], None], lang: Lang, on_progress: OnProgress = None
-) -> Shift:
-    return Shift(
+) -> WorkerLoop:
+    return WorkerLoop(
         engine=engine,
         jobs=make_jobs(yard, engine),
         attempts=make_attempts(yard, tell, on_progress=on_progress),
-        schedules=Announced(Schedules(yard, tell), tell, lang),
+        schedules=AnnouncedSchedules(ProjectSchedules(yard, tell), tell, lang),
         job_of=lambda schedule: job_of(yard, schedule, lang),
         project=project_key(yard, engine_settings(yard)),
         tell=tell,

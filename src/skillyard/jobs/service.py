@@ -24,7 +24,7 @@ Description=Skillyard worker for {root}
 After=network-online.target
 StartLimitIntervalSec=0
 
-[Service]
+[WorkerService]
 Type=exec
 WorkingDirectory={root}
 ExecStart={words}
@@ -67,7 +67,7 @@ _WITHOUT = Text(
 )
 
 
-class Service(NamedTuple):
+class WorkerService(NamedTuple):
     """One file, and the commands that make it count."""
 
     name: str
@@ -80,7 +80,7 @@ class Service(NamedTuple):
 
 def service_of(
     places: ProjectPaths, words: Sequence[str], env: Mapping[str, str] = os.environ, system: str = sys.platform
-) -> Service:
+) -> WorkerService:
     """`words` are those of `skillyard worker`."""
     root = places.project
     if root is None:
@@ -94,7 +94,7 @@ def service_of(
     return _systemd(places, root, argv, mark, env)
 
 
-def _systemd(places: ProjectPaths, root: Path, argv: Sequence[str], mark: str, env: Mapping[str, str]) -> Service:
+def _systemd(places: ProjectPaths, root: Path, argv: Sequence[str], mark: str, env: Mapping[str, str]) -> WorkerService:
     name = f"skillyard-{mark}.service"
     folder = Path(env.get("XDG_CONFIG_HOME") or places.user_home / ".config") / "systemd" / "user"
     text = _UNIT.format(
@@ -103,7 +103,7 @@ def _systemd(places: ProjectPaths, root: Path, argv: Sequence[str], mark: str, e
         home=_unit_word(f"SKILLYARD_HOME={places.own_home}"),
     )
     control = ("systemctl", "--user")
-    return Service(
+    return WorkerService(
         name,
         folder / name,
         text,
@@ -113,7 +113,7 @@ def _systemd(places: ProjectPaths, root: Path, argv: Sequence[str], mark: str, e
     )
 
 
-def _launchd(places: ProjectPaths, root: Path, argv: Sequence[str], mark: str) -> Service:
+def _launchd(places: ProjectPaths, root: Path, argv: Sequence[str], mark: str) -> WorkerService:
     name = f"dev.skillyard.worker.{mark}"
     file = places.user_home / "Library" / "LaunchAgents" / f"{name}.plist"
     text = _PLIST.format(
@@ -124,7 +124,7 @@ def _launchd(places: ProjectPaths, root: Path, argv: Sequence[str], mark: str) -
         log=escape(str(places.own_home / "worker.log")),
     )
     domain = f"gui/{os.getuid()}"
-    return Service(
+    return WorkerService(
         name,
         file,
         text,
@@ -134,7 +134,7 @@ def _launchd(places: ProjectPaths, root: Path, argv: Sequence[str], mark: str) -
     )
 
 
-def install(service: Service) -> None:
+def install(service: WorkerService) -> None:
     """Whole or not at all: a file that nothing starts is taken away again."""
     service.file.parent.mkdir(parents=True, exist_ok=True)
     service.file.write_text(service.text, "utf-8")
@@ -161,7 +161,7 @@ def may_linger(system: str = sys.platform) -> bool:
     return not (_LINGERS / name).is_file()
 
 
-def remove(service: Service) -> bool:
+def remove(service: WorkerService) -> bool:
     """False where there was none."""
     if not service.file.exists():
         return False
@@ -175,7 +175,7 @@ def remove(service: Service) -> bool:
     return True
 
 
-def is_active(service: Service) -> bool:
+def is_active(service: WorkerService) -> bool:
     try:
         done = subprocess.run(service.ask, env=_safe_environment(), capture_output=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from skillyard.core.errors import InvalidArgs, MultiStep, NotGranted, SkillError
 from skillyard.jobs.attempt import Attempts
-from skillyard.jobs.engine import Engine, Line, Stage
+from skillyard.jobs.engine import Engine, TimetableEntry, Stage
 from skillyard.jobs.jobs import Job, Jobs, jitter_of, tick_id
 from skillyard.jobs.schedule import Schedule, beat
 
@@ -17,19 +17,19 @@ _BACK_UP_SECONDS = 60.0
 _DAY = 86_400.0
 
 
-class Schedules(Protocol):
+class ProjectSchedules(Protocol):
     """Everything that recurs in the project now, from files and from the timetable."""
 
-    def __call__(self, lines: Sequence[Line]) -> tuple[Schedule, ...]: ...
+    def __call__(self, lines: Sequence[TimetableEntry]) -> tuple[Schedule, ...]: ...
 
 
-class Shift(NamedTuple):
+class WorkerLoop(NamedTuple):
     """Everything that a worker needs, passed in."""
 
     engine: Engine
     jobs: Jobs
     attempts: Attempts
-    schedules: Schedules
+    schedules: ProjectSchedules
     #: A schedule's job as the skill is now.
     job_of: Callable[[Schedule], Job]
     project: str
@@ -99,15 +99,15 @@ class Shift(NamedTuple):
                     self.tell(f"{schedule.name}: {error.msg}")
                     self.engine.timetable.swap(line, line._replace(until=self.engine.now()))
 
-    def _begin(self, schedule: Schedule, line: Line | None) -> None:
+    def _begin(self, schedule: Schedule, line: TimetableEntry | None) -> None:
         """A schedule that is new, or says another time, counts from now on."""
-        fresh = (line or Line(schedule.name))._replace(when=schedule.mark, until=self.engine.now())
+        fresh = (line or TimetableEntry(schedule.name))._replace(when=schedule.mark, until=self.engine.now())
         if line is None:
             self.engine.timetable.put(fresh)
         else:
             self.engine.timetable.swap(line, fresh)
 
-    def _fire(self, schedule: Schedule, line: Line) -> None:
+    def _fire(self, schedule: Schedule, line: TimetableEntry) -> None:
         now = self.engine.now()
         if schedule.parsed.after(line.until, schedule.zone) > now and line.until <= now:
             return

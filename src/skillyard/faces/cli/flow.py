@@ -45,7 +45,7 @@ from skillyard.faces.cli.job_progress import end_lost
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Progress, Table, one_line
 from skillyard.jobs.engine import Engine
-from skillyard.jobs.flow import Told
+from skillyard.jobs.flow import FlowProgress
 from skillyard.jobs.flow_plan import find_workflow, make_flow, workflows_of
 from skillyard.jobs.schedule import PREFIX
 from skillyard.store.runs import Run
@@ -272,7 +272,7 @@ class _Shown:
     def __exit__(self, *_: object) -> None:
         self._clear()
 
-    def __call__(self, told: Told) -> None:
+    def __call__(self, told: FlowProgress) -> None:
         if told.state:
             self.say(told.line(self._lang))
         elif told.items[1]:

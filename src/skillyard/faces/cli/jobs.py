@@ -52,12 +52,19 @@ from skillyard.faces.cli.job_progress import Looking, end_lost
 from skillyard.faces.cli.runs import as_lines, as_run_data
 from skillyard.faces.cli.split_options import take_ours
 from skillyard.faces.present import Lines, Table, one_line
-from skillyard.jobs.agent_job import Errand
+from skillyard.jobs.agent_job import AgentTask
 from skillyard.jobs.agent_task import refuse_loops, with_task
-from skillyard.jobs.engine import Engine, Line
-from skillyard.jobs.jobs import QUEUE, Job, Jobs, Known
+from skillyard.jobs.engine import Engine, TimetableEntry
+from skillyard.jobs.jobs import QUEUE, Job, Jobs, JobStatus
 from skillyard.jobs.schedule import PREFIX, Misfire, Overlap, Schedule, as_choice, checked, local_zone, usual_overlap
-from skillyard.jobs.project_jobs import Schedules, find_schedule, make_job, make_jobs, make_shift, open_engine
+from skillyard.jobs.project_jobs import (
+    ProjectSchedules,
+    find_schedule,
+    make_job,
+    make_jobs,
+    make_worker_loop,
+    open_engine,
+)
 from skillyard.scripts.prompt_grammar import split_name
 from skillyard.trust.consent import refuse_inside_agents
 
@@ -242,7 +249,7 @@ def _retry(options: Options) -> Answer:
     return _about(known, Text("已重新排队: {name} ({id})", "queued again: {name} ({id})"))
 
 
-def _about(known: Known, says: Text) -> Answer:
+def _about(known: JobStatus, says: Text) -> Answer:
     return Answer(says, {"name": known.job.label, "id": known.id}, {"jobs": [_as_data(known)]})
 
 
@@ -259,7 +266,7 @@ def _enqueue(options: Options, parser: Parser) -> NoReturn:
     _show_result(known, options)
 
 
-def _look_on(yard: Project, jobs: Jobs, job_id: str, looking: Looking) -> Known | None:
+def _look_on(yard: Project, jobs: Jobs, job_id: str, looking: Looking) -> JobStatus | None:
     """Until it is over. What its run says is seen where it runs on this machine."""
     heard: dict[str, int] = {}
     while True:
@@ -312,14 +319,14 @@ def _job(yard: Project, options: Options) -> Job:
         lang=str(style_of(options).lang),
     )
     if options.task:
-        job = with_task(yard, job, Errand(options.task, to=options.to, session=options.session, model=options.model))
+        job = with_task(yard, job, AgentTask(options.task, to=options.to, session=options.session, model=options.model))
         refuse_loops(job)
     if options.to:
         choose(yard.drivers, options.to, "", ())  # a name that nobody has is told now
     return make_job(yard, job)
 
 
-def _show_result(known: Known | None, options: Options) -> NoReturn:
+def _show_result(known: JobStatus | None, options: Options) -> NoReturn:
     """The result of the run itself, as `skillyard run` shows it."""
     if known is None:
         raise InvalidArgs("the job is gone")
@@ -359,7 +366,7 @@ def _added(options: Options) -> Answer:
         lines = engine.timetable.list()
         if any(found.name == schedule.name for found in _recurring(yard, lines)):
             raise InvalidArgs(f"there is a schedule {schedule.name!r} already", advice=_ANOTHER_NAME)
-        line = Line(schedule.name, schedule.as_mapping(), until=engine.now(), when=schedule.mark)
+        line = TimetableEntry(schedule.name, schedule.as_mapping(), until=engine.now(), when=schedule.mark)
         engine.timetable.put(line)
     told = _as_schedule(schedule, line)
     return Answer(
@@ -369,8 +376,8 @@ def _added(options: Options) -> Answer:
     )
 
 
-def _recurring(yard: Project, lines: Sequence[Line]) -> tuple[Schedule, ...]:
-    found = Schedules(yard, _tell)
+def _recurring(yard: Project, lines: Sequence[TimetableEntry]) -> tuple[Schedule, ...]:
+    found = ProjectSchedules(yard, _tell)
     return (*found(lines), *found.untrusted())
 
 
@@ -378,10 +385,10 @@ def _schedules(options: Options) -> Answer:
     lang = style_of(options).lang
     with _opened() as (yard, engine, _):
         lines = {line.name: line for line in engine.timetable.list()}
-        schedules = Schedules(yard, _tell)
+        schedules = ProjectSchedules(yard, _tell)
         found = schedules(tuple(lines.values()))
         waiting = schedules.untrusted()
-    rows = [(each, lines.get(each.name) or Line(each.name), each in waiting) for each in (*found, *waiting)]
+    rows = [(each, lines.get(each.name) or TimetableEntry(each.name), each in waiting) for each in (*found, *waiting)]
     data = [{**_as_schedule(each, line), "trusted": not waits} for each, line, waits in rows]
     return Answer(
         summary=Text("共 {count} 个计划", "{count} schedules"),
@@ -409,7 +416,7 @@ def _run(options: Options) -> NoReturn:
         schedule = find_schedule(yard, engine, options.name, _tell)
         style = style_of(options)
         with Looking(schedule.name, style) as looking:
-            shift = make_shift(yard, engine, looking.tell, style.lang, looking.hear)
+            shift = make_worker_loop(yard, engine, looking.tell, style.lang, looking.hear)
             job_id = jobs.start(shift.job_of(schedule), shift.attempts, partial(end_lost, options))
             while (known := jobs.wait(job_id, _LOOK_SECONDS)) is None:
                 shift.watch()
@@ -422,7 +429,7 @@ def _pause(options: Options, *, paused: bool) -> Answer:
     with _opened() as (yard, engine, _):
         schedule = find_schedule(yard, engine, options.name, _tell)
         lines = {line.name: line for line in engine.timetable.list()}
-        line = lines.get(schedule.name) or Line(schedule.name)
+        line = lines.get(schedule.name) or TimetableEntry(schedule.name)
         line = line._replace(paused=paused, when=schedule.mark, until=engine.now())
         engine.timetable.put(line)
     says = Text("已暂停: {name}", "paused: {name}") if paused else Text("已恢复: {name}", "resumed: {name}")
@@ -454,14 +461,14 @@ def _history(options: Options) -> Answer:
     )
 
 
-def _as_data(known: Known) -> dict[str, Json]:
+def _as_data(known: JobStatus) -> dict[str, Json]:
     job = known.job
     return {
         "id": known.id,
         "name": job.label,
         "state": known.state,
         "skill": job.skill,
-        "task": Errand.from_mapping(job.errand).text,
+        "task": AgentTask.from_mapping(job.errand).text,
         "args": list(job.args),
         "params": dict(job.params),
         "queue": job.queue,
@@ -475,7 +482,7 @@ def _as_data(known: Known) -> dict[str, Json]:
     }
 
 
-def _as_schedule(schedule: Schedule, line: Line) -> dict[str, Json]:
+def _as_schedule(schedule: Schedule, line: TimetableEntry) -> dict[str, Json]:
     return {
         **schedule.as_mapping(),
         "timezone": schedule.timezone,
@@ -485,7 +492,7 @@ def _as_schedule(schedule: Schedule, line: Line) -> dict[str, Json]:
     }
 
 
-def _next_of(schedule: Schedule, line: Line) -> tuple[str, ...]:
+def _next_of(schedule: Schedule, line: TimetableEntry) -> tuple[str, ...]:
     if line.paused or not schedule.enabled:
         return ()
     zone = parse_zone(schedule.timezone)

@@ -20,7 +20,7 @@ from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
 from skillyard.faces.present import Lines
 from skillyard.jobs.jobs import QUEUE
-from skillyard.jobs.service import Service, install, is_active, may_linger, remove, service_of
+from skillyard.jobs.service import WorkerService, install, is_active, may_linger, remove, service_of
 from skillyard.trust.consent import refuse_inside_agents
 
 _INSTALLED = Text("已安装: {name}", "installed: {name}")
@@ -52,7 +52,7 @@ def arguments(parser: Parser) -> None:
         add_output_options(each)
 
 
-def _service(options: Options) -> Service:
+def _service(options: Options) -> WorkerService:
     return service_of(find_paths(), ("--concurrency", str(options.concurrency), "--queues", options.queues))
 
 

@@ -34,7 +34,7 @@ from skillyard.faces.cli.command import (
 from skillyard.faces.present import one_line
 from skillyard.jobs.engine import Engine
 from skillyard.jobs.jobs import QUEUE
-from skillyard.jobs.project_jobs import make_shift, open_engine
+from skillyard.jobs.project_jobs import make_worker_loop, open_engine
 
 _GRACE_SECONDS = 10.0
 _WORKING = Text("为 {root} 工作, {queues} 中各同时运行 {count} 个", "working for {root}, {count} at a time in {queues}")
@@ -72,7 +72,7 @@ def _serve(options: Options) -> Answer:
 
     with open_project() as yard:
         engine = _open(yard, tell, reconnect=options.reconnect)
-        shift = make_shift(yard, engine, tell, lang)
+        shift = make_worker_loop(yard, engine, tell, lang)
         tell(_WORKING.fill(lang, root=yard.root, count=options.concurrency, queues=", ".join(queues)))
         try:
             shift.serve(queues, ended, _start_anew(tell, lang), drain=options.drain)
