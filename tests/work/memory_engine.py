@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from skillyard.core.values import Json
-from skillyard.jobs.engine import Acts, TimetableEntry, Stage, TicketStatus, DurableSteps, T, Ticket, Work, in_order
+from skillyard.jobs.engine import Acts, DurableSteps, Stage, T, Ticket, TicketStatus, TimetableEntry, Work, in_order
 
 
 class MemoryEngine:

@@ -12,9 +12,9 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project, new_run_id
-from skillyard.jobs.dbos_engine import DurableEngine, EngineConfig
+from skillyard.jobs.dbos_engine import DurableEngine
+from skillyard.jobs.engine import EngineConfig
 from skillyard.jobs.jobs import Job, Jobs
-from skillyard.jobs.project_jobs import make_attempts
 from skillyard.jobs.schedule import Misfire, Schedule
 from skillyard.jobs.worker_loop import WorkerLoop
 from tests.conftest import Skillyard, WriteSkill
@@ -101,7 +101,7 @@ class AtWork:
         self._shift = WorkerLoop(
             engine=self.engine,
             jobs=Jobs(self.engine, yard.history, new_run_id),
-            attempts=make_attempts(yard),
+            attempts=yard.jobs.attempts(),
             schedules=lambda _: (schedule,),
             job_of=lambda schedule: Job(schedule.skill, schedule=schedule.name),
             project="p",

@@ -12,7 +12,7 @@ import pytest
 
 from skillyard.core.errors import DatabaseFailed
 from skillyard.core.values import Json
-from skillyard.jobs.engine import Engine, TimetableEntry, Stage, DurableSteps, Ticket
+from skillyard.jobs.engine import DurableSteps, Engine, Stage, Ticket, TimetableEntry
 from tests.conftest import IN_TORTURE
 from tests.work.databases import postgres, server
 from tests.work.memory_engine import MemoryEngine
@@ -27,7 +27,8 @@ def make_engine(kind: str, folder: Path) -> Engine:
 
 def open_durable(folder: Path, database: str) -> Engine:
     """A project of its own, in a database that others may use too."""
-    from skillyard.jobs.dbos_engine import DurableEngine, EngineConfig
+    from skillyard.jobs.dbos_engine import DurableEngine
+    from skillyard.jobs.engine import EngineConfig
 
     return DurableEngine(EngineConfig(folder, f"skillyard-{uuid.uuid4().hex[:12]}", database, poll_seconds=0.05))
 
@@ -250,7 +251,8 @@ def test_two_projects_in_one_database_do_not_see_each_other(kind: str, tmp_path:
 
 
 def test_a_database_that_is_not_there_is_told_without_its_password(tmp_path: Path) -> None:
-    from skillyard.jobs.dbos_engine import DurableEngine, EngineConfig
+    from skillyard.jobs.dbos_engine import DurableEngine
+    from skillyard.jobs.engine import EngineConfig
 
     with pytest.raises(DatabaseFailed) as caught:
         DurableEngine(EngineConfig(tmp_path, "skillyard-x", "postgresql://me:hunter2@127.0.0.1:1/none"))
@@ -259,7 +261,8 @@ def test_a_database_that_is_not_there_is_told_without_its_password(tmp_path: Pat
 
 
 def test_the_engines_file_is_the_users_alone_and_full_sync_is_an_option(tmp_path: Path) -> None:
-    from skillyard.jobs.dbos_engine import DurableEngine, EngineConfig
+    from skillyard.jobs.dbos_engine import DurableEngine
+    from skillyard.jobs.engine import EngineConfig
 
     for full, expected in ((False, 1), (True, 2)):
         made = DurableEngine(EngineConfig(tmp_path, "skillyard-x", full_sync=full))
@@ -286,7 +289,8 @@ SERVES = """
 import sys
 from pathlib import Path
 from skillyard.jobs.engine import Ticket
-from skillyard.jobs.dbos_engine import DurableEngine, EngineConfig
+from skillyard.jobs.dbos_engine import DurableEngine
+from skillyard.jobs.engine import EngineConfig
 _, folder, database, project = sys.argv
 print("ready", flush=True)
 sys.stdin.readline()

@@ -18,7 +18,6 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.jobs.engine_database import DatabaseLiveness, _number
 from skillyard.jobs.jobs import JobStatus
-from skillyard.jobs.project_jobs import make_jobs, open_engine
 from tests.conftest import Skillyard, WriteSkill
 from tests.work.databases import postgres, server
 from tests.work.test_jobs import env_of, said, wait_until
@@ -70,7 +69,7 @@ def take_session_away(database: str, executor: str) -> None:
 def executor_of(places: ProjectPaths) -> str:
     """Whoever has the one job in hand."""
     with Project(places) as yard:
-        engine = open_engine(yard)
+        engine = yard.jobs.open_engine()
         (found,) = engine._client.list_workflows(status="PENDING")  # type: ignore[attr-defined]
         engine.close()
     return str(found.executor_id)
@@ -89,8 +88,8 @@ def demand_only_the_second_beats(box: Path) -> None:
 
 def ended(places: ProjectPaths, job_id: str) -> JobStatus:
     with Project(places) as yard:
-        engine = open_engine(yard)
-        known = make_jobs(yard, engine).wait(job_id, SECONDS)
+        engine = yard.jobs.open_engine()
+        known = yard.jobs.of(engine).wait(job_id, SECONDS)
         engine.close()
     assert known is not None
     return known

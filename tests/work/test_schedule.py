@@ -108,7 +108,7 @@ class Clock:
 
 
 def make_worker_loop(folder: Path, engine: Engine, schedules: list[Schedule], told: list[str]) -> WorkerLoop:
-    from skillyard.jobs.attempt import Attempts
+    from skillyard.jobs.worker_loop import Attempts
 
     def no_bench() -> None:
         raise AssertionError("nothing is run here")

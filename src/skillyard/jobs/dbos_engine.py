@@ -9,13 +9,10 @@ Not covered: power loss right after a commit on SQLite, unless `synchronous = "f
 
 import copy
 import fcntl
-import json
 import logging
 import math
 import os
 import socket
-import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
@@ -31,17 +28,34 @@ _LOG.propagate = False
 if not _LOG.handlers:
     _LOG.addHandler(logging.NullHandler())
 
-import sqlalchemy as sa  # noqa: E402
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowStatus  # noqa: E402
 from dbos import _context as dbos_context  # noqa: E402
 from dbos import error as dbos_error  # noqa: E402
 from dbos._sys_db import SystemDatabase  # noqa: E402
-from sqlalchemy import event  # noqa: E402
 
-from skillyard.core.errors import DatabaseFailed, RuntimeFailed, StateDamaged, StoreFailed  # noqa: E402
+from skillyard.core.errors import RuntimeFailed  # noqa: E402
 from skillyard.core.values import Json  # noqa: E402
-from skillyard.jobs.engine import Acts, TimetableEntry, Stage, TicketStatus, DurableSteps, T, Ticket, Work, in_order  # noqa: E402
-from skillyard.jobs.engine_database import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
+from skillyard.jobs.engine import (  # noqa: E402
+    Acts,
+    DurableSteps,
+    EngineConfig,
+    Stage,
+    T,
+    Ticket,
+    TicketStatus,
+    Work,
+    in_order,
+)
+from skillyard.jobs.engine_database import (  # noqa: E402
+    DatabaseClock,
+    DatabaseLiveness,
+    DatabaseTimetable,
+    FileLiveness,
+    Liveness,
+    database_errors,
+    making_tables,
+    open_database,
+)
 
 #: Said by us, or each change of our code would strand what was queued before it.
 VERSION = "1"
@@ -59,35 +73,6 @@ _STAGES = {
     "CANCELLED": Stage.CANCELLED,
 }
 _BATCH = 500
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-_METADATA = sa.MetaData()
-_LINES = sa.Table(
-    "skillyard_timetable",
-    _METADATA,
-    sa.Column("project", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("line", sa.Text, nullable=False),
-)
-
-
-NO_LIMITS: Mapping[str, int] = {}
-
-
-class EngineConfig(NamedTuple):
-    """Where the tickets of a project are kept."""
-
-    folder: Path
-    #: What names the project there: lower-case letters, digits and dashes.
-    project: str
-    #: `postgresql://…`; nothing for SQLite in the folder.
-    database: str = ""
-    #: SQLite: whether each commit waits for the disk.
-    full_sync: bool = False
-    #: How often a worker looks for tickets; less than a second costs an idle one dearly.
-    poll_seconds: float = 1.0
-    #: How many of a queue all workers together may do at a time, where somebody said so.
-    limits: Mapping[str, int] = NO_LIMITS
 
 
 class _Started(NamedTuple):
@@ -99,32 +84,32 @@ class _Started(NamedTuple):
 
 
 class DurableEngine:
-    def __init__(self, place: EngineConfig, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, config: EngineConfig, clock: Callable[[], float] | None = None) -> None:
         """Without a clock of the caller's: the database's, or on SQLite this machine's."""
-        self._place = place
+        self._config = config
         self._serializer = DBOSPortableJSONSerializer()
-        self._engine = _open_postgres(place) if place.database else _open_sqlite(place)
+        self._engine = open_database(config)
         self._liveness: Liveness = (
-            DatabaseLiveness(place.database) if place.database else FileLiveness(place.folder / "alive")
+            DatabaseLiveness(config.database) if config.database else FileLiveness(config.folder / "alive")
         )
         self._launched = False
         self._started: dict[str, _Started] = {}
-        self._clock = clock or (_DatabaseClock(self._engine) if place.database else time.time)
-        with _told(place):
-            with _tables_alone(place):
+        self._clock = clock or (DatabaseClock(self._engine) if config.database else time.time)
+        with _engine_errors(config):
+            with making_tables(config):
                 DBOS.migrate(self._engine.url.render_as_string(hide_password=False))
-                self.timetable = _Timetable(self._engine, place)
+                self.timetable = DatabaseTimetable(self._engine, config)
             self._client = DBOSClient(
                 system_database_engine=self._engine,
                 serializer=self._serializer,
-                application_name=place.project,
+                application_name=config.project,
                 retry_connection_errors=False,
             )
 
     # -- tickets
 
     def enqueue(self, ticket: Ticket) -> bool:
-        with _told(self._place):
+        with _engine_errors(self._config):
             try:
                 self._client.enqueue(self._options(ticket), ticket.queue, dict(ticket.body))
             except dbos_error.DBOSWorkflowIDInUseError:
@@ -160,18 +145,18 @@ class DurableEngine:
         standing = self.find(ticket_id)
         if standing is None or standing.stage.is_over:
             return False
-        with _told(self._place):
+        with _engine_errors(self._config):
             self._client.cancel_workflow(ticket_id)
         after = self.find(ticket_id)
         return after is not None and after.stage is Stage.CANCELLED
 
     def find(self, ticket_id: str) -> TicketStatus | None:
-        with _told(self._place):
-            found = self._client.list_workflows(workflow_ids=[ticket_id], application_name=self._place.project)
+        with _engine_errors(self._config):
+            found = self._client.list_workflows(workflow_ids=[ticket_id], application_name=self._config.project)
         return self._standing(found[0]) if found else None
 
     def list(self, limit: int, *, live: bool = False) -> tuple[TicketStatus, ...]:
-        with _told(self._place):
+        with _engine_errors(self._config):
             found = self._client.list_workflows(
                 status=_LIVE if live else None, name=WORKFLOW, limit=limit, sort_desc=True
             )
@@ -179,7 +164,7 @@ class DurableEngine:
 
     def forget_before(self, moment: float) -> None:
         stamp = datetime.fromtimestamp(moment, UTC).isoformat()
-        with _told(self._place):
+        with _engine_errors(self._config):
             while found := self._client.list_workflows(
                 status=_OVER, completed_before=stamp, limit=_BATCH, load_input=False, load_output=False
             ):
@@ -188,19 +173,19 @@ class DurableEngine:
     # -- workers
 
     def serve(self, work: Work, queues: Mapping[str, int], on_lost: Callable[[], None]) -> None:
-        with _told(self._place):
+        with _engine_errors(self._config):
             for queue in queues:
                 # DBOS keeps one row for all workers of a queue: what is each worker's own stays out of it.
                 self._client.register_queue(
                     self._queue(queue),
                     worker_concurrency=1,
-                    global_concurrency=self._place.limits.get(queue),
-                    polling_interval_sec=self._place.poll_seconds,
+                    global_concurrency=self._config.limits.get(queue),
+                    polling_interval_sec=self._config.poll_seconds,
                 )
         self._launch(work, queues, on_lost)
 
     def take_over(self) -> Sequence[str]:
-        with _told(self._place):
+        with _engine_errors(self._config):
             found = self._client.list_workflows(status="PENDING", load_input=False, load_output=False)
         taken = []
         for executor in sorted({each.executor_id for each in found if each.executor_id} - {self._executor}):
@@ -213,7 +198,7 @@ class DurableEngine:
         return taken
 
     def now(self) -> float:
-        with _told(self._place):
+        with _engine_errors(self._config):
             return self._clock()
 
     def close(self, grace_seconds: float = 0.0) -> None:
@@ -229,20 +214,20 @@ class DurableEngine:
         if self._launched:
             return
         self._executor = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
-        _log_to(self._place.folder / "engine.log")
-        with _told(self._place):
+        _log_to(self._config.folder / "engine.log")
+        with _engine_errors(self._config):
             self._liveness.hold(self._executor, on_lost)  # before anything can be claimed in this name
             _working.work, _working.engine = work, self
             DBOS(
                 config={
-                    "name": self._place.project,
+                    "name": self._config.project,
                     "system_database_engine": self._engine,
                     "serializer": self._serializer,
                     "application_version": self._version,
                     "executor_id": self._executor,
                     "enable_otlp": False,
                     "log_level": "WARNING",
-                    "notification_listener_polling_interval_sec": self._place.poll_seconds,
+                    "notification_listener_polling_interval_sec": self._config.poll_seconds,
                 }
             )
             DBOS.listen_queues([self._queue(queue) for queue in queues])
@@ -256,16 +241,16 @@ class DurableEngine:
 
     @property
     def _claims_file(self) -> Path | None:
-        return None if self._place.database else self._place.folder / "claims"
+        return None if self._config.database else self._config.folder / "claims"
 
     def _queue(self, name: str) -> str:
         """DBOS knows queues by one name for all applications."""
-        return f"{self._place.project}.{name}"
+        return f"{self._config.project}.{name}"
 
     @property
     def _version(self) -> str:
         """Versions too: one name belongs to one application alone."""
-        return f"{self._place.project}.{VERSION}"
+        return f"{self._config.project}.{VERSION}"
 
     def _options(self, ticket: Ticket) -> Any:
         options: dict[str, Any] = {
@@ -390,7 +375,7 @@ class _DbosSteps(DurableSteps):
 
     def ended_of(self, ticket_id: str) -> Mapping[str, Json]:
         engine = _working.engine
-        with _told(engine._place):  # noqa: SLF001
+        with _engine_errors(engine._config):  # noqa: SLF001
             found = engine._client.list_workflow_steps(ticket_id)  # noqa: SLF001
         return {step["function_name"]: step["output"] for step in reversed(found) if step["error"] is None}
 
@@ -406,132 +391,13 @@ def _ticket(queue: str, body: dict[str, Any]) -> dict[str, Any]:
         _working.active.discard(workflow_id)
 
 
-class _Timetable:
-    """Our own table beside those of DBOS, where all workers of the project see it."""
-
-    def __init__(self, engine: sa.Engine, place: EngineConfig) -> None:
-        self._engine, self._place, self._project = engine, place, place.project
-        with engine.begin() as connection:
-            if engine.dialect.name == "postgresql":
-                # Two that make the same table at once would collide.
-                connection.execute(sa.text("SELECT pg_advisory_xact_lock(7305821)"))
-            _METADATA.create_all(connection)
-
-    def list(self) -> tuple[TimetableEntry, ...]:
-        with _told(self._place), self._engine.connect() as connection:
-            rows = connection.execute(
-                sa.select(_LINES.c.line).where(_LINES.c.project == self._project).order_by(_LINES.c.name)
-            ).fetchall()
-        return tuple(_as_line(text) for (text,) in rows)
-
-    def put(self, line: TimetableEntry) -> None:
-        with _told(self._place), self._engine.begin() as connection:
-            connection.execute(sa.delete(_LINES).where(*self._is(line.name)))
-            connection.execute(sa.insert(_LINES).values(project=self._project, name=line.name, line=_as_text(line)))
-
-    def drop(self, name: str) -> bool:
-        with _told(self._place), self._engine.begin() as connection:
-            return connection.execute(sa.delete(_LINES).where(*self._is(name))).rowcount > 0
-
-    def swap(self, before: TimetableEntry, after: TimetableEntry) -> bool:
-        condition = (*self._is(before.name), _LINES.c.line == _as_text(before))
-        with _told(self._place), self._engine.begin() as connection:
-            return connection.execute(sa.update(_LINES).where(*condition).values(line=_as_text(after))).rowcount > 0
-
-    def _is(self, name: str) -> tuple[sa.ColumnElement[bool], ...]:
-        return (_LINES.c.project == self._project, _LINES.c.name == name)
-
-
-def _as_text(line: TimetableEntry) -> str:
-    return json.dumps({**line._asdict(), "says": dict(line.says)}, ensure_ascii=False, sort_keys=True)
-
-
-def _as_line(text: str) -> TimetableEntry:
-    fields: dict[str, Any] = json.loads(text)
-    return TimetableEntry(**{name: value for name, value in fields.items() if name in TimetableEntry._fields})
-
-
 @contextmanager
-def _tables_alone(place: EngineConfig) -> Iterator[None]:
-    """Of several that start on a new SQLite file at once, one makes the tables; on PostgreSQL DBOS sees to that."""
-    if place.database:
-        yield
-        return
-    with (place.folder / "tables.lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _open_sqlite(place: EngineConfig) -> sa.Engine:
-    place.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = place.folder / "engine.db"
-    engine = sa.create_engine(sa.URL.create("sqlite", database=str(file)), pool_size=20, max_overflow=30)
-
-    @event.listens_for(engine, "connect")
-    def settle(connection: Any, _: object) -> None:
-        # As DBOS sets up its own: writers wait for each other from the start of a transaction, and long enough.
-        connection.isolation_level = "IMMEDIATE"
-        for pragma in ("busy_timeout = 30000", "foreign_keys = ON", "journal_mode = WAL"):
-            connection.execute(f"PRAGMA {pragma}")
-        connection.execute(f"PRAGMA synchronous = {'FULL' if place.full_sync else 'NORMAL'}")
-
-    @event.listens_for(engine, "handle_error")
-    def note_full_disk(context: sa.engine.ExceptionContext) -> None:
-        """A disk without room is a database that is away for a while: what is under way waits for it to come back."""
-        code = getattr(context.original_exception, "sqlite_errorcode", 0)
-        if code & 0xFF in _NO_ROOM:  # above are the kinds of each
-            context.is_disconnect = True
-
-    with _told(place), engine.connect():
-        file.chmod(0o600)
-    return engine
-
-
-def _open_postgres(place: EngineConfig) -> sa.Engine:
-    place.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    url = sa.make_url(place.database).set(drivername="postgresql+psycopg")
-    return sa.create_engine(url, pool_size=20, max_overflow=30, pool_pre_ping=True)
-
-
-@contextmanager
-def _told(place: EngineConfig) -> Iterator[None]:
-    """A database that cannot be reached is a failure that can be expected; its password is nobody's business."""
+def _engine_errors(config: EngineConfig) -> Iterator[None]:
     try:
-        yield
-    except sa.exc.SQLAlchemyError as error:
-        reason = (str(getattr(error, "orig", None) or error).strip().splitlines() or [""])[0]
-        if place.database:
-            raise DatabaseFailed(f"{sa.make_url(place.database).render_as_string()}: {reason}") from None
-        if getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
-            file = place.folder / "engine.db"
-            raise StateDamaged(
-                f"{file}: {reason}",
-                f"stop the workers and set it aside: `mv {file} {file}.damaged`; a new one is made, jobs and flows "
-                "that waited in it must be added again, and what already ran stays in `skillyard jobs history`",
-            ) from None
-        raise StoreFailed(f"{place.folder}: {reason}") from None
+        with database_errors(config):
+            yield
     except dbos_error.DBOSException as error:
         raise RuntimeFailed(f"the engine cannot be used: {error}") from None
-
-
-class _DatabaseClock:
-    """The database's clock, asked now and then, and ours in between."""
-
-    _VALID_SECONDS = 30.0
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
-        self._lock = threading.Lock()
-        self._asked: tuple[float, float] | None = None
-
-    def __call__(self) -> float:
-        with self._lock:
-            if self._asked is None or time.monotonic() - self._asked[0] > self._VALID_SECONDS:
-                with self._engine.connect() as connection:
-                    told = connection.execute(sa.text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one()
-                self._asked = (time.monotonic(), float(told))
-            at, told = self._asked
-            return told + time.monotonic() - at
 
 
 class _Log(RotatingFileHandler):

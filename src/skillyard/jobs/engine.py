@@ -1,19 +1,36 @@
-"""What durable work needs of an engine: it keeps tickets, and sees to it that each is worked off, whoever dies.
+"""What jobs need of a durable engine: it keeps tickets and has each one worked off, whoever dies.
 
-The engine knows where a ticket stands; what came of the work is kept by whoever did it. Two implementations lie in
-`engines/`: one in memory, for tests, and DBOS on SQLite or PostgreSQL.
+The engine knows the state of a ticket; what came of the work is kept by whoever did it. `dbos_engine.py` is the one
+implementation; the tests have another in memory.
 """
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from skillyard.core.values import NOTHING, Json
 
 T = TypeVar("T", bound=Json)
 Acts: TypeAlias = Sequence[Callable[[], T]]
+
+
+class EngineConfig(NamedTuple):
+    """Where the tickets of a project are kept."""
+
+    folder: Path
+    #: What names the project there: lower-case letters, digits and dashes.
+    project: str
+    #: `postgresql://…`; nothing for SQLite in the folder.
+    database: str = ""
+    #: SQLite: whether each commit waits for the disk.
+    full_sync: bool = False
+    #: How often a worker looks for tickets; less than a second costs an idle one dearly.
+    poll_seconds: float = 1.0
+    #: How many of a queue all workers together may do at a time, where somebody said so.
+    limits: Mapping[str, int] = {}
 
 
 class Ticket(NamedTuple):
@@ -39,12 +56,12 @@ class Stage(StrEnum):
 
 
 class TicketStatus(NamedTuple):
-    """Where a ticket stands."""
+    """The state of a ticket."""
 
     ticket: Ticket
     stage: Stage
     created: float
-    #: What the work gave, once it is done.
+    #: What the work returned, once it is done.
     answer: Mapping[str, Json] | None = None
     trouble: str = ""
 

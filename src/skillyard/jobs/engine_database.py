@@ -1,19 +1,27 @@
-"""Who lives: a lock that the kernel or the database takes away at death.
+"""The database below the engine: opening it, its errors, its clock, the timetable, and who is alive.
 
-Not a heartbeat: on a busy machine a beat comes late, and the living are declared dead.
+Who is alive is told by a lock that the kernel or the database takes away at death. It is not a heartbeat: on a busy
+machine a beat comes late, and living processes would be declared dead.
 """
 
 import fcntl
 import hashlib
+import json
 import os
 import select
+import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from skillyard.core.errors import DatabaseFailed
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from skillyard.core.errors import DatabaseFailed, StateDamaged, StoreFailed
+from skillyard.jobs.engine import EngineConfig, TimetableEntry
 from skillyard.store import locks
 
 if TYPE_CHECKING:
@@ -29,6 +37,145 @@ _ANSWER_SECONDS = 10
 _KEEPALIVE: Any = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 #: How long a lock must lie free: whoever lost it without dying has this long to notice, and to end what it runs.
 _SETTLE_SECONDS = 3.0
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+_METADATA = sa.MetaData()
+_LINES = sa.Table(
+    "skillyard_timetable",
+    _METADATA,
+    sa.Column("project", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("line", sa.Text, nullable=False),
+)
+
+
+@contextmanager
+def making_tables(config: EngineConfig) -> Iterator[None]:
+    """Let one process at a time make the tables of a new SQLite file; on PostgreSQL DBOS sees to that."""
+    if config.database:
+        yield
+        return
+    with (config.folder / "tables.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def open_database(config: EngineConfig) -> sa.Engine:
+    config.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return _open_postgres(config) if config.database else _open_sqlite(config)
+
+
+def _open_sqlite(config: EngineConfig) -> sa.Engine:
+    file = config.folder / "engine.db"
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(file)), pool_size=20, max_overflow=30)
+
+    @event.listens_for(engine, "connect")
+    def settle(connection: Any, _: object) -> None:
+        # As DBOS sets up its own: writers wait for each other from the start of a transaction, and long enough.
+        connection.isolation_level = "IMMEDIATE"
+        for pragma in ("busy_timeout = 30000", "foreign_keys = ON", "journal_mode = WAL"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if config.full_sync else 'NORMAL'}")
+
+    @event.listens_for(engine, "handle_error")
+    def note_full_disk(context: sa.engine.ExceptionContext) -> None:
+        """A disk without room is a database that is away for a while: what is under way waits for it to come back."""
+        code = getattr(context.original_exception, "sqlite_errorcode", 0)
+        if code & 0xFF in _NO_ROOM:  # above are the kinds of each
+            context.is_disconnect = True
+
+    with database_errors(config), engine.connect():
+        file.chmod(0o600)
+    return engine
+
+
+def _open_postgres(config: EngineConfig) -> sa.Engine:
+    url = sa.make_url(config.database).set(drivername="postgresql+psycopg")
+    return sa.create_engine(url, pool_size=20, max_overflow=30, pool_pre_ping=True)
+
+
+@contextmanager
+def database_errors(config: EngineConfig) -> Iterator[None]:
+    """Raise what the database raises as an error of ours, without its password."""
+    try:
+        yield
+    except sa.exc.SQLAlchemyError as error:
+        reason = (str(getattr(error, "orig", None) or error).strip().splitlines() or [""])[0]
+        if config.database:
+            raise DatabaseFailed(f"{sa.make_url(config.database).render_as_string()}: {reason}") from None
+        if getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            file = config.folder / "engine.db"
+            raise StateDamaged(
+                f"{file}: {reason}",
+                f"stop the workers and set it aside: `mv {file} {file}.damaged`; a new one is made, jobs and flows "
+                "that waited in it must be added again, and what already ran stays in `skillyard jobs history`",
+            ) from None
+        raise StoreFailed(f"{config.folder}: {reason}") from None
+
+
+class DatabaseClock:
+    """The database's clock, asked now and then, and ours in between."""
+
+    _VALID_SECONDS = 30.0
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._asked: tuple[float, float] | None = None
+
+    def __call__(self) -> float:
+        with self._lock:
+            if self._asked is None or time.monotonic() - self._asked[0] > self._VALID_SECONDS:
+                with self._engine.connect() as connection:
+                    told = connection.execute(sa.text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one()
+                self._asked = (time.monotonic(), float(told))
+            at, told = self._asked
+            return told + time.monotonic() - at
+
+
+class DatabaseTimetable:
+    """Our own table beside those of DBOS, where all workers of the project see it."""
+
+    def __init__(self, engine: sa.Engine, config: EngineConfig) -> None:
+        self._engine, self._config, self._project = engine, config, config.project
+        with engine.begin() as connection:
+            if engine.dialect.name == "postgresql":
+                # Two that make the same table at once would collide.
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(7305821)"))
+            _METADATA.create_all(connection)
+
+    def list(self) -> tuple[TimetableEntry, ...]:
+        with database_errors(self._config), self._engine.connect() as connection:
+            rows = connection.execute(
+                sa.select(_LINES.c.line).where(_LINES.c.project == self._project).order_by(_LINES.c.name)
+            ).fetchall()
+        return tuple(_as_line(text) for (text,) in rows)
+
+    def put(self, line: TimetableEntry) -> None:
+        with database_errors(self._config), self._engine.begin() as connection:
+            connection.execute(sa.delete(_LINES).where(*self._is(line.name)))
+            connection.execute(sa.insert(_LINES).values(project=self._project, name=line.name, line=_as_text(line)))
+
+    def drop(self, name: str) -> bool:
+        with database_errors(self._config), self._engine.begin() as connection:
+            return connection.execute(sa.delete(_LINES).where(*self._is(name))).rowcount > 0
+
+    def swap(self, before: TimetableEntry, after: TimetableEntry) -> bool:
+        condition = (*self._is(before.name), _LINES.c.line == _as_text(before))
+        with database_errors(self._config), self._engine.begin() as connection:
+            return connection.execute(sa.update(_LINES).where(*condition).values(line=_as_text(after))).rowcount > 0
+
+    def _is(self, name: str) -> tuple[sa.ColumnElement[bool], ...]:
+        return (_LINES.c.project == self._project, _LINES.c.name == name)
+
+
+def _as_text(line: TimetableEntry) -> str:
+    return json.dumps({**line._asdict(), "says": dict(line.says)}, ensure_ascii=False, sort_keys=True)
+
+
+def _as_line(text: str) -> TimetableEntry:
+    fields: dict[str, Any] = json.loads(text)
+    return TimetableEntry(**{name: value for name, value in fields.items() if name in TimetableEntry._fields})
 
 
 class Liveness(Protocol):

@@ -18,9 +18,9 @@ from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
-from skillyard.jobs.attempt import Attempts, AttemptContext
 from skillyard.jobs.engine import DurableSteps
-from skillyard.jobs.jobs import AFTER, Job, about, as_row, cancelled_result, may_pass, pause_seconds
+from skillyard.jobs.jobs import AFTER, Job, may_pass, pause_seconds
+from skillyard.jobs.worker_loop import AttemptContext, Attempts
 from skillyard.store.logs import Log, Logs
 from skillyard.store.runs import RUNNING, Run
 
@@ -149,15 +149,21 @@ class Flows:
     def __init__(
         self,
         attempts: Attempts,
-        bench: Callable[[], AttemptContext],
+        open_context: Callable[[], AttemptContext],
         logs: Logs,
         read: Callable[[str], Workflow],
         watch: Watch = lambda _: None,
     ) -> None:
-        self._attempts, self._bench, self._logs, self._read, self._watch = attempts, bench, logs, read, watch
+        self._attempts, self._open_context, self._logs, self._read, self._watch = (
+            attempts,
+            open_context,
+            logs,
+            read,
+            watch,
+        )
 
     def __call__(self, flow_id: str, job: Job, steps: DurableSteps) -> dict[str, Json]:
-        runs = self._bench().runs
+        runs = self._open_context().runs
         started, moment = time.monotonic(), datetime.now(UTC)
         row = _row(flow_id, job, moment.timestamp())
         halt = threading.Event()
@@ -165,7 +171,7 @@ class Flows:
         def close(result: Result) -> dict[str, Json]:
             seconds = time.monotonic() - started
             meta = make_meta(_AGENT, seconds, moment, run=flow_id)
-            told = cancelled_result(job) if halt.is_set() else result._replace(meta={**meta, **result.meta}).as_dict()
+            told = job.cancelled_result() if halt.is_set() else result._replace(meta={**meta, **result.meta}).as_dict()
             runs.keep(row._replace(state=str(told["state"]), seconds=seconds, result=told))
             return told
 
@@ -296,7 +302,7 @@ class Flows:
         lang, moment = Lang(flow.job.lang), datetime.now(UTC)
         result = error_result(error, _AGENT, lang, make_meta(_AGENT, 0.0, moment, run=run_id)).as_dict()
         job = Job(skill=step.skill, name=flow.id, first=flow.id, step=step.id, lang=flow.job.lang)
-        self._bench().runs.keep(as_row(run_id, job, moment.timestamp(), result))
+        self._open_context().runs.keep(job.as_row(run_id, moment.timestamp(), result))
         return _outcome(result, run_id)
 
 
@@ -396,5 +402,5 @@ def _row(flow_id: str, job: Job, started: float) -> Run:
         state=RUNNING,
         started=started,
         job=job.label,
-        request={"name": job.skill, "params": dict(job.params), "job": about(job)},
+        request={"name": job.skill, "params": dict(job.params), "job": job.about()},
     )

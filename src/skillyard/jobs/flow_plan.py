@@ -1,9 +1,9 @@
-"""The workflows of a project: found, held against the skills that are there, and made into jobs."""
+"""The workflows of a project: finds them, checks them against the skills that exist, and makes jobs of them."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.flowfile import FOLDER, Step, Workflow, is_of_type, list_workflows, read_workflow
@@ -20,9 +20,6 @@ from skillyard.jobs.schedule import PREFIX
 from skillyard.runtime.bind_args import OUTPUT, bind
 from skillyard.runtime.types import as_typed
 
-if TYPE_CHECKING:
-    from skillyard.app.project import Project
-
 _YAML = (".yaml", ".yml")
 _LISTED = Text("skillyard flow 列出全部工作流", "`skillyard flow` lists them")
 _WRITE_ONE = Text(
@@ -31,48 +28,88 @@ _WRITE_ONE = Text(
 )
 
 
-def workflows_of(yard: "Project") -> tuple[Workflow, ...]:
-    """Those that have a name here, each held against the skills."""
-    return tuple(checked(yard, workflow) for workflow in list_workflows(yard.root))
+class Workflows(NamedTuple):
+    """The workflows of one project. `resolve` finds the skill of a request."""
 
+    root: Path
+    resolve: Callable[[Request], Skill]
 
-def find_workflow(yard: "Project", text: str, cwd: Path) -> Workflow:
-    """By the path of its file or folder, or by its name; InvalidArgs with the nearest name."""
-    path = cwd / text
-    if "/" in text or text.endswith(_YAML) or (text in {".", ".."}):
-        if not path.resolve().is_relative_to(yard.root.resolve()):
-            raise InvalidArgs(f"{text} lies outside the project {yard.root}: a workflow is run where its skills are")
-        if not path.exists():
-            raise InvalidArgs(f"there is no {text}")
-        return checked(yard, read_workflow(path.resolve()))
-    known = list_workflows(yard.root)
-    found = [workflow for workflow in known if workflow.name == text]
-    if len(found) == 1:
-        return checked(yard, found[0])
-    if found:
-        files = ", ".join(_below(yard.root, workflow.path) for workflow in found)
-        raise InvalidArgs(f"several workflows are called {text!r}: {files}; name the file")
-    told = nearest(text, [workflow.name for workflow in known])
-    raise InvalidArgs(f"no workflow {text!r} in {FOLDER}/; {told}", advice=_LISTED if known else _WRITE_ONE)
+    def list(self) -> tuple[Workflow, ...]:
+        """Return the workflows that have a name here, each checked against the skills."""
+        return tuple(map(self._checked, list_workflows(self.root)))
 
+    def find(self, text: str, cwd: Path) -> Workflow:
+        """Return the workflow by the path of its file or folder, or by its name. Raise InvalidArgs if there is none."""
+        path = cwd / text
+        if "/" in text or text.endswith(_YAML) or (text in {".", ".."}):
+            if not path.resolve().is_relative_to(self.root.resolve()):
+                raise InvalidArgs(
+                    f"{text} lies outside the project {self.root}: a workflow is run where its skills are"
+                )
+            if not path.exists():
+                raise InvalidArgs(f"there is no {text}")
+            return self._checked(read_workflow(path.resolve()))
+        known = list_workflows(self.root)
+        found = [workflow for workflow in known if workflow.name == text]
+        if len(found) == 1:
+            return self._checked(found[0])
+        if found:
+            files = ", ".join(self._shown(workflow.path) for workflow in found)
+            raise InvalidArgs(f"several workflows are called {text!r}: {files}; name the file")
+        told = nearest(text, [workflow.name for workflow in known])
+        raise InvalidArgs(f"no workflow {text!r} in {FOLDER}/; {told}", advice=_LISTED if known else _WRITE_ONE)
 
-def checked(yard: "Project", workflow: Workflow) -> Workflow:
-    """With everything that can be known before it starts: skills, actions, params and their types."""
-    inputs: Mapping[str, Json] = {each.name: each.default for each in workflow.inputs if not each.required}
-    skills = _skills(yard, workflow)
-    wrong = [problem for step in workflow.steps for problem in _step_problems(skills[step.skill], step, inputs)]
-    return workflow.with_problems(wrong)
+    def complete(self, job: Job) -> Job:
+        """Return the job of `flow:NAME` with what it means now."""
+        workflow = self.find(job.skill.removeprefix(PREFIX), self.root)
+        return self.make_job(workflow, {**_words(job.args), **job.params}, job)
 
+    def make_job(self, workflow: Workflow, given: Mapping[str, Json], job: Job) -> Job:
+        """Return the job that runs the workflow. Raise unless it can run as a whole."""
+        if wrong := [finding for finding in workflow.findings if finding.severity is Severity.ERROR]:
+            file = self._shown(workflow.path)
+            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            findings: list[Json] = [finding.as_dict() for finding in workflow.findings]
+            msg = f"{file}:{wrong[0].line}: {wrong[0].message}{more}"
+            raise WorkflowInvalid(msg, details={"file": file, "findings": findings})
+        skills = self._skills(workflow)
+        inputs = inputs_of(workflow, given)
+        for step in workflow.steps:  # now with what was given
+            for problem in _step_problems(skills[step.skill], step, inputs):
+                raise InvalidParam(f"step {step.id}: `{problem.shown}` {problem.message}")
+        found = {name: skill for name, skill in skills.items() if isinstance(skill, Skill)}
+        source = FlowSource(
+            file=self._shown(workflow.path),
+            digest=workflow.digest,
+            skills={name: fingerprint(skill.folder) for name, skill in found.items()},
+            commands=tuple(name for name, skill in found.items() if skill.kind is Kind.COMMAND),
+            steps=tuple(step.id for step in workflow.steps),
+        )
+        name = job.name or workflow.name
+        return job._replace(
+            skill=f"{PREFIX}{workflow.name}", name=name, args=(), params=inputs, flow=source.as_mapping()
+        )
 
-def _skills(yard: "Project", workflow: Workflow) -> dict[str, Skill | SkillError]:
-    """Each skill that a step names, or why there is none; looked for once, however many steps name it."""
-    found: dict[str, Skill | SkillError] = {}
-    for name in dict.fromkeys(step.skill for step in workflow.steps):
-        try:
-            found[name] = yard.runtime.resolve(Request(name=name))
-        except SkillError as error:
-            found[name] = error
-    return found
+    def _checked(self, workflow: Workflow) -> Workflow:
+        """Add everything that can be known before it starts: skills, actions, params and their types."""
+        inputs: Mapping[str, Json] = {each.name: each.default for each in workflow.inputs if not each.required}
+        skills = self._skills(workflow)
+        wrong = [problem for step in workflow.steps for problem in _step_problems(skills[step.skill], step, inputs)]
+        return workflow.with_problems(wrong)
+
+    def _skills(self, workflow: Workflow) -> dict[str, Skill | SkillError]:
+        """Return each skill that a step names, or why there is none."""
+        found: dict[str, Skill | SkillError] = {}
+        for name in dict.fromkeys(step.skill for step in workflow.steps):
+            try:
+                found[name] = self.resolve(Request(name=name))
+            except SkillError as error:
+                found[name] = error
+        return found
+
+    def _shown(self, path: Path) -> str:
+        root, resolved = self.root.resolve(), path.resolve()
+        return resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else str(path)
 
 
 def _step_problems(skill: Skill | SkillError, step: Step, inputs: Mapping[str, Json]) -> Iterator[Problem]:
@@ -132,42 +169,6 @@ def _known(value: Json, inputs: Mapping[str, Json], skill: Skill) -> Json:
     return as_text(filled) if skill.kind is Kind.COMMAND and isinstance(filled, list | Mapping) else filled
 
 
-def as_flow(yard: "Project", job: Job, cwd: Path | None = None) -> Job:
-    """The job of `flow:NAME` with what it means now; nothing that cannot run as a whole becomes a job."""
-    workflow = find_workflow(yard, job.skill.removeprefix(PREFIX), cwd or yard.root)
-    given = {**_words(job.args), **job.params}
-    return make_flow(yard, workflow, given, job)
-
-
-def make_flow(yard: "Project", workflow: Workflow, given: Mapping[str, Json], job: Job) -> Job:
-    wrong = [finding for finding in workflow.findings if finding.severity is Severity.ERROR]
-    if wrong:
-        file = _below(yard.root, workflow.path)
-        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        details: Mapping[str, Json] = {"file": file, "findings": [finding.as_dict() for finding in workflow.findings]}
-        raise WorkflowInvalid(f"{file}:{wrong[0].line}: {wrong[0].message}{more}", details=details)
-    skills = _skills(yard, workflow)
-    inputs = inputs_of(workflow, given)
-    for step in workflow.steps:  # now with what was given
-        for problem in _step_problems(skills[step.skill], step, inputs):
-            raise InvalidParam(f"step {step.id}: `{problem.shown}` {problem.message}")
-    found = {name: skill for name, skill in skills.items() if isinstance(skill, Skill)}
-    meant = FlowSource(
-        file=_below(yard.root, workflow.path),
-        digest=workflow.digest,
-        skills={name: fingerprint(skill.folder) for name, skill in found.items()},
-        commands=tuple(name for name, skill in found.items() if skill.kind is Kind.COMMAND),
-        steps=tuple(step.id for step in workflow.steps),
-    )
-    return job._replace(
-        skill=f"{PREFIX}{workflow.name}",
-        name=job.name or workflow.name,
-        args=(),
-        params=inputs,
-        flow=meant.as_mapping(),
-    )
-
-
 def inputs_of(workflow: Workflow, given: Mapping[str, Json]) -> dict[str, Json]:
     """Every input with its value, typed; ParamMissing and InvalidParam name what is wrong."""
     declared = {each.name: each for each in workflow.inputs}
@@ -218,8 +219,3 @@ def _wrong(step: Step, where: str | tuple[str, ...], message: str, advice: str) 
 
 def _listed(declared: Mapping[str, object]) -> str:
     return f"it takes {', '.join(declared) or 'nothing'}"
-
-
-def _below(root: Path, path: Path) -> str:
-    resolved = path.resolve()
-    return resolved.relative_to(root.resolve()).as_posix() if resolved.is_relative_to(root.resolve()) else str(path)

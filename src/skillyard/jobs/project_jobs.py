@@ -1,278 +1,193 @@
-"""Jobs of a project: builds the engine, the jobs in it, and the worker that does them."""
+"""The jobs of a project: opens the engine, makes jobs of skills, tasks and schedules, and builds the worker."""
 
 import hashlib
 import socket
-import threading
-import time
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from skillyard.app.project import Project, new_run_id
-from skillyard.app.settings import EngineSettings, project_engine
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.flowfile import read_workflow
-from skillyard.core.capability import ON_FAILURE, SCHEDULE
 from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
 from skillyard.core.phrases import Lang, Text
 from skillyard.core.request import Request
-from skillyard.jobs.agent_job import AgentTask
-from skillyard.jobs.agent_task import do_errand, with_task
-from skillyard.jobs.attempt import Attempts, AttemptContext
+from skillyard.core.skill import Skill
+from skillyard.jobs.agent_task import AgentTask, refuse_loops, with_task
+from skillyard.jobs.engine import Engine, EngineConfig, TimetableEntry
 from skillyard.jobs.flow import Flows, Watch
-from skillyard.jobs.jobs import Job, Jobs
+from skillyard.jobs.flow_plan import Workflows
+from skillyard.jobs.jobs import History, Job, Jobs
 from skillyard.jobs.notify import Notifier
-from skillyard.jobs.role_schedules import RoleSchedules
-from skillyard.jobs.schedule import PREFIX, Schedule, local_zone
-from skillyard.jobs.worker_loop import WorkerLoop
+from skillyard.jobs.schedule import PREFIX, AnnouncedSchedules, ProjectSchedules, Schedule
+from skillyard.jobs.worker_loop import AttemptContext, Attempts, WorkerLoop
+from skillyard.runtime.check import check
 from skillyard.runtime.guard import OnProgress
-from skillyard.trust.consent import are_settings_trusted, is_role_trusted
+from skillyard.sandbox.launch import Sandbox
+from skillyard.store.logs import Logs
 
-if TYPE_CHECKING:
-    from skillyard.jobs.engine import Engine, TimetableEntry
-
-#: How often a worker asks whether the project is still trusted.
-_TRUST_SECONDS = 5.0
+_LISTED = Text("skillyard jobs schedules 列出全部计划", "`skillyard jobs schedules` lists them")
+Tell = Callable[[str], None]
 
 
-def engine_settings(yard: Project) -> EngineSettings:
-    """The user's word first; the project's database where a person trusted it."""
-    asked = project_engine(yard.root)
-    mine = yard.settings.engine
-    if asked.database and not mine.database and not are_settings_trusted(yard.grants, yard.root):
-        raise NotGranted("the database of jobs that skillyard.toml names", "skillyard trust")
-    return EngineSettings(
-        database=mine.database or asked.database,
-        project=asked.project or mine.project,
-        full_sync=mine.full_sync or asked.full_sync,
-        poll_seconds=mine.poll_seconds,
-        limits={**asked.limits, **mine.limits},
-    )
+def _ignore(_: object) -> None:
+    return
 
 
-def project_key(yard: Project, settings: EngineSettings) -> str:
-    """On one machine the path names the project; on many its name does, because paths differ."""
-    named = (settings.project or yard.root.name) if settings.database else str(yard.root.resolve())
+def project_key(root: Path, database: str, name: str) -> str:
+    """Return what names the project in the engine: its path on one machine, its name on a shared database."""
+    named = (name or root.name) if database else str(root.resolve())
     return f"skillyard-{hashlib.blake2b(named.encode(), digest_size=8).hexdigest()}"
 
 
-def open_engine(yard: Project) -> "Engine":
-    settings = engine_settings(yard)
-    try:
-        from skillyard.jobs.dbos_engine import DurableEngine, EngineConfig
-    except ModuleNotFoundError as error:
-        raise ExtraMissing(error.name, "jobs") from None
-    return DurableEngine(
-        EngineConfig(
-            folder=yard.places.own_home / "engine",
-            project=project_key(yard, settings),
-            database=settings.database,
-            full_sync=settings.full_sync,
-            poll_seconds=settings.poll_seconds,
-            limits=settings.limits,
+class ProjectJobs(NamedTuple):
+    """What a face does with jobs. The parts of a project that only some calls need are passed as functions."""
+
+    root: Path
+    own_home: Path
+    keep_days: float
+    logs: Logs
+    #: Raises NotGranted if the project names a database and is not trusted.
+    engine_config: Callable[[], EngineConfig]
+    new_id: Callable[[], str]
+    history: Callable[[], History]
+    sandbox: Callable[[], Sandbox]
+    resolve: Callable[[Request], Skill]
+    #: Whether a name is a skill's.
+    knows: Callable[[str], bool]
+    #: Whether a role's folder is trusted with a capability.
+    is_role_trusted: Callable[[Path, str], bool]
+    #: What the attempts of the calling thread need.
+    attempt_context: Callable[[], AttemptContext]
+    back_up: Callable[[], None]
+
+    def open_engine(self) -> Engine:
+        config = self.engine_config()
+        try:
+            from skillyard.jobs.dbos_engine import DurableEngine
+        except ModuleNotFoundError as error:
+            raise ExtraMissing(error.name, "jobs") from None
+        return DurableEngine(config)
+
+    @contextmanager
+    def open(self) -> Iterator[Jobs]:
+        engine = self.open_engine()
+        try:
+            yield self.of(engine)
+        finally:
+            engine.close()
+
+    def of(self, engine: Engine) -> Jobs:
+        return Jobs(engine, self.history(), self.new_id)
+
+    @property
+    def workflows(self) -> Workflows:
+        return Workflows(self.root, self.resolve)
+
+    # -- what becomes a job
+
+    def prepare(self, job: Job) -> Job:
+        """Return the job with the content of its skill as it is now. Raise if it cannot run."""
+        if job.skill.startswith(PREFIX):
+            return self.workflows.complete(job)
+        if job.task:
+            return job
+        request = job.as_request()
+        skill = self.resolve(request)
+        check(skill, request, self.root, "")
+        return job._replace(fingerprint=fingerprint(skill.folder))
+
+    def for_task(self, job: Job, task: AgentTask) -> Job:
+        """Return the job for a task. Raise PermissionDenied if an agent queues a task for an agent."""
+        made = with_task(job, task, self.knows)
+        self.refuse_loops(made)
+        return made
+
+    def refuse_loops(self, job: Job) -> None:
+        """Raise PermissionDenied if an agent queues a task for an agent."""
+        refuse_loops(job)
+
+    def for_schedule(self, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
+        """Return a schedule's job as it is now. A missing skill is reported by the run, where it can be seen.
+
+        Raise NotGranted if the role's files are not, to the byte, what a person trusted: an answer from a moment ago
+        does not count.
+        """
+        if schedule.source and not all(self._is_trusted(schedule.source, each) for each in schedule.capabilities):
+            raise NotGranted(f"the schedule {schedule.name}", "skillyard trust")
+        job = Job(
+            skill=schedule.skill,
+            name=schedule.name,
+            args=schedule.args,
+            params=schedule.params,
+            action=schedule.action,
+            timeout_seconds=schedule.timeout_seconds,
+            retries=schedule.retries,
+            queue=schedule.queue,
+            on_failure=schedule.on_failure,
+            schedule=schedule.name,
+            lang=str(lang),
         )
-    )
-
-
-def make_job(yard: Project, job: Job) -> Job:
-    """The job with the content of the skill as it is now; SkillNotFound and InvalidParam before anything is queued."""
-    from skillyard.jobs.attempt import as_request
-    from skillyard.runtime.check import check
-
-    if job.skill.startswith(PREFIX):
-        from skillyard.jobs.flow_plan import as_flow
-
-        return as_flow(yard, job)
-    if job.errand:
-        return job
-    request = as_request(job)
-    skill = yard.runtime.resolve(request)
-    check(skill, request, yard.root, "")
-    return job._replace(fingerprint=fingerprint(skill.folder))
-
-
-def job_of(yard: Project, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
-    """A schedule's job now. A skill that is not there is told by the run, where it can be seen; NotGranted where the
-    role's files are not, to the byte, what a person trusted: what was true a moment ago does not count."""
-    if schedule.source and not all(_is_granted(yard, schedule.source, each) for each in _wanted(schedule)):
-        raise NotGranted(f"the schedule {schedule.name}", "skillyard trust")
-    job = Job(
-        skill=schedule.skill,
-        name=schedule.name,
-        args=schedule.args,
-        params=schedule.params,
-        action=schedule.action,
-        timeout_seconds=schedule.timeout_seconds,
-        retries=schedule.retries,
-        queue=schedule.queue,
-        on_failure=schedule.on_failure,
-        schedule=schedule.name,
-        lang=str(lang),
-    )
-    if schedule.task:
-        role = Path(schedule.source).parent.name if schedule.source else ""
-        errand = AgentTask(schedule.task, role=role, to=schedule.to, session=schedule.session, model=schedule.model)
-        job = with_task(yard, job, errand)
-    if job.errand:
-        return job
-    if job.skill.startswith(PREFIX):
+        if schedule.task:
+            role = Path(schedule.source).parent.name if schedule.source else ""
+            task = AgentTask(schedule.task, role=role, to=schedule.to, session=schedule.session, model=schedule.model)
+            job = with_task(job, task, self.knows)
+        if job.task:
+            return job
+        if job.skill.startswith(PREFIX):
+            try:
+                return self.workflows.complete(job)
+            except SkillError as error:
+                return job._replace(flow={"broken": error.msg})
         try:
-            return make_job(yard, job)
-        except SkillError as error:
-            return job._replace(flow={"broken": error.msg})
-    try:
-        return job._replace(fingerprint=fingerprint(yard.runtime.resolve(Request(name=job.skill)).folder))
-    except SkillError:
-        return job
-
-
-def _wanted(schedule: Schedule) -> tuple[str, ...]:
-    return (SCHEDULE, ON_FAILURE) if schedule.on_failure else (SCHEDULE,)
-
-
-def _is_granted(yard: Project, source: str, capability: str) -> bool:
-    return is_role_trusted(yard.grants, (yard.root / source).parent, capability)
-
-
-class ProjectSchedules:
-    """Those of the timetable, and those of the roles' files where a person trusts them."""
-
-    def __init__(self, yard: Project, tell: Callable[[str], None]) -> None:
-        self._yard, self._tell = yard, tell
-        self._roles = RoleSchedules(yard.root, local_zone(), tell)
-        self._asked = 0.0
-        self._trusted: dict[tuple[str, str], bool] = {}
-        self._unread: set[str] = set()
-
-    def __call__(self, lines: "Sequence[TimetableEntry]") -> tuple[Schedule, ...]:
-        own = tuple(read for line in lines if line.says and (read := self._read(line)))
-        return (*own, *(each for each in self._roles.list() if self._is_allowed(each)))
-
-    def _read(self, line: "TimetableEntry") -> Schedule | None:
-        """One that cannot be read, perhaps of a newer version, holds up no other."""
-        try:
-            return Schedule.from_mapping(line.says)
-        except (SkillError, ValueError, TypeError) as error:
-            if line.name not in self._unread:
-                self._unread.add(line.name)
-                self._tell(f"the schedule {line.name} cannot be read: {error}")
-        return None
-
-    def untrusted(self) -> tuple[Schedule, ...]:
-        """What the files ask for and nobody allowed."""
-        return tuple(each for each in self._roles.list() if not self._is_allowed(each))
-
-    def _is_allowed(self, schedule: Schedule) -> bool:
-        return all(self._is_trusted(schedule.source, capability) for capability in _wanted(schedule))
+            return job._replace(fingerprint=fingerprint(self.resolve(Request(name=job.skill)).folder))
+        except SkillError:
+            return job
 
     def _is_trusted(self, source: str, capability: str) -> bool:
-        """Asked again every few seconds, because a grant is for the bytes of the role's whole folder; and once more
-        when a tick fires."""
-        if time.monotonic() - self._asked > _TRUST_SECONDS:
-            self._asked, self._trusted = time.monotonic(), {}
-        key = (source, capability)
-        if key not in self._trusted:
-            self._trusted[key] = _is_granted(self._yard, source, capability)
-        return self._trusted[key]
+        return self.is_role_trusted((self.root / source).parent, capability)
 
+    # -- schedules
 
-class AnnouncedSchedules:
-    """`ProjectSchedules` for a worker: says what it serves and what waits for a person, at first and whenever that changes."""
+    def schedules(self, tell: Tell = _ignore) -> ProjectSchedules:
+        return ProjectSchedules(self.root, self._is_trusted, tell)
 
-    def __init__(self, schedules: ProjectSchedules, tell: Callable[[str], None], lang: Lang) -> None:
-        self._schedules, self._tell, self._lang = schedules, tell, lang
-        self._served: object = None
-        self._waiting: tuple[str, ...] = ()
+    def find_schedule(self, jobs: Jobs, name: str, tell: Tell = _ignore) -> Schedule:
+        """Raise NotGranted if it waits for a person's trust, InvalidArgs if there is none."""
+        schedules = self.schedules(tell)
+        found = {each.name: each for each in schedules(jobs.timetable.list())}
+        if name in found:
+            return found[name]
+        if any(each.name == name for each in schedules.untrusted()):
+            raise NotGranted(f"the schedule {name}", "skillyard trust")
+        raise InvalidArgs(f"no schedule {name!r} here", advice=_LISTED)
 
-    def __call__(self, lines: "Sequence[TimetableEntry]") -> tuple[Schedule, ...]:
-        found = self._schedules(lines)
-        paused = {line.name for line in lines if line.paused}
-        served = [each for each in found if each.enabled and each.name not in paused]
-        mark = [(each.name, each.mark) for each in served]
-        if mark != self._served:
-            self._served = mark
-            self._tell(_serving(served, self._lang))
-        waiting = tuple(each.name for each in self._schedules.untrusted())
-        if waiting != self._waiting:
-            self._waiting = waiting
-            if waiting:
-                self._tell(_WAITING.fill(self._lang, names=", ".join(waiting)))
-        return found
+    def pause(self, jobs: Jobs, schedule: Schedule, *, paused: bool) -> TimetableEntry:
+        """Pause a schedule, or let it go on from now."""
+        entries = {entry.name: entry for entry in jobs.timetable.list()}
+        entry = entries.get(schedule.name) or TimetableEntry(schedule.name)
+        entry = entry._replace(paused=paused, when=schedule.mark, until=jobs.engine.now())
+        jobs.timetable.put(entry)
+        return entry
 
+    # -- who does them
 
-_LISTED = Text("skillyard jobs schedules 列出全部计划", "`skillyard jobs schedules` lists them")
-_SERVING = Text("计划 {count} 个, 下一个: {name} {when}", "{count} scheduled, next: {name} at {when}")
-_NONE = Text("没有计划任务", "nothing is scheduled")
-_WAITING = Text("等待 `skillyard trust`: {names}", "wait for `skillyard trust`: {names}")
+    def attempts(self, tell: Tell = _ignore, watch: Watch = _ignore, on_progress: OnProgress = None) -> Attempts:
+        notify = Notifier(self.sandbox, self.root, self.own_home)
+        attempts = Attempts(self.attempt_context, socket.gethostname(), notify, tell, on_progress)
+        flows = Flows(attempts, self.attempt_context, self.logs, lambda file: read_workflow(self.root / file), watch)
+        attempts.run_flow = flows
+        return attempts
 
-
-def _serving(served: Sequence[Schedule], lang: Lang) -> str:
-    if not served:
-        return _NONE.fill(lang)
-    now = time.time()
-    tick, first = min(((each.parsed.after(now, each.zone), each) for each in served), key=lambda pair: pair[0])
-    when = datetime.fromtimestamp(tick, first.zone).isoformat(timespec="seconds")
-    return _SERVING.fill(lang, count=len(served), name=first.name, when=when)
-
-
-def find_schedule(yard: Project, engine: "Engine", name: str, tell: Callable[[str], None] = lambda _: None) -> Schedule:
-    """By its name; NotGranted where it waits for a person's trust."""
-    schedules = ProjectSchedules(yard, tell)
-    found = {each.name: each for each in schedules(engine.timetable.list())}
-    if name in found:
-        return found[name]
-    if any(each.name == name for each in schedules.untrusted()):
-        raise NotGranted(f"the schedule {name}", "skillyard trust")
-    raise InvalidArgs(f"no schedule {name!r} here", advice=_LISTED)
-
-
-def make_jobs(yard: Project, engine: "Engine") -> Jobs:
-    return Jobs(engine, yard.history, new_run_id)
-
-
-def make_attempts(
-    yard: Project,
-    tell: Callable[[str], None] = lambda _: None,
-    watch: Watch = lambda _: None,
-    on_progress: OnProgress = None,
-) -> Attempts:
-    """Each thread opens the project for itself; the sandbox is one for all."""
-    threads = threading.local()
-    sandbox = yard.sandbox
-
-    def bench() -> AttemptContext:
-        found: AttemptContext | None = getattr(threads, "bench", None)
-        if found is None:
-            own = yard.reopen()
-            errands = partial(do_errand, own)
-            found = threads.bench = AttemptContext(own.runtime, own.history, lambda: _restore(own), errands)
-        return found
-
-    notify = Notifier(lambda: sandbox, yard.root, yard.places.own_home)
-    attempts = Attempts(bench, socket.gethostname(), notify, tell, on_progress)
-    attempts.flows = Flows(attempts, bench, yard.logs, lambda file: read_workflow(yard.root / file), watch)
-    return attempts
-
-
-def make_worker_loop(
-    yard: Project, engine: "Engine", tell: Callable[[str], None], lang: Lang, on_progress: OnProgress = None
-) -> WorkerLoop:
-    return WorkerLoop(
-        engine=engine,
-        jobs=make_jobs(yard, engine),
-        attempts=make_attempts(yard, tell, on_progress=on_progress),
-        schedules=AnnouncedSchedules(ProjectSchedules(yard, tell), tell, lang),
-        job_of=lambda schedule: job_of(yard, schedule, lang),
-        project=project_key(yard, engine_settings(yard)),
-        tell=tell,
-        keep_days=yard.settings.keep_days,
-        back_up=yard.back_up_if_due,
-    )
-
-
-def _restore(yard: Project) -> None:
-    from skillyard.install.pipeline import place_of, restore
-
-    restore(yard, place_of(yard, is_global=False), lambda _: None)
+    def worker_loop(self, jobs: Jobs, tell: Tell, lang: Lang, on_progress: OnProgress = None) -> WorkerLoop:
+        return WorkerLoop(
+            engine=jobs.engine,
+            jobs=jobs,
+            attempts=self.attempts(tell, on_progress=on_progress),
+            schedules=AnnouncedSchedules(self.schedules(tell), tell, lang),
+            job_of=lambda schedule: self.for_schedule(schedule, lang),
+            project=self.engine_config().project,
+            tell=tell,
+            keep_days=self.keep_days,
+            back_up=self.back_up,
+        )

@@ -1,19 +1,25 @@
-"""A schedule: what recurs, when, and what to do when a tick was missed or the run before has not ended.
+"""Schedules: what recurs, when, and what to do if a tick was missed or the run before has not ended.
 
-From `skillyard jobs add`, kept in the engine's timetable, or from the `schedule` entries of an agent.yaml, kept there.
+A schedule comes from `skillyard jobs add`, and is kept in the engine's timetable, or from the `schedule` entries of an
+agents/<role>/agent.yaml, and counts if a person trusts that role.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import tzinfo
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from skillyard.catalog.agentfile import as_interval
+from skillyard.catalog.agentfile import AGENT_FILE, as_interval, read_role
 from skillyard.catalog.cron import When, parse_when, parse_zone
-from skillyard.core.errors import InvalidArgs
+from skillyard.core.capability import ON_FAILURE, SCHEDULE
+from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.phrases import Lang, Text
+from skillyard.core.skill import Severity
 from skillyard.core.values import NOTHING, Json
+from skillyard.jobs.engine import TimetableEntry
 
 #: A tick that is later than this was missed.
 GRACE_SECONDS = 60.0
@@ -21,6 +27,11 @@ GRACE_SECONDS = 60.0
 _MOST_AHEAD_SECONDS = 3600.0
 _MOST_TICKS = 1000
 
+#: How often a worker asks whether a role is still trusted.
+_TRUST_SECONDS = 5.0
+_SERVING = Text("计划 {count} 个, 下一个: {name} {when}", "{count} scheduled, next: {name} at {when}")
+_NONE = Text("没有计划任务", "nothing is scheduled")
+_WAITING = Text("等待 `skillyard trust`: {names}", "wait for `skillyard trust`: {names}")
 #: What a job or a schedule of a workflow has before its name, in place of a skill's.
 PREFIX = "flow:"
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -80,6 +91,11 @@ class Schedule(NamedTuple):
     def mark(self) -> str:
         """What the ticks depend on: another one starts anew."""
         return f"{self.when} {self.timezone}"
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What its role must be trusted with."""
+        return (SCHEDULE, ON_FAILURE) if self.on_failure else (SCHEDULE,)
 
     def as_mapping(self) -> dict[str, Json]:
         fields: dict[str, Any] = self._asdict()
@@ -260,3 +276,125 @@ def local_zone(env: Mapping[str, str] = os.environ) -> str:
             continue
         return name
     return "UTC"
+
+
+class RoleSchedules:
+    """The schedules in agents/<role>/agent.yaml, read again when a file changes.
+
+    An entry with a mistake is left out; a file without any valid entry keeps what it said before. Both are reported.
+    """
+
+    def __init__(self, root: Path, zone: str, tell: Callable[[str], None]) -> None:
+        self._root, self._zone, self._tell = root, zone, tell
+        self._read: dict[Path, tuple[tuple[int, ...], tuple[Schedule, ...]]] = {}
+
+    def list(self) -> tuple[Schedule, ...]:
+        files = sorted((self._root / "agents").glob(f"*/{AGENT_FILE}"))
+        for gone in set(self._read) - set(files):
+            del self._read[gone]
+        for file in files:
+            self._look(file)
+        return tuple(schedule for _, found in self._read.values() for schedule in found)
+
+    def _look(self, file: Path) -> None:
+        stamp = _stamp(file)
+        known, before = self._read.get(file, ((0, 0, 0), ()))
+        if stamp == known:
+            return
+        role = read_role(file)
+        try:
+            found = from_agent(role.schedule, role.name, self._zone)
+        except SkillError as error:
+            self._tell(error.msg)
+            found = before
+        if wrong := [finding for finding in role.findings if finding.severity is Severity.ERROR]:
+            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            self._tell(
+                f"agents/{role.name}/{AGENT_FILE}:{wrong[0].line}: {wrong[0].message}{more}; "
+                f"`skillyard role validate {role.name}` tells what to do"
+            )
+            found = found or before
+        self._read[file] = (stamp, found)
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    try:
+        found = file.stat()
+    except OSError:
+        return (0, 0, 1)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+class ProjectSchedules:
+    """The schedules of the timetable, and those of roles that `is_trusted` with a capability."""
+
+    def __init__(self, root: Path, is_trusted: Callable[[str, str], bool], tell: Callable[[str], None]) -> None:
+        self._ask, self._tell = is_trusted, tell
+        self._roles = RoleSchedules(root, local_zone(), tell)
+        self._asked = 0.0
+        self._trusted: dict[tuple[str, str], bool] = {}
+        self._unread: set[str] = set()
+
+    def __call__(self, lines: Sequence[TimetableEntry]) -> tuple[Schedule, ...]:
+        own = tuple(read for line in lines if line.says and (read := self._read(line)))
+        return (*own, *(each for each in self._roles.list() if self._is_allowed(each)))
+
+    def _read(self, line: TimetableEntry) -> Schedule | None:
+        """Return None if it cannot be read, perhaps because a newer version wrote it."""
+        try:
+            return Schedule.from_mapping(line.says)
+        except (SkillError, ValueError, TypeError) as error:
+            if line.name not in self._unread:
+                self._unread.add(line.name)
+                self._tell(f"the schedule {line.name} cannot be read: {error}")
+        return None
+
+    def untrusted(self) -> tuple[Schedule, ...]:
+        """Return what the files ask for and nobody trusted."""
+        return tuple(each for each in self._roles.list() if not self._is_allowed(each))
+
+    def _is_allowed(self, schedule: Schedule) -> bool:
+        return all(self._is_trusted(schedule.source, capability) for capability in schedule.capabilities)
+
+    def _is_trusted(self, source: str, capability: str) -> bool:
+        """Ask again every few seconds: a grant is for the bytes of the role's whole folder. It is checked once more
+        when a tick fires."""
+        if time.monotonic() - self._asked > _TRUST_SECONDS:
+            self._asked, self._trusted = time.monotonic(), {}
+        key = (source, capability)
+        if key not in self._trusted:
+            self._trusted[key] = self._ask(source, capability)
+        return self._trusted[key]
+
+
+class AnnouncedSchedules:
+    """`ProjectSchedules` for a worker: reports what it serves and what waits for trust whenever that changes."""
+
+    def __init__(self, schedules: ProjectSchedules, tell: Callable[[str], None], lang: Lang) -> None:
+        self._schedules, self._tell, self._lang = schedules, tell, lang
+        self._served: object = None
+        self._waiting: tuple[str, ...] = ()
+
+    def __call__(self, lines: Sequence[TimetableEntry]) -> tuple[Schedule, ...]:
+        found = self._schedules(lines)
+        paused = {line.name for line in lines if line.paused}
+        served = [each for each in found if each.enabled and each.name not in paused]
+        mark = [(each.name, each.mark) for each in served]
+        if mark != self._served:
+            self._served = mark
+            self._tell(_serving(served, self._lang))
+        waiting = tuple(each.name for each in self._schedules.untrusted())
+        if waiting != self._waiting:
+            self._waiting = waiting
+            if waiting:
+                self._tell(_WAITING.fill(self._lang, names=", ".join(waiting)))
+        return found
+
+
+def _serving(served: Sequence[Schedule], lang: Lang) -> str:
+    if not served:
+        return _NONE.fill(lang)
+    now = time.time()
+    tick, first = min(((each.parsed.after(now, each.zone), each) for each in served), key=lambda pair: pair[0])
+    when = datetime.fromtimestamp(tick, first.zone).isoformat(timespec="seconds")
+    return _SERVING.fill(lang, count=len(served), name=first.name, when=when)

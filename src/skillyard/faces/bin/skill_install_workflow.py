@@ -20,8 +20,8 @@ from skillyard.faces.bin import script
 from skillyard.faces.cli.command import Answer, Options
 
 if TYPE_CHECKING:
-    from skillyard.scripts.install_workflow import InstallSteps
     from skillyard.scripts.install_graph import Stand, Workflow
+    from skillyard.scripts.install_workflow import InstallSteps
 
 _DONE = Text("安装完成: 保留 {kept} 个, 卸载 {dropped} 个", "installed: {kept} kept, {dropped} uninstalled")
 
