@@ -15,17 +15,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import psycopg
 import sqlalchemy as sa
 from sqlalchemy import event
 
 from skillyard.core.errors import DatabaseFailed, StateDamaged, StoreFailed
 from skillyard.jobs.engine import EngineConfig, TimetableEntry
 from skillyard.store import locks
-
-if TYPE_CHECKING:
-    import psycopg
 
 #: How often we look whether the database still knows us.
 _LOOK_SECONDS = 1.0
@@ -258,9 +256,7 @@ class DatabaseLiveness:
     def bury(self, name: str) -> None:
         self._free.pop(name, None)
 
-    def _connect(self) -> "psycopg.Connection":
-        import psycopg
-
+    def _connect(self) -> psycopg.Connection:
         try:
             connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_ANSWER_SECONDS, **_KEEPALIVE)
         except psycopg.Error as error:
@@ -280,10 +276,8 @@ class DatabaseLiveness:
                 return
 
 
-def _answers(connection: "psycopg.Connection", seconds: float) -> bool:
+def _answers(connection: psycopg.Connection, seconds: float) -> bool:
     """Asked below psycopg's own calls: those wait as long as the network keeps silent."""
-    import psycopg
-
     asked, deadline = connection.pgconn, time.monotonic() + seconds
     try:
         asked.send_query(b"SELECT 1")

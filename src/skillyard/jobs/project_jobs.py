@@ -64,7 +64,7 @@ class ProjectJobs(NamedTuple):
     def open_engine(self) -> Engine:
         config = self.engine_config()
         try:
-            from skillyard.jobs.dbos_engine import DurableEngine
+            from skillyard.jobs.dbos_engine import DurableEngine  # noqa: PLC0415  (an extra, and heavy)
         except ModuleNotFoundError as error:
             raise ExtraMissing(error.name, "jobs") from None
         return DurableEngine(config)

@@ -5,12 +5,12 @@ Nothing here needs root, and only one file is written; systemd or launchd do the
 
 import hashlib
 import os
+import plistlib
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
-from xml.sax.saxutils import escape
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.own_process import own_command
@@ -35,27 +35,6 @@ TimeoutStopSec=30
 [Install]
 WantedBy=default.target
 """
-_PLIST = """\
-<?xml version="1.0" encoding="UTF-8"?>
-<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
-<plist version="1.0">
-<dict>
-  <key>Label</key><string>{label}</string>
-  <key>ProgramArguments</key>
-  <array>
-{words}
-  </array>
-  <key>WorkingDirectory</key><string>{root}</string>
-  <key>EnvironmentVariables</key>
-  <dict><key>SKILLYARD_HOME</key><string>{home}</string></dict>
-  <key>RunAtLoad</key><true/>
-  <key>KeepAlive</key><true/>
-  <key>StandardErrorPath</key><string>{log}</string>
-</dict>
-</plist>
-"""
-
-
 #: Holds a file for each user whose services start with the machine.
 _LINGERS = Path("/var/lib/systemd/linger")
 _WITHOUT = Text(
@@ -114,7 +93,7 @@ class WorkerService(NamedTuple):
         """Return whether it starts when this user logs in, and could be made to start with the machine."""
         if system == "darwin":
             return False
-        import pwd
+        import pwd  # noqa: PLC0415  (not on Windows)
 
         try:
             name = pwd.getpwuid(os.getuid()).pw_name
@@ -163,18 +142,20 @@ def _systemd(root: Path, own_home: Path, config_home: Path, argv: Sequence[str],
 def _launchd(root: Path, own_home: Path, user_home: Path, argv: Sequence[str], mark: str) -> WorkerService:
     name = f"dev.skillyard.worker.{mark}"
     file = user_home / "Library" / "LaunchAgents" / f"{name}.plist"
-    text = _PLIST.format(
-        label=name,
-        words="\n".join(f"    <string>{escape(word)}</string>" for word in argv),
-        root=escape(str(root)),
-        home=escape(str(own_home)),
-        log=escape(str(own_home / "worker.log")),
-    )
+    described = {
+        "Label": name,
+        "ProgramArguments": list(argv),
+        "WorkingDirectory": str(root),
+        "EnvironmentVariables": {"SKILLYARD_HOME": str(own_home)},
+        "RunAtLoad": True,
+        "KeepAlive": True,
+        "StandardErrorPath": str(own_home / "worker.log"),
+    }
     domain = f"gui/{os.getuid()}"
     return WorkerService(
         name,
         file,
-        text,
+        plistlib.dumps(described).decode(),
         start_commands=(("launchctl", "bootstrap", domain, str(file)),),
         stop_command=("launchctl", "bootout", f"{domain}/{name}"),
         query_command=("launchctl", "print", f"{domain}/{name}"),

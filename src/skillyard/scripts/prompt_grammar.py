@@ -147,7 +147,7 @@ def _leads_to_call(rest: Sequence[Word]) -> bool:
 
 def _as_workflow(calls: Sequence[Sequence[str]]) -> str:
     """A workflow.yaml that runs as it stands: one line, so that it can be read in a result too."""
-    from json import dumps
+    from json import dumps  # noqa: PLC0415  (only an error needs it)
 
     steps = []
     for number, (skill, *args) in enumerate(calls, 1):
