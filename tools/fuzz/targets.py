@@ -129,8 +129,7 @@ def _envelope(content: bytes) -> None:
 
 
 def _prompt(content: bytes) -> None:
-    from skillyard.scripts.prompt_grammar import addressee, may_name_source, parse_prompt
-    from skillyard.scripts.prompt_grammar import parse_script_calls
+    from skillyard.scripts.prompt_grammar import addressee, may_name_source, parse_prompt, parse_script_calls
 
     text = content.decode("utf-8", "surrogateescape")
     addressee(text)

@@ -1,7 +1,7 @@
-"""DBOS, embedded on SQLite or shared on PostgreSQL; the only module that imports it.
+"""The engine: DBOS, embedded on SQLite or shared on PostgreSQL. The only module that imports DBOS.
 
-One database holds the tickets of many projects: each is an application of its own to DBOS, so that nobody works off
-what belongs to another. Every process has an executor id of its own, and a lock that says whether it lives.
+One database holds the tickets of many projects: each is an application of its own to DBOS, so that no worker takes the
+tickets of another project. Every process has an executor id of its own, and a lock that says whether it is alive.
 
 Covered: kill -9 of any worker at any point, several workers at once, a database that restarts, a disk that fills up.
 Not covered: power loss right after a commit on SQLite, unless `synchronous = "full"` is set.
@@ -22,7 +22,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
-# Before DBOS looks for a handler: it would make one of its own, for the terminal.
+# Before DBOS looks for a handler: it would make one that writes to the terminal.
 _LOG = logging.getLogger("dbos")
 _LOG.propagate = False
 if not _LOG.handlers:
@@ -57,10 +57,10 @@ from skillyard.jobs.engine_database import (  # noqa: E402
     open_database,
 )
 
-#: Said by us, or each change of our code would strand what was queued before it.
+#: Set by us: by default each change of our code would strand what was queued before it.
 VERSION = "1"
 WORKFLOW = "skillyard.ticket"
-#: A ticket that took so many workers down with it is not given to another.
+#: A ticket that killed so many workers is not given to another.
 _MOST_DEATHS = 5
 _LOOK_SECONDS = (0.02, 0.5)
 _LIVE = ["ENQUEUED", "DELAYED", "PENDING"]
@@ -76,7 +76,7 @@ _BATCH = 500
 
 
 class _Started(NamedTuple):
-    """A ticket whose work was begun here directly."""
+    """A ticket whose work was started in this process."""
 
     ticket: Ticket
     created: float
@@ -85,7 +85,7 @@ class _Started(NamedTuple):
 
 class DurableEngine:
     def __init__(self, config: EngineConfig, clock: Callable[[], float] | None = None) -> None:
-        """Without a clock of the caller's: the database's, or on SQLite this machine's."""
+        """`clock` defaults to the database's, or on SQLite to this machine's."""
         self._config = config
         self._serializer = DBOSPortableJSONSerializer()
         self._engine = open_database(config)
@@ -130,7 +130,7 @@ class DurableEngine:
             if not futures.wait([started.ending], None if seconds is None else left).done:
                 return None
             del self._started[ticket_id]
-            if started.ending.exception() is None:  # its record was written before this was said
+            if started.ending.exception() is None:  # its record was written before the future was done
                 return TicketStatus(started.ticket, Stage.DONE, started.created, started.ending.result())
         while standing := self.find(ticket_id):
             if standing.stage.is_over:
@@ -175,7 +175,7 @@ class DurableEngine:
     def serve(self, work: Work, queues: Mapping[str, int], on_lost: Callable[[], None]) -> None:
         with _engine_errors(self._config):
             for queue in queues:
-                # DBOS keeps one row for all workers of a queue: what is each worker's own stays out of it.
+                # DBOS keeps one row for all workers of a queue: the limit of one worker is set in `_Limits`.
                 self._client.register_queue(
                     self._queue(queue),
                     worker_concurrency=1,
@@ -190,8 +190,8 @@ class DurableEngine:
         taken = []
         for executor in sorted({each.executor_id for each in found if each.executor_id} - {self._executor}):
             if self._liveness.is_dead(executor):
-                # Its guard (still pending, still that executor's) makes it safe for two who do the same; the public
-                # `resume_workflow` has none, and forgets how often the ticket has killed its worker.
+                # Safe for two workers at once: it checks that the ticket is pending and still that executor's. The
+                # public `resume_workflow` does not, and forgets how often the ticket has killed its worker.
                 DBOS._recover_pending_workflows([executor])  # noqa: SLF001
                 self._liveness.bury(executor)
                 taken.append(executor)
@@ -207,7 +207,7 @@ class DurableEngine:
             self._launched = False
         self._client.destroy()
         if not _working.active:
-            self._liveness.release()  # else our death does it, together with what is still under way
+            self._liveness.release()  # otherwise the end of the process does it, with what still runs
         self._engine.dispose()
 
     def _launch(self, work: Work, queues: Mapping[str, int], on_lost: Callable[[], None]) -> None:
@@ -244,12 +244,12 @@ class DurableEngine:
         return None if self._config.database else self._config.folder / "claims"
 
     def _queue(self, name: str) -> str:
-        """DBOS knows queues by one name for all applications."""
+        """Queues have one name for all applications."""
         return f"{self._config.project}.{name}"
 
     @property
     def _version(self) -> str:
-        """Versions too: one name belongs to one application alone."""
+        """Versions too: one name belongs to one application."""
         return f"{self._config.project}.{VERSION}"
 
     def _options(self, ticket: Ticket) -> Any:
@@ -278,17 +278,17 @@ class DurableEngine:
 
 
 def _next_look(waited: float) -> float:
-    """The longer it took so far, the less a little more matters."""
+    """Look less often the longer it takes."""
     shortest, longest = _LOOK_SECONDS
     return min(max(waited / 10, shortest), longest)
 
 
 class _Working:
-    """What this process does with a ticket; DBOS knows functions by their names alone."""
+    """What this process does with a ticket. DBOS knows functions by name only, so this is global."""
 
     work: Work
     engine: DurableEngine
-    #: The tickets that are under way in this process.
+    #: The tickets that run in this process.
     active: ClassVar[set[str]] = set()
 
 
@@ -296,11 +296,11 @@ _working = _Working()
 
 
 class _Limits:
-    """How many tickets of each queue this worker has at a time, from the moment it claims them."""
+    """Limits the tickets of each queue that this worker has at a time, from the moment it claims them."""
 
     def __init__(self, most: Mapping[str, int], claims_file: Path | None) -> None:
         self._most, self._claims_file = most, claims_file
-        #: What was claimed here and may not be over; each queue has one thread that claims.
+        #: Claimed here and perhaps not over; each queue has one thread that claims.
         self._held: dict[str, set[str]] = {queue: set() for queue in most}
 
     def bind(self) -> Callable[..., Any]:
@@ -319,7 +319,7 @@ class _Limits:
         return claim
 
     def _still_held(self, database: SystemDatabase, queue: str, executor: str) -> set[str]:
-        """The database is asked only about those that are not seen at work: they have not begun, or are over."""
+        """Ask the database only about those that do not run here: they have not begun, or are over."""
         held = self._held[queue]
         at_work = held & _working.active
         unsure = held - at_work
@@ -332,7 +332,7 @@ class _Limits:
 
     @contextmanager
     def _alone(self, queue: Any) -> Iterator[None]:
-        """A limit for all workers is counted and used up by one of them at a time. PostgreSQL sees to that itself."""
+        """Let one worker at a time count and claim under a limit for all workers. PostgreSQL does that by itself."""
         if self._claims_file is None or queue._concurrency is None:  # noqa: SLF001
             yield
             return
@@ -350,8 +350,8 @@ class _DbosSteps(DurableSteps):
         return DBOS.run_step({"name": name}, act)
 
     def run_each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
-        """DBOS counts the steps of a workflow as they begin, which threads do in any order: here each has the number
-        of its position, so that what comes after a crash finds its own."""
+        """DBOS numbers the steps of a workflow as they begin, and threads begin in any order. Here each step has the
+        number of its position, so that after a crash it finds its own result."""
         whole = dbos_context.assert_current_dbos_context()
         before = whole.function_id
 
@@ -402,11 +402,11 @@ def _engine_errors(config: EngineConfig) -> Iterator[None]:
 
 class _Log(RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """What cannot be written, on a full disk, is let go: the terminal is not the place for it."""
+        """Drop what cannot be written, on a full disk, instead of writing to the terminal."""
 
 
 def _log_to(file: Path) -> None:
-    """What DBOS has to say goes to a file, never to the terminal."""
+    """Send the log of DBOS to a file, never to the terminal."""
     for handler in tuple(_LOG.handlers):
         _LOG.removeHandler(handler)
         handler.close()

@@ -25,15 +25,15 @@ from skillyard.core.errors import DatabaseFailed, StateDamaged, StoreFailed
 from skillyard.jobs.engine import EngineConfig, TimetableEntry
 from skillyard.store import locks
 
-#: How often we look whether the database still knows us.
+#: How often the connection to the database is checked.
 _LOOK_SECONDS = 1.0
-#: A look that is not answered in this time is a database that is gone. Shorter than its own patience with us, so that
-#: we end our runs before others begin them.
+#: Without an answer in this time the database is gone. Shorter than its own time limit for us, so that our runs end
+#: before others begin them.
 _LOOK_ANSWER_SECONDS = 5.0
 _ANSWER_SECONDS = 10
 #: A database on another machine notices within about ten seconds that ours is gone.
 _KEEPALIVE: Any = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
-#: How long a lock must lie free: whoever lost it without dying has this long to notice, and to end what it runs.
+#: How long a lock must be free: whoever lost it without dying has this long to notice, and to end its runs.
 _SETTLE_SECONDS = 3.0
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
@@ -77,7 +77,7 @@ def _open_sqlite(config: EngineConfig) -> sa.Engine:
 
     @event.listens_for(engine, "handle_error")
     def note_full_disk(context: sa.engine.ExceptionContext) -> None:
-        """A disk without room is a database that is away for a while: what is under way waits for it to come back."""
+        """Treat a full disk as a lost connection: DBOS then waits until the database is back."""
         code = getattr(context.original_exception, "sqlite_errorcode", 0)
         if code & 0xFF in _NO_ROOM:  # above are the kinds of each
             context.is_disconnect = True
@@ -112,7 +112,7 @@ def database_errors(config: EngineConfig) -> Iterator[None]:
 
 
 class DatabaseClock:
-    """The database's clock, asked now and then, and ours in between."""
+    """The database's clock, read now and then, and advanced by ours in between."""
 
     _VALID_SECONDS = 30.0
 
@@ -132,7 +132,7 @@ class DatabaseClock:
 
 
 class DatabaseTimetable:
-    """Our own table beside those of DBOS, where all workers of the project see it."""
+    """Our own table beside those of DBOS, seen by all workers of the project."""
 
     def __init__(self, engine: sa.Engine, config: EngineConfig) -> None:
         self._engine, self._config, self._project = engine, config, config.project
@@ -178,14 +178,14 @@ def _as_line(text: str) -> TimetableEntry:
 
 class Liveness(Protocol):
     def hold(self, name: str, on_lost: Callable[[], None]) -> None:
-        """Be alive under this name until `release`; `on_lost` where others may now think otherwise."""
+        """Be alive under this name until `release`; `on_lost` is called when others may think otherwise."""
 
     def release(self) -> None: ...
 
     def is_dead(self, name: str) -> bool: ...
 
     def bury(self, name: str) -> None:
-        """Nothing of it is left to take over."""
+        """Forget the name: nothing is left to take over."""
 
 
 class FileLiveness:
@@ -226,7 +226,7 @@ class DatabaseLiveness:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        #: Since when a lock lay free whenever we looked.
+        #: Since when each lock has been free.
         self._free: dict[str, float] = {}
         self._connection: psycopg.Connection | None = None
         self._ended = threading.Event()
@@ -248,7 +248,7 @@ class DatabaseLiveness:
     def is_dead(self, name: str) -> bool:
         with self._connect() as connection:
             row = connection.execute("SELECT pg_try_advisory_lock(%s)", (_number(name),)).fetchone()
-        if not (row and row[0]):  # where we got it, it went with the connection
+        if not (row and row[0]):  # if we got it, closing the connection released it
             self._free.pop(name, None)
             return False
         return time.monotonic() - self._free.setdefault(name, time.monotonic()) >= _SETTLE_SECONDS
@@ -277,7 +277,7 @@ class DatabaseLiveness:
 
 
 def _answers(connection: psycopg.Connection, seconds: float) -> bool:
-    """Asked below psycopg's own calls: those wait as long as the network keeps silent."""
+    """Ask through libpq: the calls of psycopg itself wait as long as the network is silent."""
     asked, deadline = connection.pgconn, time.monotonic() + seconds
     try:
         asked.send_query(b"SELECT 1")
@@ -296,6 +296,6 @@ def _answers(connection: psycopg.Connection, seconds: float) -> bool:
 
 
 def _number(name: str) -> int:
-    """The 64 bits by which PostgreSQL knows the lock."""
+    """Return the 64 bits that name the lock in PostgreSQL."""
     digest = hashlib.blake2b(f"skillyard\0{name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -21,9 +21,9 @@ from skillyard.core.skill import Severity
 from skillyard.core.values import NOTHING, Json
 from skillyard.jobs.engine import TimetableEntry
 
-#: A tick that is later than this was missed.
+#: A later tick was missed.
 GRACE_SECONDS = 60.0
-#: `until` further ahead than this was written by a clock that has been put right since.
+#: An `until` further ahead was written by a clock that was wrong.
 _MOST_AHEAD_SECONDS = 3600.0
 _MOST_TICKS = 1000
 
@@ -38,7 +38,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Misfire(StrEnum):
-    """What becomes of ticks that nobody was there for."""
+    """What happens to ticks while no worker ran."""
 
     RUN_ONCE = "run-once"
     RUN_ALL = "run-all"
@@ -46,7 +46,7 @@ class Misfire(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What becomes of a tick while the run before it has not ended."""
+    """What happens to a tick while the run before it has not ended."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -64,7 +64,7 @@ class Schedule(NamedTuple):
     params: Mapping[str, Json] = NOTHING
     #: A Task prompt instead of a skill.
     task: str = ""
-    #: For a task that goes to an agent: which backend, and the conversation that it goes on with.
+    #: For a task that goes to a backend: which one, and the conversation that it resumes.
     to: str = ""
     session: str = ""
     model: str = ""
@@ -76,7 +76,7 @@ class Schedule(NamedTuple):
     #: A command, or the address of a webhook.
     on_failure: str = ""
     queue: str = "default"
-    #: The file that says so, relative to the project; nothing for `jobs add`.
+    #: The file that it comes from, relative to the project; empty for `jobs add`.
     source: str = ""
 
     @property
@@ -89,7 +89,7 @@ class Schedule(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """What the ticks depend on: another one starts anew."""
+        """What the ticks depend on: a schedule with another mark starts anew."""
         return f"{self.when} {self.timezone}"
 
     @property
@@ -117,7 +117,7 @@ _DEFAULT = Schedule("", "")
 
 
 def checked(schedule: Schedule) -> Schedule:
-    """InvalidArgs for what cannot be meant."""
+    """Return the schedule. Raise InvalidArgs if it contradicts itself."""
     _ = schedule.parsed, schedule.zone
     if bool(schedule.skill) == bool(schedule.task):
         raise InvalidArgs(f"schedule {schedule.name!r} needs a skill or a task, and not both")
@@ -131,7 +131,7 @@ def checked(schedule: Schedule) -> Schedule:
 
 
 class Beat(NamedTuple):
-    """What one look at the clock gives: the tick to run, whether it replaces the run before, and what is dealt with."""
+    """The tick to run now, whether it replaces the run before, and until when ticks are dealt with."""
 
     tick: float | None
     replaces: bool
@@ -139,7 +139,7 @@ class Beat(NamedTuple):
 
 
 def beat(schedule: Schedule, until: float, now: float, *, busy: bool) -> Beat:
-    """At most one tick at a time: the next look takes the next."""
+    """Return at most one tick; the next call takes the next."""
     if until > now + _MOST_AHEAD_SECONDS:
         return Beat(None, replaces=False, until=now)
     due = tuple(_due(schedule, until, now))
@@ -156,7 +156,7 @@ def beat(schedule: Schedule, until: float, now: float, *, busy: bool) -> Beat:
 
 
 def _due(schedule: Schedule, until: float, now: float) -> Iterator[float]:
-    """Ticks after `until` up to now; where there are very many, those of the grace time count alone."""
+    """Ticks after `until` up to now; if there are very many, only those of the grace time count."""
     when, zone = schedule.parsed, schedule.zone
     tick = when.after(until, zone)
     for _ in range(_MOST_TICKS):
@@ -181,7 +181,7 @@ def _chosen(schedule: Schedule, due: Sequence[float], now: float) -> Sequence[fl
 
 
 def from_agent(entries: Sequence[Mapping[str, Any]], role: str, zone: str) -> tuple[Schedule, ...]:
-    """The `schedule` entries of agents/<role>/agent.yaml. InvalidArgs, with the place, where one cannot be meant."""
+    """Return the `schedule` entries of agents/<role>/agent.yaml. Raise InvalidArgs, with the place, if one is wrong."""
     found: dict[str, Schedule] = {}
     for number, entry in enumerate(entries):
         where = f"agents/{role}/agent.yaml schedule[{number}]"
@@ -242,7 +242,7 @@ def _as_number(entry: Mapping[str, Any], key: str) -> float:
 
 
 def _as_address(value: object) -> str:
-    """`on_failure: {command: …}`, `{webhook: …}`, or either as a text."""
+    """Read `on_failure: {command: …}`, `{webhook: …}`, or either as a string."""
     if isinstance(value, Mapping):
         said = [str(value[key]) for key in ("command", "webhook") if value.get(key)]
         if len(said) != 1 or set(value) - {"command", "webhook"}:
@@ -252,12 +252,12 @@ def _as_address(value: object) -> str:
 
 
 def usual_overlap(misfire: Misfire) -> Overlap:
-    """Where nobody says: missed runs that are all to be done follow each other."""
+    """Return the default: missed runs that are all to be done follow each other."""
     return Overlap.QUEUE if misfire is Misfire.RUN_ALL else Overlap.SKIP
 
 
 def as_choice(kind: type[Choice], value: object, default: Choice) -> Choice:
-    """One of the words, with `_` for `-` too."""
+    """Return one of the words, with `_` for `-` too. Raise InvalidArgs if it is none."""
     said = str(value or default).replace("_", "-")
     if said not in set(kind):
         raise InvalidArgs(f"{said!r} is none of {', '.join(kind)}")
@@ -265,7 +265,7 @@ def as_choice(kind: type[Choice], value: object, default: Choice) -> Choice:
 
 
 def local_zone(env: Mapping[str, str] = os.environ) -> str:
-    """This machine's time zone by name; UTC where it does not say."""
+    """Return this machine's time zone by name; UTC if it is unknown."""
     said = env.get("TZ", "").removeprefix(":")
     link = Path("/etc/localtime")
     names = [said, str(link.resolve()).partition("zoneinfo/")[2] if link.is_symlink() else ""]

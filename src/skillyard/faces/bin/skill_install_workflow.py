@@ -20,7 +20,7 @@ from skillyard.faces.bin import script
 from skillyard.faces.cli.command import Answer, Options
 
 if TYPE_CHECKING:
-    from skillyard.scripts.install_graph import Stand, Workflow
+    from skillyard.scripts.install_graph import InstallStatus, InstallWorkflow
     from skillyard.scripts.install_workflow import InstallSteps
 
 _DONE = Text("安装完成: 保留 {kept} 个, 卸载 {dropped} 个", "installed: {kept} kept, {dropped} uninstalled")
@@ -62,7 +62,7 @@ def _resume(options: Options) -> Answer:
 
 
 @contextmanager
-def _opened(yard: Project) -> "Iterator[tuple[Workflow, InstallSteps]]":
+def _opened(yard: Project) -> "Iterator[tuple[InstallWorkflow, InstallSteps]]":
     try:
         from skillyard.scripts.install_graph import open_workflow
     except ModuleNotFoundError as error:
@@ -74,7 +74,7 @@ def _opened(yard: Project) -> "Iterator[tuple[Workflow, InstallSteps]]":
         yield workflow, steps
 
 
-def _told(yard: Project, steps: "InstallSteps", thread: str, stand: "Stand") -> Answer:
+def _told(yard: Project, steps: "InstallSteps", thread: str, stand: "InstallStatus") -> Answer:
     kept, dropped = ([name for name, word in sorted(stand.outcomes.items()) if word == said] for said in _WORDS)
     done: dict[str, Json] = {"kept": [*kept], "uninstalled": [*dropped], "thread": thread}
     from skillyard.install.pipeline import forget_review
