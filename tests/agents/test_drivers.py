@@ -13,7 +13,7 @@ import pytest
 from skillyard.backends.driver import Event, Permission, Stop, Told, Turn
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import AgentSilent, BackendFailed, Timeout, TooDeep
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from tests.agents.agent import Agent
 from tests.agents.drivers import (
     TOOLS,

@@ -9,7 +9,7 @@ from skillyard.backends.programs import PROGRAMS, find, locate
 from skillyard.backends.registry import make_drivers
 from skillyard.core.depth import DEPTH, deeper
 from skillyard.core.errors import AgentNotInstalled, AgentTooOld, TooDeep
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 
 CODEX = PROGRAMS["codex"]
 

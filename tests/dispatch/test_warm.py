@@ -32,7 +32,7 @@ from skillyard.core.errors import (
     Timeout,
     TooDeep,
 )
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.dispatch.keeping import Warmed, start_warm
 from skillyard.store.conversations import ConversationState
 from tests.conftest import Skillyard
@@ -114,7 +114,7 @@ def test_it_is_listed_told_in_the_log_and_stopped(skillyard: Skillyard, places: 
     assert listed[0]["warm"]["pid"] == started["warm"]["pid"]
     assert f"idle since {started['warm']['since']}" in table
     stopped = skillyard("backend", "stop", "--session", "talk", "--lang", "zh")
-    assert stopped.stdout == "已停止: talk (small)\n"
+    assert stopped.stdout == "已停止：talk (small)\n"
     assert agents(places.own_home) == []
     assert not is_warm(yard)
     assert "the warm agent ends: it was stopped" in skillyard("backend", "log", "--session", "talk").stdout
@@ -523,7 +523,7 @@ def test_many_who_come_at_once_are_served_or_hung_up_on(warm: Warm, hand: Hand, 
 
 
 def _advised(error: SkillError) -> SkillError:
-    error.also_advises = Text("登录", "log in")
+    error.extra_hint = Message("log in: {login}", login="small login")
     return error
 
 

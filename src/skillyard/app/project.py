@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from skillyard.app.arguments import expect, expect_params
 from skillyard.app.paths import ProjectPaths, find_paths
 from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang, Message
 
 if TYPE_CHECKING:
     import sqlite3
@@ -67,7 +67,7 @@ class per_thread(Generic[T]):  # noqa: N801  (a decorator, like cached_property)
     def __get__(self, project: "Project | None", owner: type) -> "T | Self":
         if project is None:
             return self
-        parts = project.parts_of_this_thread()
+        parts = project._thread_parts()  # noqa: SLF001  (its own decorator)
         if self._name not in parts:
             parts[self._name] = self._build(project)
         value: T = parts[self._name]
@@ -111,7 +111,7 @@ class Project:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def parts_of_this_thread(self) -> dict[str, Any]:
+    def _thread_parts(self) -> dict[str, Any]:
         if self._is_closed and not self._ends_with_process:
             raise ValueError("this project is closed")
         return self._parts.setdefault(get_ident(), {})
@@ -205,7 +205,7 @@ class Project:
     @cached_property
     def root(self) -> "Path":
         if self.places.project is None:
-            raise InvalidArgs("this is not a project folder: change into one, or make one")
+            raise InvalidArgs(Message("this is not a project folder: change into one, or make one"))
         return self.places.project
 
     @per_thread
@@ -474,7 +474,7 @@ class Project:
 
         asked, mine = project_engine(self.root), self.settings.engine
         if asked.database and not mine.database and not are_settings_trusted(self.grants, self.root):
-            raise NotGranted("the database of jobs that skillyard.toml names", "skillyard trust")
+            raise NotGranted(Message("the database of jobs that skillyard.toml names"), "skillyard trust")
         database = mine.database or asked.database
         return EngineConfig(
             folder=self.places.own_home / "engine",
@@ -621,7 +621,7 @@ def _as_folder(path: "str | PathLike[str] | None") -> Path | None:
     expect("path", path, str, os.PathLike)
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise InvalidArgs(f"{folder} is no folder")
+        raise InvalidArgs(Message("{folder} is no folder", folder=folder))
     return folder
 
 

@@ -19,6 +19,7 @@ from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Installed, Program, check_version, find, locate, version_in
 from skillyard.backends.running import Agent, Played, launch, shortened, shown
 from skillyard.core.errors import AgentNotInstalled
+from skillyard.core.messages import Message
 from skillyard.core.searchpath import absolute_entries
 from skillyard.core.values import Json
 
@@ -126,7 +127,7 @@ class _Acp(Agent):
         if "resume" in mapping(offers.get("sessionCapabilities")):
             return self._peer.call("session/resume", place)
         if not offers.get("loadSession"):
-            raise self._failed("it cannot go on with an earlier session")
+            raise self._failed(Message("it cannot go on with an earlier session"))
         return self._peer.call("session/load", place)
 
     def _choose_model(self, opened: Mapping[str, Json]) -> None:
@@ -174,7 +175,7 @@ class _Acp(Agent):
         self._retries += 1
         said = text(params.get("words"))
         if self._retries > _MOST_RETRIES:
-            raise self._failed(f"its model failed {self._retries} times: {said}")
+            raise self._failed(Message("its model failed {count} times: {said}", count=self._retries, said=said))
         return Event(Told.ERROR, said, {"retrying": True})
 
     def _answer(self, request: Request) -> None:

@@ -13,6 +13,7 @@ from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError
 from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Located, check_version, version_in
 from skillyard.backends.running import Agent, Played, launch, shortened, shown
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 
 _PROGRAM = PROGRAMS["codex"]
@@ -63,7 +64,7 @@ class _Codex(Agent):
             raise self._failed(error.message) from None
         got = text(mapping(opened.get("thread")).get("id"))
         if wanted not in {None, got}:  # an unknown name makes it begin anew, as if nothing were wrong
-            raise self._failed(f"it went on with session {got} instead of {wanted}")
+            raise self._failed(Message("it went on with session {got} instead of {wanted}", got=got, wanted=wanted))
         self.session, self._model = got, opened.get("model")
 
     def _interrupt(self) -> None:

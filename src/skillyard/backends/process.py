@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import Empty, Full, Queue, SimpleQueue
 from typing import Final
 
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import Launch, make_sandbox
 
@@ -122,8 +123,8 @@ class Process:
             code = self._program.wait(_FAREWELL_SECONDS)
             code = self._program.stop() if code is None else code
         except OSError as error:
-            return f"it could not start: {error.strerror or error}"
-        return f"exit code {code}" if code >= 0 else f"signal {-code}"
+            return Message("it could not start: {strerror}", strerror=error.strerror or error)
+        return Message("exit code {code}", code=code) if code >= 0 else f"signal {-code}"
 
     def _join(self, thread: threading.Thread) -> None:
         """The one that reads may be waiting for room. Outside Linux a process that got away may hold a stream open."""

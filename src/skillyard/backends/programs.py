@@ -13,6 +13,7 @@ from shutil import which
 from typing import Final, NamedTuple
 
 from skillyard.core.errors import AgentNotInstalled, AgentTooOld
+from skillyard.core.messages import Message
 from skillyard.core.searchpath import absolute_entries
 
 _VERSION_SECONDS: Final = 60.0
@@ -82,9 +83,15 @@ def locate(program: Program, env: Mapping[str, str] = os.environ) -> Path:
     named = env.get(program.variable)
     found = which(named or program.command, path=absolute_entries(env))
     if found is None:
-        where = f"{program.variable}={named} is no program" if named else f"no `{program.command}` on the PATH"
+        where = (
+            f"{program.variable}={named} is no program"
+            if named
+            else Message("no `{command}` on the PATH", command=program.command)
+        )
         raise AgentNotInstalled(
-            f"{program.backend} is not installed: {where}", agent=program.backend, command=program.install
+            Message("{backend} is not installed: {where}", backend=program.backend, where=where),
+            agent=program.backend,
+            command=program.install,
         )
     path = Path(found)
     return _native(path, program.native) or path
@@ -121,11 +128,15 @@ def find(program: Program, env: Mapping[str, str] = os.environ) -> Installed:
         ).stdout.decode(errors="replace")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise AgentNotInstalled(
-            f"{path} does not say its version: {error}", agent=program.backend, command=program.install
+            Message("{path} does not say its version: {error}", path=path, error=error),
+            agent=program.backend,
+            command=program.install,
         ) from None
     version = version_in(answer)
     if not version:
-        raise AgentNotInstalled(f"{path} does not say its version", agent=program.backend, command=program.install)
+        raise AgentNotInstalled(
+            Message("{path} does not say its version", path=path), agent=program.backend, command=program.install
+        )
     check_version(program, version)
     return Installed(path, version)
 

@@ -16,7 +16,7 @@ from skillyard.backends.driver import Ask, Event, Permission, Start, Stop, Told,
 from skillyard.backends.process import AsMessage, Ended, Process
 from skillyard.core.depth import DEPTH, deeper
 from skillyard.core.errors import AgentSilent, BackendFailed, SkillError, Timeout
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.core.secrets import mask_keys
 from skillyard.core.values import Json
 
@@ -79,7 +79,7 @@ class Agent(ABC):
 
     def turn(self, turn: Turn, ask: Ask = refuse) -> Iterator[Event]:
         if not self._busy.acquire(blocking=False):
-            raise BackendFailed(self.backend, "it is still busy with another turn")
+            raise BackendFailed(self.backend, Message("it is still busy with another turn"))
         try:
             yield from self._run(turn, ask)
         finally:
@@ -112,7 +112,7 @@ class Agent(ABC):
 
     def _run(self, turn: Turn, ask: Ask) -> Iterator[Event]:
         if self._closed and self._cancelled_at is None:
-            raise BackendFailed(self.backend, "it was stopped; start it again with its session")
+            raise BackendFailed(self.backend, Message("it was stopped; start it again with its session"))
         self._turn, self._ask = turn, ask
         self._began = time.monotonic()
         self._deadline = self._began + turn.limit_seconds
@@ -203,16 +203,16 @@ class Agent(ABC):
         if status:
             details["status"] = status
         error = BackendFailed(self.backend, words, details=details)
-        error.also_advises = self._advice(words, status)
+        error.extra_hint = self._advice(words, status)
         return error
 
-    def _advice(self, words: str, status: int | None) -> Text | None:
+    def _advice(self, words: str, status: int | None) -> Message | None:
         if status in {401, 403} or _CREDENTIALS.search(words):
-            return Text(f"登录: {self._login}", f"log in: {self._login}")
+            return Message("log in: {login}", login=self._login)
         if status == 429:
-            return Text("稍后重试, 或换一个模型", "try again later, or with another model")
+            return Message("try again later, or with another model")
         if status == 404 or _MODEL.search(words):
-            return Text("换一个模型: --model", "name another model with --model")
+            return Message("name another model with --model")
         return None
 
     def _told(self, error: Exception) -> SkillError:
@@ -235,7 +235,7 @@ def launch(backend: str, argv: Sequence[str], start: Start, env: Mapping[str, st
     try:
         return Process(tuple(argv), start.folder, told, **more)
     except (OSError, ValueError) as error:
-        raise BackendFailed(backend, f"it could not start: {error}") from None
+        raise BackendFailed(backend, Message("it could not start: {strerror}", strerror=error)) from None
 
 
 def _clean(words: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from skillyard.backends.driver import Event, Told
-from skillyard.backends.json_access import items, mapping, text
+from skillyard.backends.json_access import mapping, text
 from skillyard.core.errors import (
     AgentNotInstalled,
     AgentSilent,
@@ -27,7 +27,7 @@ from skillyard.core.errors import (
     Timeout,
     TooDeep,
 )
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message, as_json, of_json
 from skillyard.core.values import Json
 
 _PIECE_BYTES: Final = 1 << 16
@@ -177,27 +177,29 @@ def event_from(value: Json) -> Event:
 
 def error_as_json(error: SkillError) -> dict[str, Json]:
     """Everything that its words are made of, so that the other side can say it in any language."""
-    advice = error.also_advises
+    hint = error.extra_hint
     return {
         "error": type(error).__name__,
-        "msg": error.msg,
+        "msg": as_json(error.msg),
         "details": dict(error.details),
-        "words": {name: word if isinstance(word, int | float) else str(word) for name, word in error.words.items()},
+        "values": {name: as_json(value) for name, value in error.values.items()},
         "figures": dict(error.figures) if isinstance(error, Timeout) else {},
-        "advice": list(advice) if advice else [],
+        "hint": as_json(hint) if hint else None,
     }
 
 
 def error_from(told: Mapping[str, Json], backend: str) -> SkillError:
-    msg, details = text(told.get("msg")), mapping(told.get("details"))
+    msg, details = of_json(told.get("msg")), mapping(told.get("details"))
     kind = _ERRORS.get(text(told.get("error")))
     if kind is None:
         return BackendFailed(backend, msg, details=details)
     error = kind.__new__(kind)
-    SkillError.__init__(error, msg, details=details, **mapping(told.get("words")))
+    SkillError.__init__(
+        error, msg, details=details, **{name: of_json(value) for name, value in mapping(told.get("values")).items()}
+    )
     if isinstance(error, Timeout):
         error.figures = dict(mapping(told.get("figures")))
-    advice = [text(word) for word in items(told.get("advice"))]
-    if len(advice) == len(Text._fields):
-        error.also_advises = Text(*advice)
+    hint = of_json(told.get("hint"))
+    if isinstance(hint, Message):
+        error.extra_hint = hint
     return error

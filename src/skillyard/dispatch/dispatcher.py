@@ -15,7 +15,7 @@ from skillyard.backends.distant import Distant
 from skillyard.backends.driver import Ask, Driver, Event, Start, Told, Turn, refuse
 from skillyard.backends.driver import Stop as TurnStop
 from skillyard.core.errors import AgentTooOld, BackendFailed, SkillError, Stopped
-from skillyard.core.phrases import RAN, Text
+from skillyard.core.messages import RAN, Message
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -36,12 +36,9 @@ AGENT, SKILLS = "skillyard", "skills"
 KIND = "dispatch"
 _DAY = 86_400
 _LOOK_SECONDS = 0.1
-_DONE = Text("{backend} 已完成任务", "{backend} is done")
-_SAID_STOP = Text("需要时用 skillyard backend stop 停止", "`skillyard backend stop` ends what is running")
-_GOES_ON = Text(
-    "会话可以继续: --session {session} --to {backend}",
-    "the conversation can be gone on with: --session {session} --to {backend}",
-)
+_DONE = Message("{backend} is done")
+_SAID_STOP = Message("`skillyard backend stop` ends what is running")
+_GOES_ON = Message("the conversation can be gone on with: --session {session} --to {backend}")
 
 
 class Terms(NamedTuple):
@@ -144,7 +141,9 @@ class _Bringing:
             if self._warm:
                 held.callback(self._warm.close)
             else:
-                held.enter_context(self._wait(self._room, f"{self._parts.slots.count} agents run already"))
+                held.enter_context(
+                    self._wait(self._room, Message("{count} agents run already", count=self._parts.slots.count))
+                )
             yield conversation
 
     def _reach(self, conversation: Conversation) -> Distant | None:
@@ -174,10 +173,12 @@ class _Bringing:
         told = False
         while (hold := take()) is None:
             if self._stop.asked:
-                raise Stopped("it was taken back while it waited")
+                raise Stopped(Message("it was taken back while it waited"))
             if time.monotonic() > deadline:
-                error = BackendFailed(self._driver.name, f"{why}, for more than {self._limit:g} s")
-                error.also_advises = _SAID_STOP
+                error = BackendFailed(
+                    self._driver.name, Message("{why}, for more than {limit:g} s", why=why, limit=self._limit)
+                )
+                error.extra_hint = _SAID_STOP
                 raise error
             if not told:
                 self._tell(Event(Told.WAITING, why))
@@ -207,7 +208,7 @@ class _Bringing:
 
     def _hear_all(self, conversation: Conversation, hearing: Hearing, ask: Ask) -> None:
         if self._stop.asked:
-            raise Stopped("it was taken back before it began")
+            raise Stopped(Message("it was taken back before it began"))
         order = self._order
         running = self._warm or self._driver.start(self._start(conversation))
         turn = Turn(order.enhanced.text, self._parts.terms.silent_seconds, self._limit)
@@ -219,29 +220,33 @@ class _Bringing:
                 for event in running.turn(turn, hearing.asking(refuse if order.alone else ask)):
                     hearing.hear(event)
                     if order.alone and event.told is Told.TOOL_CALL:
-                        raise BackendFailed(self._driver.name, f"it used {event.text}, and was to use no tools")
+                        raise BackendFailed(
+                            self._driver.name, Message("it used {text}, and was to use no tools", text=event.text)
+                        )
         finally:
             running.close()
 
     def _check(self, hearing: Hearing) -> None:
         if hearing.cancelled:
-            stopped = Stopped(f"{self._driver.name} was stopped", details={"stop": hearing.stop})
-            stopped.also_advises = _GOES_ON
-            stopped.words = {**stopped.words, "session": self._name, "backend": self._driver.name}
+            stopped = Stopped(Message("{name} was stopped", name=self._driver.name), details={"stop": hearing.stop})
+            stopped.extra_hint = _GOES_ON
+            stopped.values = {**stopped.values, "session": self._name, "backend": self._driver.name}
             raise stopped
         if hearing.done is None or hearing.stop == TurnStop.CUT:
             reason = str(hearing.done.data.get("reason")) if hearing.done else "no end"
             raise BackendFailed(
-                self._driver.name, f"it gave up: {reason}", details={"stop": hearing.stop, "reason": reason}
+                self._driver.name,
+                Message("it gave up: {reason}", reason=reason),
+                details={"stop": hearing.stop, "reason": reason},
             )
 
     def done(self) -> Result:
         order, agent = self._order, _agent_of(self._order)
         if order.prompt:
-            summary = RAN.fill(order.lang, label=order.prompt.label)
+            summary = RAN.render(order.lang, label=order.prompt.label)
             data = {"skill": order.prompt.asked_as, "type": "prompt", "name": order.prompt.name, **self._told()}
         else:
-            summary = _DONE.fill(order.lang, backend=self._driver.name)
+            summary = _DONE.render(order.lang, backend=self._driver.name)
             data = {**order.as_data(), **self._told()}
         return Result(agent=agent, state=State.SUCCESS, summary=summary, data=data, meta=self._meta(agent))
 

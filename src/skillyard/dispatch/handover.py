@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.dispatch.activation import DEFAULT_USER, as_conversation, is_text
 from skillyard.dispatch.contents import Active
@@ -44,9 +44,9 @@ def prepare(yard: Project, task: str, conversation: str | None, user: str = DEFA
 
 def check_task(task: str) -> None:
     if not task.strip():
-        raise InvalidArgs("the task is empty")
+        raise InvalidArgs(Message("the task is empty"))
     if "\0" in task or not is_text(task):
-        raise InvalidArgs("the task is no text: it holds NUL or bytes that are not UTF-8")
+        raise InvalidArgs(Message("the task is no text: it holds NUL or bytes that are not UTF-8"))
 
 
 def forget_skills(yard: Project, folders: Sequence[Path]) -> None:
@@ -89,7 +89,7 @@ def working_folder(cwd: Path | None) -> Path:
     """The real one: by another way to it an agent would not find its session again."""
     folder = (cwd or Path.cwd()).absolute()
     if not folder.is_dir():
-        raise InvalidArgs(f"{folder} is no folder that an agent could work in")
+        raise InvalidArgs(Message("{folder} is no folder that an agent could work in", folder=folder))
     return folder.resolve()
 
 
@@ -152,7 +152,9 @@ def run_by_agent(
         skill = yard.runtime.resolve(request)
         call = check(skill, request, yard.root, "")
         if skill.kind is not Kind.PROMPT or call.script:
-            raise InvalidArgs(f"{request.name} runs by itself: only a prompt skill is run by an agent")
+            raise InvalidArgs(
+                Message("{name} runs by itself: only a prompt skill is run by an agent", name=request.name)
+            )
         text = as_task(call)
         order = Order(
             task=text,

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from skillyard.backends.driver import Driver, Event, Permission, Running, Start, Told, Turn
 from skillyard.backends.wire import Gone, Wire, error_as_json, event_as_json, is_ours, listen
 from skillyard.core.errors import SkillError, Stopped
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.dispatch.warmth import Fit
 from skillyard.store.conversations import ConversationState
@@ -62,7 +63,7 @@ class Keeper:
                 raise
         with self._changed:
             if self._why:
-                raise Stopped(f"{self._driver.name} was stopped while it started")
+                raise Stopped(Message("{name} was stopped while it started", name=self._driver.name))
             self._rest()
 
     def wait(self) -> str:
@@ -159,7 +160,7 @@ class Keeper:
         with self._changed:
             if only_idle and self._state is not ConversationState.IDLE:
                 return {"no": "it is busy"}
-            self._why = self._why or "it was stopped"
+            self._why = self._why or Message("it was stopped")
         self.end(self._why)
         return {"ends": True}
 

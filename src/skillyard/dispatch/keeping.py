@@ -21,6 +21,7 @@ from skillyard.backends.json_access import items, mapping, text
 from skillyard.backends.wire import error_as_json, error_from
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import BackendFailed, InvalidArgs, PermissionDenied, RuntimeFailed, SkillError
+from skillyard.core.messages import Message
 from skillyard.core.own_process import own_function
 from skillyard.core.values import Json
 from skillyard.dispatch.activation import as_conversation
@@ -58,10 +59,12 @@ def start_warm(
     Raises InvalidArgs, PermissionDenied inside an agent, and whatever keeps the agent from starting.
     """
     if env.get(DEPTH):
-        raise PermissionDenied("an agent cannot keep another one warm: a person must do it, outside")
+        raise PermissionDenied(Message("an agent cannot keep another one warm: a person must do it, outside"))
     driver = yard.drivers.get(backend)
     if driver is None:
-        raise InvalidArgs(f"no backend {backend!r}; there are {', '.join(yard.drivers)}")
+        raise InvalidArgs(
+            Message("no backend {name!r}; there are {drivers}", name=backend, drivers=", ".join(yard.drivers))
+        )
     name = as_conversation(session) or new_run_id()
     start = Start(working_folder(cwd), None, model, yard.dispatching.allowed_tools.get(backend, ()))
     fit = yard.warmth.fit(driver, start, yard.dispatching.commands.get(backend, ()), env)
@@ -77,8 +80,11 @@ def start_warm(
         elif not kept.other:
             return Warmed(conversation, kept, already=True)
         elif not yard.warmth.end(conversation.id, only_idle=True):
-            raise BackendFailed(backend, f"a task runs in the conversation {name}, with another {kept.other}")
-    raise BackendFailed(backend, f"it did not start within {_START_SECONDS:g} s")
+            raise BackendFailed(
+                backend,
+                Message("a task runs in the conversation {name}, with another {other}", name=name, other=kept.other),
+            )
+    raise BackendFailed(backend, Message("it did not start within {start_seconds:g} s", start_seconds=_START_SECONDS))
 
 
 def _spawn(yard: Project, conversation: Conversation, fit: Fit, idle_seconds: float, env: Mapping[str, str]) -> bool:
@@ -113,7 +119,9 @@ def _spawn(yard: Project, conversation: Conversation, fit: Fit, idle_seconds: fl
     if "error" in answer:
         raise error_from(answer, conversation.backend)
     if not answer:
-        raise BackendFailed(conversation.backend, f"the process that was to keep it warm ended; {log} may say why")
+        raise BackendFailed(
+            conversation.backend, Message("the process that was to keep it warm ended; {log} may say why", log=log)
+        )
     return bool(answer.get("ready"))
 
 
@@ -159,12 +167,14 @@ def _keep(yard: Project, order: dict[str, Json], answer: IO[str]) -> None:
         conversation = yard.conversations.get(number)
         busy = yard.conversations.hold(conversation) if conversation else None
         if conversation is None or busy is None:
-            raise BackendFailed("skillyard", f"a task runs in the conversation {order['session']}")
+            raise BackendFailed(
+                "skillyard", Message("a task runs in the conversation {session}", session=order["session"])
+            )
         with busy:  # the agent's session stands still until the agent has read it
             conversation = yard.conversations.get(number) or conversation
             place = yard.slots.take()
             if place is None:
-                raise BackendFailed(conversation.backend, f"{yard.slots.count} agents run already")
+                raise BackendFailed(conversation.backend, Message("{count} agents run already", count=yard.slots.count))
             held.enter_context(place)
             tools = tuple(text(tool) for tool in items(fit.get("allowed_tools")))
             start = Start(

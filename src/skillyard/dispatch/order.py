@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from skillyard.backends.driver import Ask, Event, refuse
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.core.result import Result
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.contents import Unreadable

@@ -18,6 +18,7 @@ from skillyard.backends.json_access import number, text
 from skillyard.backends.wire import Gone, Wire, connect
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import BackendFailed
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.store.conversation_locks import Holds
 from skillyard.store.conversations import ConversationState
@@ -137,9 +138,7 @@ class Warmth:
         deadline = time.monotonic() + _END_SECONDS
         while self.holds.is_held(conversation_id):
             if time.monotonic() > deadline:
-                raise BackendFailed(
-                    "skillyard", "a process that keeps an agent warm (skillyard.dispatch.keeping) hangs"
-                )
+                raise BackendFailed("skillyard", Message("the process that keeps an agent warm hangs"))
             time.sleep(_LOOK_SECONDS)
 
     def _connect(self, conversation_id: int) -> Wire | None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied, RuntimeFailed
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 
 #: A project cannot open these folders for edits: its code, its skills, our state.
 CLOSED = frozenset({".git", ".claude", ".skillyard", "agents", "bin"})
@@ -30,10 +30,7 @@ _POLL_SECONDS = 0.01
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_MORE_ROOTS = Text(
-    "编辑范围是 mybox/ 和 config.toml 的 [editor] roots",
-    "edits stay in mybox/ and in the [editor] roots of SKILLYARD_HOME/config.toml",
-)
+_MORE_ROOTS = Message("edits stay in mybox/ and in the [editor] roots of SKILLYARD_HOME/config.toml")
 
 
 class EditRoot(NamedTuple):
@@ -80,7 +77,7 @@ class FileLocation(NamedTuple):
 def locate(file: str, roots: Sequence[EditRoot], asked: Sequence[EditRoot], forbidden: Path) -> FileLocation:
     """Return where a file is. `asked` are roots that nobody has allowed yet; nothing below `forbidden` is reached."""
     if not file or "\0" in file:
-        raise InvalidArgs("a file has a name")
+        raise InvalidArgs(Message("a file has a name"))
     real = Path(os.path.realpath(file))
     if not real.is_relative_to(os.path.realpath(forbidden)):
         for root in roots:
@@ -88,9 +85,9 @@ def locate(file: str, roots: Sequence[EditRoot], asked: Sequence[EditRoot], forb
                 *folders, name = real.relative_to(root.anchor).parts
                 return FileLocation(root.anchor, tuple(folders), name)
         if any(root.contains(real) for root in asked):
-            raise NotGranted(f"edit {file}", "skillyard trust")
-    denied = PermissionDenied(f"{file} is outside the folders that may be edited")
-    denied.also_advises = _MORE_ROOTS
+            raise NotGranted(Message("edit {file}", file=file), "skillyard trust")
+    denied = PermissionDenied(Message("{file} is outside the folders that may be edited", file=file))
+    denied.extra_hint = _MORE_ROOTS
     raise denied
 
 
@@ -124,7 +121,9 @@ class OpenFolder:
         deadline = time.monotonic() + seconds
         while not try_lock(self._handle):
             if time.monotonic() > deadline:
-                raise RuntimeFailed(f"{self.path} is locked by another edit for {seconds:g} s")
+                raise RuntimeFailed(
+                    Message("{path} is locked by another edit for {seconds:g} s", path=self.path, seconds=seconds)
+                )
             time.sleep(_POLL_SECONDS)
 
     def find(self, name: str) -> FileContent | None:
@@ -135,21 +134,23 @@ class OpenFolder:
             return None
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise PermissionDenied(f"{self.path / name} is a link") from None
+                raise PermissionDenied(Message("{path} is a link", path=self.path / name)) from None
             raise OSError(error.errno, error.strerror, str(self.path / name)) from None
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             os.close(handle)
-            raise PermissionDenied(f"{self.path / name} is not a regular file")
+            raise PermissionDenied(Message("{path} is not a regular file", path=self.path / name))
         with os.fdopen(handle, "rb") as file:
             if status.st_size > MAX_BYTES:
-                raise RuntimeFailed(f"{self.path / name} is larger than {MAX_BYTES} bytes")
+                raise RuntimeFailed(
+                    Message("{path} is larger than {max_bytes} bytes", path=self.path / name, max_bytes=MAX_BYTES)
+                )
             return FileContent(file.read(), stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid))
 
     def check_writable(self, name: str, found: FileContent) -> None:
         """Refuse to replace a file that was made read-only, though the folder would allow it."""
         if not found.mode & 0o222 or not os.access(name, os.W_OK, dir_fd=self._handle):
-            raise PermissionDenied(f"{self.path / name} is read-only")
+            raise PermissionDenied(Message("{path} is read-only", path=self.path / name))
 
     def stage(self, name: str, content: bytes, like: FileContent | None) -> None:
         """Write a new file and sync it to the disk."""
@@ -213,7 +214,9 @@ def _open_without_links(location: FileLocation, *, create: bool) -> int:
         try:
             below = _open_below(handle, name, create=create)
         except NotADirectoryError:
-            raise PermissionDenied(f"{location.path}: {name} is a link or no folder") from None
+            raise PermissionDenied(
+                Message("{path}: {name} is a link or no folder", path=location.path, name=name)
+            ) from None
         except FileNotFoundError:
             raise FileNotFoundError(2, os.strerror(2), str(location.path)) from None
         finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.editor.dirfd import EditRoot, FileContent, FileLocation, OpenFolder, locate, open_folders
 from skillyard.editor.journal import FileChange, Journal, Recovered
@@ -163,10 +164,12 @@ def _as_edited(edit: Edit, before: _Target, after: _Target) -> Edited:
 
 def _with_number(error: SkillError, number: int, edit: Edit) -> SkillError:
     """Say which of several edits failed."""
-    error.msg = f"edit {number} ({edit.name} {edit.file}): {error.msg}"
+    error.msg = Message(
+        "edit {number} ({name} {file}): {reason}", number=number, name=edit.name, file=edit.file, reason=error.msg
+    )
     error.details = {**error.details, "edit": number}
-    if "reason" in error.words:
-        error.words = {**error.words, "reason": error.msg}
+    if "reason" in error.values:
+        error.values = {**error.values, "reason": error.msg}
     return error
 
 
@@ -190,20 +193,20 @@ def read_batch(content: str) -> tuple[Edit, ...]:
     try:
         listed = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgs(f"a batch is a JSON list of edits: {error}") from None
+        raise InvalidArgs(Message("a batch is a JSON list of edits: {error}", error=error)) from None
     if not isinstance(listed, list) or not listed:
-        raise InvalidArgs("a batch is a JSON list of edits, at least one")
+        raise InvalidArgs(Message("a batch is a JSON list of edits, at least one"))
     return tuple(_batch_edit(number, fields) for number, fields in enumerate(listed, 1))
 
 
 def _batch_edit(number: int, fields: object) -> Edit:
     if not isinstance(fields, Mapping):
-        raise InvalidArgs(f"edit {number} must be an object")
+        raise InvalidArgs(Message("edit {number} must be an object", number=number))
     name, file = fields.get("operation"), fields.get("file")
     if not isinstance(name, str) or not isinstance(file, str):
-        raise InvalidArgs(f"edit {number} needs 'operation' and 'file'")
+        raise InvalidArgs(Message("edit {number} needs 'operation' and 'file'", number=number))
     given = {key: value for key, value in fields.items() if key not in {"operation", "file"}}
     try:
         return Edit(name, file, make_operation(name, given))
     except InvalidArgs as error:
-        raise InvalidArgs(f"edit {number}: {error.msg}") from None
+        raise InvalidArgs(Message("edit {number}: {msg}", number=number, msg=error.msg)) from None

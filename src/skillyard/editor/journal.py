@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from skillyard.core.errors import RuntimeFailed
+from skillyard.core.messages import Message
 from skillyard.editor.dirfd import FileContent, FileLocation, OpenFolder, open_folders, try_lock
 
 
@@ -109,7 +110,9 @@ class Journal:
                 written = json.load(journal.file)
                 entries = [JournalEntry.from_dict(fields) for fields in written["entries"]]
             except (ValueError, KeyError, TypeError):
-                raise RuntimeFailed(f"{journal.path} is no journal of ours: look at it, and remove it") from None
+                raise RuntimeFailed(
+                    Message("{path} is no journal of ours: look at it, and remove it", path=journal.path)
+                ) from None
             with contextlib.ExitStack() as stack:
                 folders = open_folders([entry.location for entry in entries], stack, create=(), lock=True)
                 for entry, folder in zip(entries, folders, strict=True):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.messages import Message
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -69,7 +70,13 @@ class Document(NamedTuple):
         """Return the bytes. Raise RuntimeFailed if they would be read as another text the next time."""
         content = self.mark + self.text.encode(self.encoding)
         if decode(content, name).text != self.text:
-            raise RuntimeFailed(f"{name} would be read in another encoding than {self.encoding_name} after this edit")
+            raise RuntimeFailed(
+                Message(
+                    "{name} would be read in another encoding than {encoding_name} after this edit",
+                    name=name,
+                    encoding_name=self.encoding_name,
+                )
+            )
         return content
 
 
@@ -80,7 +87,9 @@ def decode(content: bytes, name: str) -> Document:
         document = _decode_as(content, candidate, mark)
         if document is not None and "\0" not in document.text:
             return document
-    raise RuntimeFailed(f"{name} is not a text file that can be edited: neither UTF-8, UTF-16 with a BOM nor GB18030")
+    raise RuntimeFailed(
+        Message("{name} is not a text file that can be edited: neither UTF-8, UTF-16 with a BOM nor GB18030", name=name)
+    )
 
 
 def _decode_as(content: bytes, encoding: str, mark: bytes) -> Document | None:
@@ -97,8 +106,8 @@ def _decode_as(content: bytes, encoding: str, mark: bytes) -> Document | None:
 def check_text(text: str, what: str) -> None:
     """Raise InvalidArgs unless the text can stand in a text file."""
     if "\0" in text:
-        raise InvalidArgs(f"{what} holds a NUL, which no text file has")
+        raise InvalidArgs(Message("{what} holds a NUL, which no text file has", what=what))
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidArgs(f"{what} is not valid text in the encoding of the command line") from None
+        raise InvalidArgs(Message("{what} is not valid text in the encoding of the command line", what=what)) from None

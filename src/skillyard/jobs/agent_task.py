@@ -15,7 +15,7 @@ from skillyard.catalog.encoding import decode
 from skillyard.core.capability import ALLOWED_TOOLS, SCHEDULE
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result
 from skillyard.core.values import Json
 from skillyard.dispatch.handover import check_task
@@ -69,20 +69,22 @@ def with_task(job: "Job", task: AgentTask, knows: Callable[[str], bool]) -> "Job
     if whom is Addressee.BACKEND:
         return job._replace(task=task.as_mapping())
     if task.to or task.session or task.model:
-        raise InvalidArgs(f"this task is for {whom}: no backend, session or model goes with it")
+        raise InvalidArgs(Message("this task is for {whom}: no backend, session or model goes with it", whom=whom))
     if whom is Addressee.WORKER:
         parse_script_calls(task.text)
         return job._replace(task=AgentTask(task.text, scripts=True).as_mapping())
     asked = parse_prompt(task.text, knows)
     if asked.script:
-        raise InvalidArgs("a job runs a skill, not one of its scripts")
+        raise InvalidArgs(Message("a job runs a skill, not one of its scripts"))
     return job._replace(skill=asked.name, args=asked.args)
 
 
 def refuse_loops(job: "Job", env: Mapping[str, str] = os.environ) -> None:
     """Raise PermissionDenied if an agent queues a task for an agent: a worker does not know how deep the asker is."""
     if job.task and not AgentTask.from_mapping(job.task).scripts and env.get(DEPTH):
-        raise PermissionDenied("an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now")
+        raise PermissionDenied(
+            Message("an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now")
+        )
 
 
 class TaskRunner(NamedTuple):
@@ -128,7 +130,7 @@ class TaskRunner(NamedTuple):
         """Return the role as it is now. Raise NotGranted if it has changed since a person trusted it."""
         folder = self.root / "agents" / name
         if not self.is_role_trusted(folder, SCHEDULE):
-            raise NotGranted(f"the schedule of the role {name}", "skillyard trust")
+            raise NotGranted(Message("the schedule of the role {name}", name=name), "skillyard trust")
         role = read_role(folder)
         read_bounds(role.bounds)  # a role with a mistake there runs nothing
         return role
@@ -141,6 +143,13 @@ def _with_role(role: Role, task: str) -> str:
     with file.open("rb") as stream:
         content = stream.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
-        raise InvalidArgs(f"agents/{role.name}/{file.name} has more than {_MOST_BYTES} bytes")
+        raise InvalidArgs(
+            Message(
+                "agents/{role}/{name} has more than {most_bytes} bytes",
+                role=role.name,
+                name=file.name,
+                most_bytes=_MOST_BYTES,
+            )
+        )
     said = decode(content).text.strip()
     return f"{said}\n\n---\n\n{task}" if said else task

@@ -34,6 +34,7 @@ from dbos import error as dbos_error  # noqa: E402
 from dbos._sys_db import SystemDatabase  # noqa: E402
 
 from skillyard.core.errors import RuntimeFailed  # noqa: E402
+from skillyard.core.messages import Message  # noqa: E402
 from skillyard.core.values import Json  # noqa: E402
 from skillyard.jobs.engine import (  # noqa: E402
     Acts,
@@ -397,7 +398,7 @@ def _engine_errors(config: EngineConfig) -> Iterator[None]:
         with database_errors(config):
             yield
     except dbos_error.DBOSException as error:
-        raise RuntimeFailed(f"the engine cannot be used: {error}") from None
+        raise RuntimeFailed(Message("the engine cannot be used: {error}", error=error)) from None
 
 
 class _Log(RotatingFileHandler):

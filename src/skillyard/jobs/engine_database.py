@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from skillyard.core.errors import DatabaseFailed, StateDamaged, StoreFailed
+from skillyard.core.messages import Message
 from skillyard.jobs.engine import EngineConfig, TimetableEntry
 from skillyard.store import locks
 
@@ -105,8 +106,12 @@ def database_errors(config: EngineConfig) -> Iterator[None]:
             file = config.folder / "engine.db"
             raise StateDamaged(
                 f"{file}: {reason}",
-                f"stop the workers and set it aside: `mv {file} {file}.damaged`; a new one is made, jobs and flows "
-                "that waited in it must be added again, and what already ran stays in `skillyard jobs history`",
+                Message(
+                    "stop the workers and set it aside: `mv {file} {file}.damaged`; a new one is made, jobs and "
+                    "flows that waited in it must be added again, and what already ran stays in `skillyard jobs "
+                    "history`",
+                    file=file,
+                ),
             ) from None
         raise StoreFailed(f"{config.folder}: {reason}") from None
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.flowfile import read_workflow
 from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.skill import Skill
 from skillyard.jobs.agent_task import AgentTask, refuse_loops, with_task
@@ -26,7 +26,7 @@ from skillyard.runtime.guard import OnProgress
 from skillyard.sandbox.launch import Sandbox
 from skillyard.store.logs import Logs
 
-_LISTED = Text("skillyard jobs schedules 列出全部计划", "`skillyard jobs schedules` lists them")
+_LISTED = Message("`skillyard jobs schedules` lists them")
 Tell = Callable[[str], None]
 
 
@@ -114,7 +114,7 @@ class ProjectJobs(NamedTuple):
         does not count.
         """
         if schedule.source and not all(self._is_trusted(schedule.source, each) for each in schedule.capabilities):
-            raise NotGranted(f"the schedule {schedule.name}", "skillyard trust")
+            raise NotGranted(Message("the schedule {name}", name=schedule.name), "skillyard trust")
         job = Job(
             skill=schedule.skill,
             name=schedule.name,
@@ -159,8 +159,8 @@ class ProjectJobs(NamedTuple):
         if name in found:
             return found[name]
         if any(each.name == name for each in schedules.untrusted()):
-            raise NotGranted(f"the schedule {name}", "skillyard trust")
-        raise InvalidArgs(f"no schedule {name!r} here", advice=_LISTED)
+            raise NotGranted(Message("the schedule {name}", name=name), "skillyard trust")
+        raise InvalidArgs(Message("no schedule {name!r} here", name=name), advice=_LISTED)
 
     def pause(self, jobs: Jobs, schedule: Schedule, *, paused: bool) -> TimetableEntry:
         """Pause a schedule, or let it go on from now."""

@@ -16,8 +16,8 @@ from skillyard.catalog.agentfile import AGENT_FILE, as_interval, read_role
 from skillyard.catalog.cron import When, parse_when, parse_zone
 from skillyard.core.capability import ON_FAILURE, SCHEDULE
 from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.core.phrases import Lang, Text
-from skillyard.core.skill import Severity
+from skillyard.core.messages import Lang, Message
+from skillyard.core.skill import Severity, first_of
 from skillyard.core.values import NOTHING, Json
 from skillyard.jobs.engine import TimetableEntry
 
@@ -29,9 +29,9 @@ _MOST_TICKS = 1000
 
 #: How often a worker asks whether a role is still trusted.
 _TRUST_SECONDS = 5.0
-_SERVING = Text("计划 {count} 个, 下一个: {name} {when}", "{count} scheduled, next: {name} at {when}")
-_NONE = Text("没有计划任务", "nothing is scheduled")
-_WAITING = Text("等待 `skillyard trust`: {names}", "wait for `skillyard trust`: {names}")
+_SERVING = Message("{count} scheduled, next: {name} at {when}")
+_NONE = Message("nothing is scheduled")
+_WAITING = Message("wait for `skillyard trust`: {names}")
 #: What a job or a schedule of a workflow has before its name, in place of a skill's.
 PREFIX = "flow:"
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -120,13 +120,17 @@ def checked(schedule: Schedule) -> Schedule:
     """Return the schedule. Raise InvalidArgs if it contradicts itself."""
     _ = schedule.parsed, schedule.zone
     if bool(schedule.skill) == bool(schedule.task):
-        raise InvalidArgs(f"schedule {schedule.name!r} needs a skill or a task, and not both")
+        raise InvalidArgs(Message("schedule {name!r} needs a skill or a task, and not both", name=schedule.name))
     if schedule.skill and (schedule.to or schedule.session or schedule.model):
-        raise InvalidArgs(f"schedule {schedule.name!r}: a backend, session or model goes with a task, not with a skill")
+        raise InvalidArgs(
+            Message(
+                "schedule {name!r}: a backend, session or model goes with a task, not with a skill", name=schedule.name
+            )
+        )
     if schedule.misfire is Misfire.RUN_ALL and schedule.overlap is not Overlap.QUEUE:
-        raise InvalidArgs("misfire run-all needs overlap queue: missed runs follow each other")
+        raise InvalidArgs(Message("misfire run-all needs overlap queue: missed runs follow each other"))
     if schedule.retries < 0 or schedule.jitter_seconds < 0:
-        raise InvalidArgs(f"schedule {schedule.name!r}: retries and jitter are not negative")
+        raise InvalidArgs(Message("schedule {name!r}: retries and jitter are not negative", name=schedule.name))
     return schedule
 
 
@@ -188,7 +192,7 @@ def from_agent(entries: Sequence[Mapping[str, Any]], role: str, zone: str) -> tu
         try:
             schedule = _from_entry(entry, role, zone)
         except InvalidArgs as error:
-            raise InvalidArgs(f"{where}: {error.msg}") from None
+            raise InvalidArgs(Message("{place}: {reason}", place=where, reason=error)) from None
         name, count = schedule.name, 2
         while schedule.name in found:
             schedule, count = schedule._replace(name=f"{name}-{count}"), count + 1
@@ -198,18 +202,18 @@ def from_agent(entries: Sequence[Mapping[str, Any]], role: str, zone: str) -> tu
 
 def _from_entry(entry: Mapping[str, Any], role: str, zone: str) -> Schedule:
     if not isinstance(entry, Mapping):
-        raise InvalidArgs("an entry is a mapping with cron or interval, and skill or task")
+        raise InvalidArgs(Message("an entry is a mapping with cron or interval, and skill or task"))
     cron, interval = entry.get("cron"), entry.get("interval")
     if (cron is None) == (interval is None):
-        raise InvalidArgs("either cron or interval")
+        raise InvalidArgs(Message("either cron or interval"))
     skill, flow, task = (str(entry.get(key) or "") for key in ("skill", "flow", "task"))
     if skill and flow:
-        raise InvalidArgs("a skill or a flow, and not both")
+        raise InvalidArgs(Message("a skill or a flow, and not both"))
     said = str(entry.get("name") or skill or flow or "task")
     misfire = as_choice(Misfire, entry.get("misfire"), Misfire.RUN_ONCE)
     params = entry.get("params") or {}
     if not isinstance(params, Mapping):
-        raise InvalidArgs("params must be a mapping")
+        raise InvalidArgs(Message("params must be a mapping"))
     return checked(
         Schedule(
             name=f"{role}/{said}",
@@ -237,7 +241,7 @@ def _from_entry(entry: Mapping[str, Any], role: str, zone: str) -> Schedule:
 def _as_number(entry: Mapping[str, Any], key: str) -> float:
     value = entry.get(key) or 0
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise InvalidArgs(f"{key} must be a number that is not negative")
+        raise InvalidArgs(Message("{key} must be a number that is not negative", key=key))
     return float(value)
 
 
@@ -246,7 +250,7 @@ def _as_address(value: object) -> str:
     if isinstance(value, Mapping):
         said = [str(value[key]) for key in ("command", "webhook") if value.get(key)]
         if len(said) != 1 or set(value) - {"command", "webhook"}:
-            raise InvalidArgs("on_failure has a command or a webhook")
+            raise InvalidArgs(Message("on_failure has a command or a webhook"))
         return said[0]
     return str(value or "")
 
@@ -260,7 +264,7 @@ def as_choice(kind: type[Choice], value: object, default: Choice) -> Choice:
     """Return one of the words, with `_` for `-` too. Raise InvalidArgs if it is none."""
     said = str(value or default).replace("_", "-")
     if said not in set(kind):
-        raise InvalidArgs(f"{said!r} is none of {', '.join(kind)}")
+        raise InvalidArgs(Message("{said!r} is none of {kind}", said=said, kind=", ".join(kind)))
     return kind(said)
 
 
@@ -308,10 +312,12 @@ class RoleSchedules:
             self._tell(error.msg)
             found = before
         if wrong := [finding for finding in role.findings if finding.severity is Severity.ERROR]:
-            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
             self._tell(
-                f"agents/{role.name}/{AGENT_FILE}:{wrong[0].line}: {wrong[0].message}{more}; "
-                f"`skillyard role validate {role.name}` tells what to do"
+                Message(
+                    "{first}; `skillyard role validate {role}` tells what to do",
+                    first=first_of(wrong, f"agents/{role.name}/{AGENT_FILE}"),
+                    role=role.name,
+                )
             )
             found = found or before
         self._read[file] = (stamp, found)
@@ -346,7 +352,7 @@ class ProjectSchedules:
         except (SkillError, ValueError, TypeError) as error:
             if line.name not in self._unread:
                 self._unread.add(line.name)
-                self._tell(f"the schedule {line.name} cannot be read: {error}")
+                self._tell(Message("the schedule {name} cannot be read: {error}", name=line.name, error=error))
         return None
 
     def untrusted(self) -> tuple[Schedule, ...]:
@@ -387,14 +393,14 @@ class AnnouncedSchedules:
         if waiting != self._waiting:
             self._waiting = waiting
             if waiting:
-                self._tell(_WAITING.fill(self._lang, names=", ".join(waiting)))
+                self._tell(_WAITING.render(self._lang, names=", ".join(waiting)))
         return found
 
 
 def _serving(served: Sequence[Schedule], lang: Lang) -> str:
     if not served:
-        return _NONE.fill(lang)
+        return _NONE.render(lang)
     now = time.time()
     tick, first = min(((each.parsed.after(now, each.zone), each) for each in served), key=lambda pair: pair[0])
     when = datetime.fromtimestamp(tick, first.zone).isoformat(timespec="seconds")
-    return _SERVING.fill(lang, count=len(served), name=first.name, when=when)
+    return _SERVING.render(lang, count=len(served), name=first.name, when=when)

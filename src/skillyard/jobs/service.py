@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.messages import Message
 from skillyard.core.own_process import own_command
-from skillyard.core.phrases import Text
 from skillyard.core.searchpath import absolute_entries
 
 _UNIT = """\
@@ -37,11 +37,9 @@ WantedBy=default.target
 """
 #: Holds a file for each user whose services start with the machine.
 _LINGERS = Path("/var/lib/systemd/linger")
-_WITHOUT = Text(
-    "没有留下任何文件; 没有 systemd 用户会话时可用 cron, 在 crontab -e 中加入: "
-    "@reboot cd <项目> && skillyard worker --reconnect",
+_WITHOUT = Message(
     "nothing was left behind; without a systemd of yours a line in `crontab -e` does it: "
-    "@reboot cd PROJECT && skillyard worker --reconnect",
+    "@reboot cd PROJECT && skillyard worker --reconnect"
 )
 
 
@@ -65,7 +63,7 @@ class WorkerService(NamedTuple):
         except RuntimeFailed as error:
             if not self.is_active():
                 self.file.unlink()
-            error.also_advises = _WITHOUT
+            error.extra_hint = _WITHOUT
             raise
 
     def remove(self) -> bool:
@@ -112,7 +110,7 @@ def make_service(
 ) -> WorkerService:
     """Return the service for a project. `words` are those of `skillyard worker`."""
     if any(ord(letter) < 32 for letter in f"{root}{own_home}"):
-        raise InvalidArgs("a folder with control characters in its name cannot be a service")
+        raise InvalidArgs(Message("a folder with control characters in its name cannot be a service"))
     mark = hashlib.blake2b(str(root.resolve()).encode(), digest_size=4).hexdigest()
     argv = own_command("worker", *words, "--reconnect")
     if system == "darwin":

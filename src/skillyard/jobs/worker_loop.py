@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import InvalidArgs, MultiStep, NotGranted, SkillChanged, SkillError, SkillNotFound
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.values import Json
@@ -29,6 +29,8 @@ _TAKE_OVER_SECONDS = 3.0
 _FORGET_SECONDS = 3600.0
 _BACK_UP_SECONDS = 60.0
 _DAY = 86_400.0
+_ENDED = Message("{id} {label}: {state}")
+_AGAIN = Message("{id} {label}: {state}, another attempt follows")
 #: Does a job that has several steps.
 RunFlow = Callable[[str, Job, DurableSteps], dict[str, Json]]
 
@@ -108,7 +110,8 @@ class Attempts:
         else:
             result = self.run(ticket.id, job)  # the ticket's own end is the record of its one step
         again = next_attempt(ticket.id, job, result)
-        self._tell(f"{ticket.id} {job.label}: {result['state']}{', another attempt follows' if again else ''}")
+        said = _AGAIN if again else _ENDED
+        self._tell(Message(said.template, id=ticket.id, label=job.label, state=result["state"]))
         told: dict[str, Json] = {}
         if again:
             steps.follow(again)
@@ -147,9 +150,13 @@ class Attempts:
         try:
             context.restore()
         except SkillError as error:
-            raise SkillChanged(f"{job.skill} is not as it was queued, and cannot be restored: {error.msg}") from None
+            raise SkillChanged(
+                Message(
+                    "{skill} is not as it was queued, and cannot be restored: {msg}", skill=job.skill, msg=error.msg
+                )
+            ) from None
         if _content(context, request) != job.fingerprint:
-            raise SkillChanged(f"{job.skill} is not as it was when the job was queued")
+            raise SkillChanged(Message("{skill} is not as it was when the job was queued", skill=job.skill))
 
 
 def _content(context: AttemptContext, request: Request) -> str:
@@ -202,7 +209,7 @@ class WorkerLoop(NamedTuple):
         try:
             act()
         except SkillError as error:
-            self.tell(f"{act.__name__}: {error.msg}")
+            self.tell(Message("{place}: {reason}", place=act.__name__, reason=error))
 
     def _is_drained(self) -> bool:
         try:
@@ -215,11 +222,11 @@ class WorkerLoop(NamedTuple):
         for run_id in self.attempts.underway.list():
             standing = self.engine.find(run_id)
             if standing and standing.stage is Stage.CANCELLED and self.attempts.underway.stop(run_id):
-                self.tell(f"{run_id}: cancelled")
+                self.tell(Message("{run_id}: cancelled", run_id=run_id))
 
     def take_over(self) -> None:
         for dead in self.engine.take_over():
-            self.tell(f"took over from {dead}, which died")
+            self.tell(Message("took over from {dead}, which died", dead=dead))
 
     def forget(self) -> None:
         self.engine.forget_before(self.engine.now() - self.keep_days * _DAY)
@@ -235,7 +242,7 @@ class WorkerLoop(NamedTuple):
                 try:
                     self._fire(schedule, line)
                 except (InvalidArgs, MultiStep, NotGranted) as error:  # cannot be meant, or must not: the others go on
-                    self.tell(f"{schedule.name}: {error.msg}")
+                    self.tell(Message("{place}: {reason}", place=schedule.name, reason=error))
                     self.engine.timetable.swap(line, line._replace(until=self.engine.now()))
 
     def _begin(self, schedule: Schedule, line: TimetableEntry | None) -> None:
@@ -265,4 +272,4 @@ class WorkerLoop(NamedTuple):
         try:
             self.jobs.cancel(job_id)
         except SkillError as error:
-            self.tell(f"{job_id}: {error.msg}")  # it ended while we looked
+            self.tell(Message("{place}: {reason}", place=job_id, reason=error))  # it ended while we looked

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 from skillyard.core.result import Result
 from skillyard.store import locks
 from skillyard.store.keys import Keys
@@ -37,7 +38,9 @@ class Key(NamedTuple):
 
     def check_prompt(self, prompt: str) -> None:
         if prompt != self.prompt:
-            raise InvalidArgs(f"the key {self.name!r} was just used for another prompt: one key, one meaning")
+            raise InvalidArgs(
+                Message("the key {name!r} was just used for another prompt: one key, one meaning", name=self.name)
+            )
 
 
 class KeyedResult(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from skillyard.catalog.dirfd import read_below
 from skillyard.core.envelope import parse
 from skillyard.core.errors import PermissionDenied, SkillError
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json, check_value
 from skillyard.install.threats.severity import Severity
 
@@ -121,7 +121,7 @@ def check_decisions(interrupt: Interrupt, answers: Mapping[str, Json]) -> dict[s
     return {name: words[word] for name, word in given.items() if isinstance(word, str) and word in words}
 
 
-_KEEP = Text("{name}: 保留 (keep) 还是不安装 (uninstall)? ", "{name}: keep or uninstall? ")
+_KEEP = Message("{name}: keep or uninstall? ")
 
 
 class Rules:
@@ -149,7 +149,7 @@ class Person:
         short = {"k": "keep", "u": "uninstall"}
         answers: dict[str, Json] = {}
         for name in interrupt.skills:
-            said = (self._ask(_KEEP.fill(self._lang, name=name)) or "").strip().lower()
+            said = (self._ask(_KEEP.render(self._lang, name=name)) or "").strip().lower()
             answers[name] = short.get(said, said)
         return check_decisions(interrupt, answers)
 

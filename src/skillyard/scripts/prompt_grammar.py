@@ -14,6 +14,7 @@ from typing import NamedTuple
 from skillyard.catalog.plainfile import exists as path_exists
 from skillyard.catalog.plainfile import expand_home, is_folder
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
+from skillyard.core.messages import Message
 from skillyard.core.shell_words import Word, split
 
 USAGE = "执行 @<name> [args…] · run @<name> [args…] · @<name> [args…]"
@@ -59,7 +60,7 @@ def parse_prompt(text: str, exists: Callable[[str], bool]) -> SkillPrompt:
     _refuse_task_output(text)
     words = _without_verb(split(text))
     if not words or words[0].quoted or not words[0].text.startswith("@") or len(words[0].text) < 2:
-        raise InvalidArgs(f"not a prompt for a skill; write: {USAGE}", details={"usage": USAGE})
+        raise InvalidArgs(Message("not a prompt for a skill; write: {usage}", usage=USAGE), details={"usage": USAGE})
     _refuse_steps(words, exists)
     name, script = split_name(words[0].text)
     return SkillPrompt(name, script, tuple(word.text for word in words[1:]))
@@ -67,7 +68,7 @@ def parse_prompt(text: str, exists: Callable[[str], bool]) -> SkillPrompt:
 
 def _refuse_task_output(text: str) -> None:
     if text.lstrip().startswith("TaskOutput"):
-        raise InvalidArgs("results carry no task id: the result was in the return value of Task")
+        raise InvalidArgs(Message("results carry no task id: the result was in the return value of Task"))
 
 
 def _without_verb(words: Sequence[Word]) -> Sequence[Word]:
@@ -184,10 +185,11 @@ def _parse_script_call(line: str) -> ScriptCall:
     _refuse_shell(words[1])
     if script.startswith("-"):
         raise InvalidArgs(
-            f"python {script} runs code, not a script of bin/: {SCRIPT_USAGE}", details={"usage": SCRIPT_USAGE}
+            Message("python {script} runs code, not a script of bin/: {usage}", script=script, usage=SCRIPT_USAGE),
+            details={"usage": SCRIPT_USAGE},
         )
     if not script.startswith(("bin/", "./bin/")):
-        raise PermissionDenied(f"{script} is not in bin/")
+        raise PermissionDenied(Message("{script} is not in bin/", script=script))
     return _with_redirections(ScriptCall(script.removeprefix("./")), words[2:])
 
 
@@ -211,16 +213,24 @@ def _with_redirections(call: ScriptCall, words: Sequence[Word]) -> ScriptCall:
 
 def _refuse_shell(word: Word) -> None:
     if not word.quoted and _SHELL.search(word.text):
-        raise InvalidArgs(f"{word.text!r} needs a shell, and there is none: one script on each line, quote the rest")
+        raise InvalidArgs(
+            Message(
+                "{text!r} needs a shell, and there is none: one script on each line, quote the rest", text=word.text
+            )
+        )
 
 
 def _redirected(call: ScriptCall, stream: str, target: str) -> ScriptCall:
     if target.lower() in {"nul", "nul:"}:
-        raise InvalidArgs("`> nul` makes a file named nul here: write > /dev/null")
+        raise InvalidArgs(Message("`> nul` makes a file named nul here: write > /dev/null"))
     if stream == "2" and target == "&1":
         return call._replace(join_stderr=True)
     if target != "/dev/null":
-        raise InvalidArgs(f"only /dev/null can be redirected to, not {target!r}; the result is in the return value")
+        raise InvalidArgs(
+            Message(
+                "only /dev/null can be redirected to, not {target!r}; the result is in the return value", target=target
+            )
+        )
     if stream == "2":
         return call._replace(drop_stderr=True)
     return call._replace(drop_stdout=True, drop_stderr=call.drop_stderr or stream == "&")
@@ -228,5 +238,6 @@ def _redirected(call: ScriptCall, stream: str, target: str) -> ScriptCall:
 
 def _not_a_script_call(text: str) -> InvalidArgs:
     return InvalidArgs(
-        f"not a prompt for the worker: {text[:80]!r}; write: {SCRIPT_USAGE}", details={"usage": SCRIPT_USAGE}
+        Message("not a prompt for the worker: {text!r}; write: {usage}", text=text[:80], usage=SCRIPT_USAGE),
+        details={"usage": SCRIPT_USAGE},
     )

@@ -19,7 +19,7 @@ from skillyard.core.errors import (
     SkillError,
     Timeout,
 )
-from skillyard.core.phrases import PARTLY, PAUSED, RAN, RAN_ALL, Lang
+from skillyard.core.messages import PARTLY, PAUSED, RAN, RAN_ALL, Lang, Message
 from skillyard.core.request import Outcome
 from skillyard.core.result import Result, as_size, error_result, make_meta, meaningful
 from skillyard.core.states import State
@@ -106,12 +106,12 @@ class Worker(NamedTuple):
         """Raise unless the script exists, and really inside bin/."""
         path = self.root / call.script
         if ".." in Path(call.script).parts:
-            raise PermissionDenied(f"{call.script} leads out of bin/")
+            raise PermissionDenied(Message("{script} leads out of bin/", script=call.script))
         if not path.exists() and not path.is_symlink():
             raise ScriptNotFound(call.script, details={"exception": "FileNotFoundError"})
         folder = (self.root / "bin").resolve()
         if path.is_symlink() or not path.resolve().is_relative_to(folder) or folder != self.root.resolve() / "bin":
-            raise PermissionDenied(f"{call.script} is a link out of bin/")
+            raise PermissionDenied(Message("{script} is a link out of bin/", script=call.script))
         if not path.is_file():
             raise ScriptNotFound(call.script, details={"exception": "IsADirectoryError"})
 
@@ -127,7 +127,9 @@ class Worker(NamedTuple):
         trust = self.trust_of(call.script, copy)
         if not trust.ours and not trust.trusted:
             changes: dict[str, Json] = {change: list(paths) for change, paths in trust.changes.items()}
-            raise NotGranted(f"running {call.script}", "skillyard trust", details={"bin": changes})
+            raise NotGranted(
+                Message("running {script}", script=call.script), "skillyard trust", details={"bin": changes}
+            )
         return trust
 
     def _run(self, call: ScriptCall, copy: FolderCopy, on_progress: OnProgress) -> Result:
@@ -248,13 +250,15 @@ def _check_exit(call: ScriptCall, ended: Exit, stdout: bytes, stderr: bytes, lim
         raise Timeout(call.script, meaningful(ended.seconds), limit, noun="script")
     if ended.overflowed:
         raise OutputTooLarge(
-            f"more than {as_size(len(ended.stdout))} on stdout", limit=as_size(len(ended.stdout)), log="skillyard runs"
+            Message("more than {count} on stdout", count=as_size(len(ended.stdout))),
+            limit=as_size(len(ended.stdout)),
+            log="skillyard runs",
         )
     if ended.code == 0 or _is_envelope(stdout):
         return
     if usage := usage_of(ended):
         raise InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
-    reason = quoted(stderr) or quoted(stdout) or f"exit code {ended.code}"
+    reason = quoted(stderr) or quoted(stdout) or Message("exit code {code}", code=ended.code)
     raise ScriptFailed(reason, details={"script": call.script, "exit_code": ended.code}, log="skillyard runs")
 
 
@@ -279,4 +283,4 @@ def _together(calls: tuple[ScriptCall, ...], results: list[Result], lang: Lang, 
     words = {"done": len(done), "total": len(names)}
     says, state = (PARTLY, State.PARTIAL) if failed else (RAN_ALL, State.SUCCESS)
     data = {"succeeded": list(done), "failed": list(failed)}
-    return Result(agent=AGENT, state=state, summary=says.fill(lang, **words), data=data, meta=meta)
+    return Result(agent=AGENT, state=state, summary=says.render(lang, **words), data=data, meta=meta)

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from skillyard.backends.driver import Told
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import show_progress
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from skillyard.dispatch.order import Tell
 
 _MOST_SHOWN = 160
-_STARTED = Text("已开始: {session}", "started: {session}")
-_WAITING = Text("等待: {why}", "waiting: {why}")
-_RETRYING = Text("重试: {why}", "trying again: {why}")
-_ASKS = Text("{tool} 请求许可: {says}  允许吗?", "{tool} asks: {says}  Allow it?")
-_STOPPING = Text("正在停止 (再按一次 Ctrl-C 强制结束)", "stopping (Ctrl-C again ends it at once)")
+_STARTED = Message("started: {session}")
+_WAITING = Message("waiting: {why}")
+_RETRYING = Message("trying again: {why}")
+_ASKS = Message("{tool} asks: {says}  Allow it?")
+_STOPPING = Message("stopping (Ctrl-C again ends it at once)")
 
 
 class Watching:
@@ -57,7 +57,7 @@ class Watching:
             return False
         self._asking = True
         try:
-            return confirm(one_line(_ASKS.fill(self._lang, tool=permission.tool, says=permission.says)))
+            return confirm(one_line(_ASKS.render(self._lang, tool=permission.tool, says=permission.says)))
         except KeyboardInterrupt:
             self._stop()
             return False
@@ -68,7 +68,7 @@ class Watching:
         del number, frame
         if self._asking or self.stop.asked:
             raise KeyboardInterrupt
-        show_progress(f"\n{_STOPPING.fill(self._lang)}\n".encode())
+        show_progress(f"\n{_STOPPING.render(self._lang)}\n".encode())
         self._stop()
 
     def _stop(self) -> None:
@@ -78,7 +78,7 @@ class Watching:
     def _step(self, event: "Event") -> None:
         """The latest of it, on one line, on a terminal only; what has to be waited for, always."""
         if event.told is Told.WAITING and not sys.stderr.isatty():
-            show_progress(f"→ {_WAITING.fill(self._lang, why=event.text)}\n".encode())
+            show_progress(f"→ {_WAITING.render(self._lang, why=event.text)}\n".encode())
         elif self._steps and (line := self.line_of(event.told, event.text, event.data)):
             self._steps(line)
 
@@ -102,7 +102,7 @@ def line_of(told: str, text: str, data: object, lang: Lang) -> str:
     facts: dict[str, Json] = dict(data) if isinstance(data, dict) else {}
     match told:
         case Told.STARTED:
-            return _STARTED.fill(lang, session=facts.get("session"))
+            return _STARTED.render(lang, session=facts.get("session"))
         case Told.TEXT:
             return _short(text)
         case Told.TOOL_CALL:
@@ -111,9 +111,9 @@ def line_of(told: str, text: str, data: object, lang: Lang) -> str:
         case Told.TOOL_RESULT if facts.get("ok") is False:
             return _short(f"✗ {text}")
         case Told.WAITING:
-            return _WAITING.fill(lang, why=text)
+            return _WAITING.render(lang, why=text)
         case Told.ERROR:
-            return _RETRYING.fill(lang, why=_short(text)) if facts.get("retrying") else _short(text)
+            return _RETRYING.render(lang, why=_short(text)) if facts.get("retrying") else _short(text)
         case _:
             return ""
 
