@@ -120,7 +120,9 @@ def agents_of(home: Path) -> list[str]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_text()
+            words = (folder / "cmdline").read_text(
+                errors="replace"
+            )  # of anybody: other tests pass bytes that are no text
             if str(AGENT) in words and f"SKILLYARD_HOME={home}".encode() in (folder / "environ").read_bytes():
                 found.append(words)
         except OSError:
@@ -237,6 +239,7 @@ def test_an_end_that_is_none_is_told_and_the_next_task_goes_on(
     assert ("task", task) in history(yard)
 
 
+@pytest.mark.alone  # the agent must start within the limit that it is ended at
 def test_the_limit_of_a_task_is_a_timeout_with_what_came_before(hand: Callable[..., Result], yard: Project) -> None:
     result = hand("hang", session="talk", limit_seconds=2)
 
@@ -297,6 +300,20 @@ def test_a_stop_from_another_thread_ends_it_and_the_conversation_goes_on(
     assert "--session talk --to small" in str(result.meta["hint"])
     assert the_talk(yard).state is ConversationState.STOPPED
     assert hand("more", session="talk").ok
+
+
+def test_a_forced_stop_does_not_wait_for_an_agent_that_ignores_it(hand: Callable[..., Result], yard: Project) -> None:
+    stop = Stop()
+
+    def tell(event: Event) -> None:
+        if event.told is Told.TEXT:
+            threading.Thread(target=stop.force).start()
+
+    result = hand("hang", session="talk", tell=tell, stop=stop)
+
+    assert (result.state, result.data["stop"]) == (State.ERROR, "cancelled")
+    assert the_talk(yard).state is ConversationState.STOPPED
+    stop.force()  # afterwards it finds nobody
 
 
 def test_a_task_that_was_taken_back_before_starts_nothing(hand: Callable[..., Result], yard: Project) -> None:
@@ -555,7 +572,7 @@ def test_a_person_sees_the_latest_step_and_a_second_interrupt_ends_everything(
         terminal.interrupt()
         code, _ = terminal.finish()
 
-    assert code in {1, 130}  # whichever came first: the agent's end, or ours
+    assert code == 1
     assert the_talk(yard).state is ConversationState.STOPPED
     assert agents_of(places.own_home) == []
 

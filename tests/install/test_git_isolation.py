@@ -96,6 +96,11 @@ class Ground(NamedTuple):
 
 
 @pytest.fixture
+def tmp_path(everybodys_path: Path) -> Path:
+    return everybodys_path
+
+
+@pytest.fixture
 def ground(project: Path, tmp_path: Path) -> Ground:
     """A hostile project: a real repository with a program of its own in it, and a second repository that lies."""
     shutil.rmtree(project / ".git")
@@ -451,9 +456,6 @@ def test_an_ordinary_user_is_as_safe(ground: Ground, places: ProjectPaths, repo:
         for folder, _, files in os.walk(tmp_path):
             for path in (Path(folder), *(Path(folder, name) for name in files)):
                 os.chown(path, ORDINARY, ORDINARY, follow_symlinks=False)
-        for parent in tmp_path.parents:
-            if parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
         env = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": f"{SOURCE}:{Path(yaml.__file__).parents[1]}",

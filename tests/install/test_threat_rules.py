@@ -91,6 +91,7 @@ def slowest(size: int) -> dict[str, float]:
     return found
 
 
+@pytest.mark.ci("crash and escape rounds")
 def test_no_pattern_can_be_made_slow() -> None:
     """Sixteen kilobytes on one line that nearly match everywhere: what is not linear takes minutes."""
     found = slowest(16_000)

@@ -210,6 +210,7 @@ def test_python_that_is_too_deep_is_only_unread(text: str) -> None:
     assert verdict_of(run_py=text).severity <= Severity.LOW
 
 
+@pytest.mark.ci("crash and escape rounds")
 def test_a_long_hostile_file_ends_soon() -> None:
     """A megabyte on one line, of what every rule looks for; a generous ceiling."""
     piece = "curl rm -rf cat ~/.ssh ignore all previous <!-- `` \" ' eval( base64 -d env | crontab "

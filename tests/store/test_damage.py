@@ -179,6 +179,7 @@ def test_what_is_no_database_of_ours_is_set_aside(tmp_path: Path, make: str) -> 
     assert len(list(tmp_path.glob("state.db.damaged-*Z"))) == (make != "missing")
 
 
+@pytest.mark.ci("crash and escape rounds")
 def test_a_kill_at_any_point_of_the_repair_leaves_everything_to_the_next(tmp_path: Path) -> None:
     home, seed = tmp_path / "home", tmp_path / "seed"
     seed.mkdir()
@@ -337,6 +338,7 @@ def folder(path: Path) -> None:
     (path / "x").mkdir(parents=True)
 
 
+@pytest.mark.ci("every command on every damage")
 @pytest.mark.parametrize("damage", [empty, cut, garbage, lost, folder])
 @pytest.mark.parametrize("backed_up", [True, False])
 def test_no_command_ends_in_a_traceback_and_the_grants_survive(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from skillyard.backends.driver import Ask, Event, Permission, Told, Turn, refuse
+from skillyard.backends.driver import Ask, Event, Permission, Stop, Told, Turn, refuse
 from skillyard.backends.json_access import mapping, text
 from skillyard.backends.wire import Gone, Wire, error_from, event_from
 from skillyard.core.errors import BackendFailed
@@ -51,7 +51,10 @@ class Distant:
                 if event.told is Told.DONE:
                     return
         except Gone:
-            raise self._crashed("its keeper is gone") from None
+            if not self._closed:
+                raise self._crashed("its keeper is gone") from None
+            # Somebody forced the end: what the other side makes of it is no error.
+            yield Event(Told.DONE, data={"stop": Stop.CANCELLED.value, "session": self.session})
         finally:
             self.close()
 

@@ -26,7 +26,9 @@ _STDERR_BYTES: Final = 16_384
 #: An agent that prints faster than anybody reads waits after this many lines.
 _MOST_LINES: Final = 10_000
 #: How long an agent has, after its stdin closed, to write its session down and go.
-_FAREWELL_SECONDS: Final = 2.0
+FAREWELL_SECONDS: Final = 2.0
+#: One that closed its stdout is going already. A busy machine takes its time, and its exit code says why it went.
+_LEAVING_SECONDS: Final = 20.0
 _NO_LIMIT: Final = 1e9
 _LONGEST_WAIT_SECONDS: Final = 3600.0
 
@@ -39,18 +41,24 @@ class Ended(Exception):
 AsMessage = Callable[[str], Mapping[str, Json] | None]
 
 
-def _never(_: str) -> None:
-    return None
+def never(_: str) -> None:
+    """The `AsMessage` of an agent whose stderr is only words."""
 
 
 class Process:
     """Any thread may send, wake and close; one receives. Raises OSError where not even a supervisor can start."""
 
     def __init__(
-        self, argv: tuple[str, ...], folder: Path, env: Mapping[str, str], as_message: AsMessage = _never
+        self,
+        argv: tuple[str, ...],
+        folder: Path,
+        env: Mapping[str, str],
+        as_message: AsMessage = never,
+        farewell_seconds: float = FAREWELL_SECONDS,
     ) -> None:
         """`as_message` makes a message of a line of stderr, for an agent that tells some things only there."""
         self._as_message = as_message
+        self._farewell_seconds = farewell_seconds
         self._sandbox = make_sandbox()
         try:
             self._program = self._sandbox.attach(Launch(argv=argv, cwd=folder, env=env, limit_seconds=_NO_LIMIT))
@@ -120,7 +128,7 @@ class Process:
 
     def _stop(self) -> str:
         try:
-            code = self._program.wait(_FAREWELL_SECONDS)
+            code = self._program.wait(_LEAVING_SECONDS if self.ended else self._farewell_seconds)
             code = self._program.stop() if code is None else code
         except OSError as error:
             return Message("it could not start: {strerror}", strerror=error.strerror or error)
@@ -128,7 +136,7 @@ class Process:
 
     def _join(self, thread: threading.Thread) -> None:
         """The one that reads may be waiting for room. Outside Linux a process that got away may hold a stream open."""
-        deadline = time.monotonic() + _FAREWELL_SECONDS
+        deadline = time.monotonic() + FAREWELL_SECONDS
         while thread.is_alive() and time.monotonic() < deadline:
             with contextlib.suppress(Empty):
                 self._incoming.get_nowait()

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Final
 
 from skillyard.backends.driver import Ask, Event, Permission, Start, Stop, Told, Turn, refuse
-from skillyard.backends.process import AsMessage, Ended, Process
+from skillyard.backends.process import AsMessage, Ended, Process, never
 from skillyard.core.depth import DEPTH, deeper
 from skillyard.core.errors import AgentSilent, BackendFailed, SkillError, Timeout
 from skillyard.core.messages import Message
@@ -229,11 +229,13 @@ class Agent(ABC):
         return shortened(" / ".join(line.strip() for line in said[-5:] if line.strip()), _MOST_WORDS)
 
 
-def launch(backend: str, argv: Sequence[str], start: Start, env: Mapping[str, str], **more: AsMessage) -> Process:
+def launch(
+    backend: str, argv: Sequence[str], start: Start, env: Mapping[str, str], as_message: AsMessage = never
+) -> Process:
     """The agent in its folder, one deeper than we are. Raises TooDeep, BackendFailed."""
     told = {**env, "PWD": str(start.folder), DEPTH: deeper(env)}
     try:
-        return Process(tuple(argv), start.folder, told, **more)
+        return Process(tuple(argv), start.folder, told, as_message)
     except (OSError, ValueError) as error:
         raise BackendFailed(backend, Message("it could not start: {strerror}", strerror=error)) from None
 

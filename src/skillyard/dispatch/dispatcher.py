@@ -214,7 +214,7 @@ class _Bringing:
         turn = Turn(order.enhanced.text, self._parts.terms.silent_seconds, self._limit)
         try:
             with (
-                self._stop.acting(running.cancel),
+                self._stop.acting(running.cancel, running.close),
                 self._parts.bells.listening(conversation.id, self._run, running.cancel),
             ):
                 for event in running.turn(turn, hearing.asking(refuse if order.alone else ask)):

@@ -14,6 +14,7 @@ class Stop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._act: Callable[[], None] | None = None
+        self._kill: Callable[[], None] | None = None
         self.asked = False
 
     def ask(self) -> None:
@@ -22,15 +23,22 @@ class Stop:
             if self._act:
                 self._act()
 
-    @contextlib.contextmanager
-    def acting(self, act: Callable[[], None]) -> Iterator[None]:
-        """`act` is what ends the run; it is never called before or after this block."""
+    def force(self) -> None:
+        """Ask, and do not wait for the run to wind down. Returns when it is gone, where the run can be forced."""
+        self.ask()
         with self._lock:
-            self._act = act
+            if self._kill:
+                self._kill()
+
+    @contextlib.contextmanager
+    def acting(self, act: Callable[[], None], kill: Callable[[], None] | None = None) -> Iterator[None]:
+        """`act` is what ends the run, `kill` what ends it at once; neither is called before or after this block."""
+        with self._lock:
+            self._act, self._kill = act, kill
             if self.asked:
                 act()
         try:
             yield
         finally:
             with self._lock:
-                self._act = None
+                self._act = self._kill = None

@@ -1,6 +1,6 @@
 """A worker for the crash tests: one line in a journal for everything it does, slowly enough to be killed in the middle.
 
-usage: python -m tests.work.serving FOLDER DATABASE STEP_SECONDS AT_A_TIME [LIMIT]
+usage: python -m tests.jobs.serving FOLDER DATABASE STEP_SECONDS AT_A_TIME [LIMIT]
 """
 
 import os

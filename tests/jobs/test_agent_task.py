@@ -24,7 +24,7 @@ from skillyard.store.conversations import ConversationState
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
 from tests.dispatch.test_conversations import agents_of, configure, until
-from tests.work.memory_engine import MemoryEngine
+from tests.jobs.memory_engine import MemoryEngine
 
 SECONDS = 60.0
 ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"

@@ -18,8 +18,8 @@ from skillyard.jobs.jobs import Job, Jobs
 from skillyard.jobs.schedule import Misfire, Schedule
 from skillyard.jobs.worker_loop import WorkerLoop
 from tests.conftest import Skillyard, WriteSkill
-from tests.work.databases import postgres
-from tests.work.test_jobs import env_of, wait_until
+from tests.jobs.databases import postgres
+from tests.jobs.test_jobs import env_of, wait_until
 
 SECONDS = 90.0
 NOTE = "---\nname: note\ndescription: Notes down its run.\ncommand: sh note.sh\n---\n"

@@ -14,7 +14,7 @@ from skillyard.jobs.schedule import Misfire, Overlap, Schedule, beat, checked, f
 from skillyard.jobs.worker_loop import WorkerLoop
 from skillyard.store.database import open_database
 from skillyard.store.runs import Runs
-from tests.work.memory_engine import MemoryEngine
+from tests.jobs.memory_engine import MemoryEngine
 
 EVERY_MINUTE = Schedule("m", "* * * * *", skill="report")
 HOUR = 3600.0

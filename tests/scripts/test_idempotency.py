@@ -16,7 +16,7 @@ from skillyard.core.states import State
 from skillyard.scripts.idempotency import Idempotency, Key, LocalIdempotency, boot_id, now
 from skillyard.store.database import open_database
 from skillyard.store.keys import Keys
-from tests.work.databases import postgres
+from tests.jobs.databases import postgres
 
 KEY = Key("project\0worker_agent", "skill-list", "执行 python bin/x.py")
 GOOD = Result(agent="worker_agent", state=State.SUCCESS, summary="好", data={"total": 5})

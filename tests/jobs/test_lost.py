@@ -19,8 +19,8 @@ from skillyard.app.project import Project
 from skillyard.jobs.engine_database import DatabaseLiveness, _number
 from skillyard.jobs.jobs import JobStatus
 from tests.conftest import Skillyard, WriteSkill
-from tests.work.databases import postgres, server
-from tests.work.test_jobs import env_of, said, wait_until
+from tests.jobs.databases import postgres, server
+from tests.jobs.test_jobs import env_of, said, wait_until
 
 SECONDS = 90.0
 #: Each start has a number and beats in a file of its own for as long as it lives.

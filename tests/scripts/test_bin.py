@@ -16,7 +16,6 @@ from skillyard.app.task import Kernel
 from skillyard.core.envelope import parse
 from skillyard.core.result import Result
 from skillyard.faces.bin import SCRIPTS
-from skillyard.faces.cli.main import COMMANDS
 from skillyard.install.threats.severity import Severity
 from skillyard.scripts.interrupt import Decision, Rules
 from skillyard.trust.own_files import lay_out
@@ -246,7 +245,6 @@ def test_every_script_has_a_help(script: Script, name: str) -> None:
     assert f"usage: python bin/{name}.py" in done.stdout
 
 
-@pytest.mark.skipif("edit" not in COMMANDS, reason="the file editor is not built yet")
 def test_the_file_editor_is_the_command_edit(script: Script, project: Path) -> None:
     done = script("file_editor", "append", "mybox/workspace/plan.md", "完成")
 

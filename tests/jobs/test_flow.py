@@ -18,10 +18,10 @@ from skillyard.core.values import Json
 from skillyard.jobs.engine import Engine
 from skillyard.jobs.flow import MAX_ITEMS, FlowProgress
 from skillyard.jobs.jobs import Job, Jobs
-from tests.conftest import IN_TORTURE, Skillyard, WriteSkill
-from tests.work.databases import postgres
-from tests.work.memory_engine import MemoryEngine
-from tests.work.test_jobs import env_of, said, wait_until
+from tests.conftest import Skillyard, WriteSkill
+from tests.jobs.databases import postgres
+from tests.jobs.memory_engine import MemoryEngine
+from tests.jobs.test_jobs import env_of, said, wait_until
 
 SECONDS = 120.0
 ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"
@@ -409,7 +409,7 @@ def test_a_file_or_a_skill_that_changed_is_refused(place: Place, write_skill: Wr
     ) == ("echo", True)
 
 
-@IN_TORTURE
+@pytest.mark.ci("a thousand runs")
 def test_a_thousand_items_are_each_done_once(memory: Place) -> None:
     many = '{skill: note, for_each: "${count.data.files}", at_once: 4, params: {text: "${item}"}}'
     result = memory.run(f"steps: [{{skill: count, params: {{n: 1000}}}}, {many}]")

@@ -20,9 +20,11 @@ from skillyard.jobs.dbos_engine import DurableEngine
 from skillyard.jobs.engine import EngineConfig, Stage, Ticket
 from skillyard.jobs.jobs import Job
 from tests.conftest import Skillyard, WriteSkill
-from tests.work.databases import postgres, server
-from tests.work.serving import STEPS, Journal
-from tests.work.test_jobs import env_of, said, wait_until
+from tests.jobs.databases import postgres, server
+from tests.jobs.serving import STEPS, Journal
+from tests.jobs.test_jobs import env_of, said, wait_until
+
+pytestmark = pytest.mark.ci("crash and escape rounds")
 
 ROUNDS = int(os.environ.get("SKILLYARD_ROUNDS", "10"))
 MANY = int(os.environ.get("SKILLYARD_TICKETS", "300"))
@@ -35,7 +37,7 @@ SPARED = 3
 
 def launch(folder: Path, database: str, step_seconds: float, *at_a_time: int) -> "subprocess.Popen[str]":
     counts = at_a_time or (1,)
-    command = [sys.executable, "-m", "tests.work.serving", str(folder), database, *map(str, (step_seconds, *counts))]
+    command = [sys.executable, "-m", "tests.jobs.serving", str(folder), database, *map(str, (step_seconds, *counts))]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 

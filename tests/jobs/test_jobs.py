@@ -20,7 +20,7 @@ from skillyard.jobs.schedule import RoleSchedules
 from skillyard.jobs.worker_loop import WorkerLoop
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
-from tests.work.memory_engine import MemoryEngine
+from tests.jobs.memory_engine import MemoryEngine
 
 SECONDS = 60.0
 ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"

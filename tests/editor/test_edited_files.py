@@ -431,7 +431,7 @@ def test_a_swap_that_fails_puts_back_what_was_swapped(yard: Project, mybox: Path
 
 
 def doomed(places: ProjectPaths, nth: int, *words: str) -> int:
-    child = start(places, "-m", "tests.work.doomed", str(nth), *words)
+    child = start(places, "-m", "tests.editor.doomed", str(nth), *words)
     child.communicate(timeout=60)
     return child.returncode
 
