@@ -388,4 +388,4 @@ def test_lists_speak_chinese_too(quick: ProjectPaths, skillyard: Skillyard) -> N
     assert "还没有任务" in empty
     assert "下一次" in schedules
     assert "等待 `skillyard trust`" in schedules
-    assert "等待 `skillyard trust`: analyst/one" in worker
+    assert "等待 `skillyard trust`：analyst/one" in worker
