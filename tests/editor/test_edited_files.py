@@ -15,15 +15,14 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied, RuntimeFailed, SkillError, TextNotFound
-from skillyard.editor.allowed_roots import Spot, open_folder, user_root
-from skillyard.editor.dirfd import Folder
-from skillyard.editor.editor import Edit, Editor, Report, read_batch
+from skillyard.editor.dirfd import FileLocation, OpenFolder, user_root
+from skillyard.editor.editor import Edit, Editor, EditReport, read_batch
 from skillyard.editor.operations import Append, Operation, Replace
 from skillyard.trust.consent import trust, wants
 
 REPO = Path(__file__).parent.parent.parent
 
-EditFile = Callable[..., Report]
+EditFile = Callable[..., EditReport]
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def mybox(project: Path) -> Path:
 def edit(yard: Project, project: Path, monkeypatch: pytest.MonkeyPatch) -> EditFile:
     monkeypatch.chdir(project)
 
-    def run(file: Path | str, operation: Operation, *, dry_run: bool = False) -> Report:
+    def run(file: Path | str, operation: Operation, *, dry_run: bool = False) -> EditReport:
         return yard.editor.edit([Edit("an edit", str(file), operation)], dry_run=dry_run)
 
     return run
@@ -98,19 +97,19 @@ def test_a_mybox_that_came_as_a_link_leads_nowhere(edit: EditFile, project: Path
 
 
 def test_a_folder_that_becomes_a_link_after_the_check_is_not_followed(mybox: Path, tmp_path: Path) -> None:
-    spot = Spot(mybox, ("a", "b"), "x")
+    location = FileLocation(mybox, ("a", "b"), "x")
     (mybox / "a").symlink_to(tmp_path)
     (tmp_path / "b").mkdir()
 
     with pytest.raises(PermissionDenied):
-        open_folder(spot, create=True)
+        OpenFolder(location, create=True)
 
 
 def test_a_file_that_becomes_a_link_after_the_check_is_neither_read_nor_written(mybox: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s")
     (mybox / "x").symlink_to(tmp_path / "secret")
 
-    with Folder(open_folder(Spot(mybox, (), "x"), create=False), mybox) as folder, pytest.raises(PermissionDenied):
+    with OpenFolder(FileLocation(mybox, (), "x"), create=False) as folder, pytest.raises(PermissionDenied):
         folder.find("x")
 
 
@@ -347,8 +346,8 @@ def test_eight_processes_that_append_to_one_file_lose_no_line(places: ProjectPat
 
 
 def test_a_folder_that_somebody_holds_too_long_is_an_error_not_a_hang(mybox: Path) -> None:
-    spot = Spot(mybox, (), "x")
-    with Folder(open_folder(spot, create=False), mybox) as one, Folder(open_folder(spot, create=False), mybox) as two:
+    location = FileLocation(mybox, (), "x")
+    with OpenFolder(location, create=False) as one, OpenFolder(location, create=False) as two:
         one.lock()
         with pytest.raises(RuntimeFailed, match="locked"):
             two.lock(seconds=0.05)

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from skillyard.core.values import Json
-from skillyard.editor.allowed_roots import user_root
+from skillyard.editor.dirfd import user_root
 from skillyard.editor.editor import Edit, Edited, Editor
 from skillyard.editor.operations import (
     Append,

@@ -18,11 +18,11 @@ from skillyard.editor.operations import (
     UpdateJson,
     make_operation,
 )
-from skillyard.editor.text_edits import splice, with_lf
+from skillyard.editor.text_edits import apply_edits, with_lf
 
 
 def change(text: str, operation: Operation) -> str:
-    return splice(text, operation.splices(with_lf(text)))
+    return apply_edits(text, operation.edits(with_lf(text)))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_an_operation_changes_what_it_says_and_nothing_else(text: str, operation
 )
 def test_what_does_not_stand_there_is_not_found(operation: Operation) -> None:
     with pytest.raises(TextNotFound):
-        operation.splices("a a\na\nb\n")
+        operation.edits("a a\na\nb\n")
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_what_does_not_stand_there_is_not_found(operation: Operation) -> None:
 )
 def test_several_places_are_refused_with_their_lines_until_someone_says_which(operation: Operation) -> None:
     with pytest.raises(AmbiguousText) as refused:
-        operation.splices("a\nb\na\n")
+        operation.edits("a\nb\na\n")
 
     assert refused.value.data()["lines"] == [1, 3]
 
 
 def test_places_that_overlap_are_several() -> None:
     with pytest.raises(AmbiguousText):
-        Replace(old="aa", new="b").splices("aaa")
+        Replace(old="aa", new="b").edits("aaa")
     assert change("aaa", Replace(old="aa", new="b", all=True)) == "ba"
 
 
@@ -115,12 +115,12 @@ def test_places_that_overlap_are_several() -> None:
 )
 def test_what_can_mean_nothing_is_a_usage_error(operation: Operation) -> None:
     with pytest.raises(InvalidArgs):
-        operation.splices("a")
+        operation.edits("a")
 
 
 def test_a_catastrophic_pattern_is_stopped_at_the_limit() -> None:
     with pytest.raises(RuntimeFailed, match=r"stopped after 0\.5 s"):
-        Regex(pattern=r"(a+)+$", replacement="x", seconds=0.5).splices("a" * 64 + "!")
+        Regex(pattern=r"(a+)+$", replacement="x", seconds=0.5).edits("a" * 64 + "!")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_json_field_is_set_where_it_stands(text: str, field: str, value: objec
 )
 def test_a_path_that_leads_nowhere_changes_nothing(text: str, field: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        UpdateJson(field=field, value=1).splices(text)
+        UpdateJson(field=field, value=1).edits(text)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +198,6 @@ def test_fields_that_an_operation_does_not_take_are_named(name: str, given: dict
 
 
 @given(st.text("ab\r\n", max_size=20))
-def test_a_text_without_splices_stays_as_it_is(text: str) -> None:
-    assert splice(text, []) == text
+def test_a_text_without_edits_stays_as_it_is(text: str) -> None:
+    assert apply_edits(text, []) == text
     assert change(text, Append(content="")).startswith(text)

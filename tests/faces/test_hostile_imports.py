@@ -15,7 +15,7 @@ import skillyard as package
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.child_process import own_command, own_function
 from skillyard.install.mcp_config import AGENTS, make_config
-from skillyard.jobs.service import service_of
+from skillyard.jobs.service import make_service
 from tests.conftest import Skillyard
 from tests.faces.test_init_mcp import command_in
 
@@ -105,7 +105,7 @@ def test_what_we_start_by_ourselves_imports_nothing_of_the_project_whatever_the_
 ) -> None:
     lay_traps(project, canaries, ("skillyard", *EARLY, *LATE))
     env = hostile_variables(project, canaries)
-    service = service_of(places, ("--drain",), env={}, system="linux")
+    service = make_service(project, places.own_home, places.user_home, ("--drain",), env={}, system="linux")
     words = [word for word in unit_words(service.text) if word != "--reconnect"]
     done = {
         "unit": run(words, places, env),

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from skillyard.core.values import Json
-from skillyard.jobs.dbos_engine import DurableEngine, Place
-from skillyard.jobs.engine import Steps, Ticket
+from skillyard.jobs.dbos_engine import DurableEngine
+from skillyard.jobs.engine import DurableSteps, EngineConfig, Ticket
 
 STEPS = ("one", "two", "three")
 
@@ -34,7 +34,7 @@ class Journal:
 def make_work(journal: Journal, step_seconds: float, lost: threading.Event) -> Callable[..., Mapping[str, Json]]:
     me = str(os.getpid())
 
-    def work(ticket: Ticket, steps: Steps) -> Mapping[str, Json]:
+    def work(ticket: Ticket, steps: DurableSteps) -> Mapping[str, Json]:
         def act(step: str) -> str:
             journal.write("begin", ticket.id, step, me)
             lost.wait(step_seconds)
@@ -42,7 +42,7 @@ def make_work(journal: Journal, step_seconds: float, lost: threading.Event) -> C
             return f"{step} {ticket.body.get('number')}"
 
         journal.write("take", ticket.id, "-", me)
-        did = [steps.once(step, lambda step=step: act(step)) for step in STEPS]  # type: ignore[misc]
+        did = [steps.run(step, lambda step=step: act(step)) for step in STEPS]  # type: ignore[misc]
         journal.write("give", ticket.id, "-", me)
         return {"did": did}
 
@@ -51,7 +51,7 @@ def make_work(journal: Journal, step_seconds: float, lost: threading.Event) -> C
 
 def main(folder: Path, database: str, step_seconds: float, at_a_time: int, limit: int = 0) -> None:
     limits = {"default": limit} if limit else {}
-    engine = DurableEngine(Place(folder, "skillyard-crash", database, poll_seconds=0.05, limits=limits))
+    engine = DurableEngine(EngineConfig(folder, "skillyard-crash", database, poll_seconds=0.05, limits=limits))
     lost = threading.Event()
     engine.serve(make_work(Journal(folder), step_seconds, lost), {"default": at_a_time}, lost.set)
     print("serving", flush=True)

@@ -12,11 +12,11 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project, new_run_id
-from skillyard.jobs.dbos_engine import DurableEngine, Place
+from skillyard.jobs.dbos_engine import DurableEngine
+from skillyard.jobs.engine import EngineConfig
 from skillyard.jobs.jobs import Job, Jobs
 from skillyard.jobs.schedule import Misfire, Schedule
-from skillyard.jobs.setup import make_attempts
-from skillyard.jobs.worker_loop import Shift
+from skillyard.jobs.worker_loop import WorkerLoop
 from tests.conftest import Skillyard, WriteSkill
 from tests.jobs.databases import postgres
 from tests.jobs.test_jobs import env_of, wait_until
@@ -95,13 +95,13 @@ class AtWork:
 
     def __init__(self, yard: Project, folder: Path, database: str, schedule: Schedule) -> None:
         self.clock = Clock(float(time.time() // DAY * DAY))  # midnight: what is a minute later is the same day
-        self.engine = DurableEngine(Place(folder, "skillyard-clock", database, poll_seconds=0.05), self.clock)
+        self.engine = DurableEngine(EngineConfig(folder, "skillyard-clock", database, poll_seconds=0.05), self.clock)
         self.told: list[str] = []
         self._ended = threading.Event()
-        self._shift = Shift(
+        self._shift = WorkerLoop(
             engine=self.engine,
             jobs=Jobs(self.engine, yard.history, new_run_id),
-            attempts=make_attempts(yard),
+            attempts=yard.jobs.attempts(),
             schedules=lambda _: (schedule,),
             job_of=lambda schedule: Job(schedule.skill, schedule=schedule.name),
             project="p",

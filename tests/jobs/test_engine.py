@@ -12,9 +12,9 @@ import pytest
 
 from skillyard.core.errors import DatabaseFailed
 from skillyard.core.values import Json
-from skillyard.jobs.engine import Engine, Line, Stage, Steps, Ticket
-from skillyard.jobs.memory_engine import MemoryEngine
+from skillyard.jobs.engine import DurableSteps, Engine, Stage, Ticket, TimetableEntry
 from tests.jobs.databases import postgres, server
+from tests.jobs.memory_engine import MemoryEngine
 
 SECONDS = 60.0
 QUEUE = "default"
@@ -26,9 +26,10 @@ def make_engine(kind: str, folder: Path) -> Engine:
 
 def open_durable(folder: Path, database: str) -> Engine:
     """A project of its own, in a database that others may use too."""
-    from skillyard.jobs.dbos_engine import DurableEngine, Place
+    from skillyard.jobs.dbos_engine import DurableEngine
+    from skillyard.jobs.engine import EngineConfig
 
-    return DurableEngine(Place(folder, f"skillyard-{uuid.uuid4().hex[:12]}", database, poll_seconds=0.05))
+    return DurableEngine(EngineConfig(folder, f"skillyard-{uuid.uuid4().hex[:12]}", database, poll_seconds=0.05))
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -46,8 +47,8 @@ def nothing() -> None:
     pass
 
 
-def echo(found: Ticket, steps: Steps) -> Mapping[str, Json]:
-    return {"said": steps.once("say", lambda: found.body.get("say"))}
+def echo(found: Ticket, steps: DurableSteps) -> Mapping[str, Json]:
+    return {"said": steps.run("say", lambda: found.body.get("say"))}
 
 
 def test_what_is_enqueued_is_done_by_whoever_serves_and_its_answer_is_kept(engine: Engine) -> None:
@@ -95,7 +96,7 @@ def test_until_somebody_serves_it_stays_queued_and_can_be_cancelled(engine: Engi
 def test_one_under_way_that_is_cancelled_stays_so_whatever_it_answers(engine: Engine) -> None:
     begun, go = threading.Event(), threading.Event()
 
-    def work(found: Ticket, steps: Steps) -> Mapping[str, Json]:
+    def work(found: Ticket, steps: DurableSteps) -> Mapping[str, Json]:
         begun.set()
         assert go.wait(SECONDS)
         return {"done": found.id}
@@ -115,7 +116,7 @@ def test_one_under_way_that_is_cancelled_stays_so_whatever_it_answers(engine: En
 
 
 def test_what_follows_comes_after_its_pause_and_once(engine: Engine) -> None:
-    def work(found: Ticket, steps: Steps) -> Mapping[str, Json]:
+    def work(found: Ticket, steps: DurableSteps) -> Mapping[str, Json]:
         if found.id == "ticket-1":
             for _ in range(2):
                 steps.follow(Ticket("ticket-1-2", QUEUE, {}, 0.2))
@@ -142,7 +143,7 @@ def test_started_directly_it_needs_nobody_who_serves(engine: Engine) -> None:
 
 
 def test_work_that_raises_breaks_its_ticket_and_nothing_else(engine: Engine) -> None:
-    def work(found: Ticket, steps: Steps) -> Mapping[str, Json]:
+    def work(found: Ticket, steps: DurableSteps) -> Mapping[str, Json]:
         if found.body.get("bad"):
             raise ZeroDivisionError("a bug")
         return {}
@@ -163,7 +164,7 @@ def test_no_more_at_a_time_than_was_said(engine: Engine) -> None:
     lock = threading.Lock()
     now, most = [0], [0]
 
-    def work(found: Ticket, steps: Steps) -> Mapping[str, Json]:
+    def work(found: Ticket, steps: DurableSteps) -> Mapping[str, Json]:
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
@@ -206,7 +207,7 @@ def test_what_is_over_is_forgotten_and_what_is_not_is_kept(engine: Engine) -> No
 
 
 def test_a_line_of_the_timetable_is_swapped_by_one_of_many(engine: Engine) -> None:
-    line = Line("报告", {"when": "@daily", "args": ["a\nb"]}, until=1.5, when="@daily UTC")
+    line = TimetableEntry("报告", {"when": "@daily", "args": ["a\nb"]}, until=1.5, when="@daily UTC")
     engine.timetable.put(line)
     assert engine.timetable.list() == (line,)
     gate = threading.Barrier(6)
@@ -233,7 +234,7 @@ def test_two_projects_in_one_database_do_not_see_each_other(kind: str, tmp_path:
     database = postgres() if kind == "postgres" else ""
     mine, theirs = open_durable(tmp_path, database), open_durable(tmp_path, database)
     theirs.enqueue(ticket(say="theirs"))
-    theirs.timetable.put(Line("a"))
+    theirs.timetable.put(TimetableEntry("a"))
     mine.serve(echo, {QUEUE: 1}, nothing)
     mine.enqueue(ticket(2, say="mine"))
     assert mine.wait("ticket-2", SECONDS) is not None
@@ -249,19 +250,21 @@ def test_two_projects_in_one_database_do_not_see_each_other(kind: str, tmp_path:
 
 
 def test_a_database_that_is_not_there_is_told_without_its_password(tmp_path: Path) -> None:
-    from skillyard.jobs.dbos_engine import DurableEngine, Place
+    from skillyard.jobs.dbos_engine import DurableEngine
+    from skillyard.jobs.engine import EngineConfig
 
     with pytest.raises(DatabaseFailed) as caught:
-        DurableEngine(Place(tmp_path, "skillyard-x", "postgresql://me:hunter2@127.0.0.1:1/none"))
+        DurableEngine(EngineConfig(tmp_path, "skillyard-x", "postgresql://me:hunter2@127.0.0.1:1/none"))
 
     assert "hunter2" not in str(caught.value)
 
 
 def test_the_engines_file_is_the_users_alone_and_full_sync_is_an_option(tmp_path: Path) -> None:
-    from skillyard.jobs.dbos_engine import DurableEngine, Place
+    from skillyard.jobs.dbos_engine import DurableEngine
+    from skillyard.jobs.engine import EngineConfig
 
     for full, expected in ((False, 1), (True, 2)):
-        made = DurableEngine(Place(tmp_path, "skillyard-x", full_sync=full))
+        made = DurableEngine(EngineConfig(tmp_path, "skillyard-x", full_sync=full))
         with made._engine.connect() as connection:
             pragma: Callable[[str], Any] = lambda name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()  # noqa: E731
             assert (pragma("journal_mode"), pragma("synchronous")) == ("wal", expected)
@@ -285,11 +288,12 @@ SERVES = """
 import sys
 from pathlib import Path
 from skillyard.jobs.engine import Ticket
-from skillyard.jobs.dbos_engine import DurableEngine, Place
+from skillyard.jobs.dbos_engine import DurableEngine
+from skillyard.jobs.engine import EngineConfig
 _, folder, database, project = sys.argv
 print("ready", flush=True)
 sys.stdin.readline()
-engine = DurableEngine(Place(Path(folder), project, database, poll_seconds=0.05))
+engine = DurableEngine(EngineConfig(Path(folder), project, database, poll_seconds=0.05))
 engine.serve(lambda ticket, steps: {"did": ticket.id}, {"default": 1}, lambda: None)
 engine.enqueue(Ticket(project, "default", {}))
 assert engine.wait(project, 60).answer == {"did": project}

@@ -16,13 +16,11 @@ from skillyard.app.project import Project, new_run_id
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, WorkflowInvalid
 from skillyard.core.values import Json
 from skillyard.jobs.engine import Engine
-from skillyard.jobs.flow import MAX_ITEMS, Told
-from skillyard.jobs.flow_plan import find_workflow, make_flow
+from skillyard.jobs.flow import MAX_ITEMS, FlowProgress
 from skillyard.jobs.jobs import Job, Jobs
-from skillyard.jobs.memory_engine import MemoryEngine
-from skillyard.jobs.setup import make_attempts, make_job, open_engine
 from tests.conftest import Skillyard, WriteSkill
 from tests.jobs.databases import postgres
+from tests.jobs.memory_engine import MemoryEngine
 from tests.jobs.test_jobs import env_of, said, wait_until
 
 SECONDS = 120.0
@@ -65,9 +63,9 @@ class Place:
 
     def __init__(self, yard: Project, engine: Engine) -> None:
         self.yard, self.engine = yard, engine
-        self.told: list[Told] = []
+        self.told: list[FlowProgress] = []
         self.jobs = Jobs(engine, yard.history, new_run_id)
-        self.attempts = make_attempts(yard, watch=self.told.append)
+        self.attempts = yard.jobs.attempts(watch=self.told.append)
 
     def write(self, text: str, name: str = "test") -> Path:
         file = self.yard.root / "workflows" / f"{name}.yaml"
@@ -77,7 +75,9 @@ class Place:
 
     def job(self, text: str, **inputs: Json) -> Job:
         self.write(text)
-        return make_flow(self.yard, find_workflow(self.yard, "test", self.yard.root), inputs, Job(skill=""))
+        return self.yard.jobs.workflows.make_job(
+            self.yard.jobs.workflows.find("test", self.yard.root), inputs, Job(skill="")
+        )
 
     def run(self, text: str, **inputs: Json) -> Any:
         flow_id = self.jobs.start(self.job(text, **inputs), self.attempts)
@@ -96,7 +96,7 @@ def keep_in(places: ProjectPaths, kind: str) -> None:
 @contextmanager
 def opened(yard: Project, kind: str) -> Iterator[Place]:
     keep_in(yard.places, kind)
-    engine: Engine = MemoryEngine() if kind == "memory" else open_engine(yard)
+    engine: Engine = MemoryEngine() if kind == "memory" else yard.jobs.open_engine()
     try:
         yield Place(yard, engine)
     finally:
@@ -349,7 +349,7 @@ def test_an_action_that_is_not_there_is_found_before_anything_starts(
 ) -> None:
     memory.write(f"steps: [{step}]")
 
-    (finding,) = find_workflow(memory.yard, "test", memory.yard.root).findings
+    (finding,) = memory.yard.jobs.workflows.find("test", memory.yard.root).findings
 
     assert says in finding.message + finding.advice
 
@@ -373,17 +373,20 @@ def test_a_workflow_is_found_by_name_or_by_a_path_inside_the_project(memory: Pla
     file = memory.write("steps: [{skill: echo, params: {text: a}}]")
     root = memory.yard.root
 
-    assert find_workflow(memory.yard, "test", root).path == find_workflow(memory.yard, "workflows/test.yaml", root).path
-    assert find_workflow(memory.yard, "./test.yaml", file.parent).name == "test"
+    assert (
+        memory.yard.jobs.workflows.find("test", root).path
+        == memory.yard.jobs.workflows.find("workflows/test.yaml", root).path
+    )
+    assert memory.yard.jobs.workflows.find("./test.yaml", file.parent).name == "test"
     with pytest.raises(InvalidArgs, match="did you mean `test`"):
-        find_workflow(memory.yard, "tset", root)
+        memory.yard.jobs.workflows.find("tset", root)
     outside = tmp_path / "workflow.yaml"
     outside.write_text("steps: [{skill: echo}]")
     with pytest.raises(InvalidArgs, match="outside the project"):
-        find_workflow(memory.yard, str(outside), root)
+        memory.yard.jobs.workflows.find(str(outside), root)
     (root / "workflows" / "again.yaml").write_text("name: test\nsteps: [{skill: echo}]")
     with pytest.raises(InvalidArgs, match=r"again\.yaml, workflows/test\.yaml"):
-        find_workflow(memory.yard, "test", root)
+        memory.yard.jobs.workflows.find("test", root)
 
 
 def test_a_file_or_a_skill_that_changed_is_refused(place: Place, write_skill: WriteSkill) -> None:
@@ -421,7 +424,7 @@ def test_a_thousand_items_are_each_done_once(memory: Place) -> None:
 
 def test_a_flow_can_be_a_job_by_its_name(memory: Place) -> None:
     memory.write("inputs: {t: {}}\nsteps: [{skill: echo, params: {text: '${inputs.t}'}}]")
-    job = make_job(memory.yard, Job("flow:test", args=("t=你好",)))
+    job = memory.yard.jobs.prepare(Job("flow:test", args=("t=你好",)))
     memory.engine.serve(memory.attempts, {"default": 1}, lambda: None)
 
     known = memory.jobs.wait(memory.jobs.enqueue(job), SECONDS)

@@ -15,13 +15,12 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project, new_run_id
 from skillyard.core.errors import InvalidArgs, ParamMissing, SkillNotFound
 from skillyard.core.values import Json
-from skillyard.jobs.jobs import Job, Jobs, Known, may_pass, next_attempt, pause_seconds
-from skillyard.jobs.memory_engine import MemoryEngine
-from skillyard.jobs.role_schedules import RoleSchedules
-from skillyard.jobs.setup import Schedules, engine_settings, job_of, make_attempts, make_job
-from skillyard.jobs.worker_loop import Shift
+from skillyard.jobs.jobs import Job, Jobs, JobStatus, may_pass, next_attempt, pause_seconds
+from skillyard.jobs.schedule import RoleSchedules
+from skillyard.jobs.worker_loop import WorkerLoop
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
+from tests.jobs.memory_engine import MemoryEngine
 
 SECONDS = 60.0
 ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"
@@ -36,14 +35,14 @@ class Place:
         self.yard = yard
         self.engine = MemoryEngine()
         self.jobs = Jobs(self.engine, yard.history, new_run_id)
-        self.attempts = make_attempts(yard)
+        self.attempts = yard.jobs.attempts()
         self.told: list[str] = []
 
     def serve(self, count: int = 1) -> None:
         self.engine.serve(self.attempts, {"default": count}, lambda: None)
 
-    def done(self, job: Job) -> Known:
-        known = self.jobs.wait(self.jobs.enqueue(make_job(self.yard, job)), SECONDS)
+    def done(self, job: Job) -> JobStatus:
+        known = self.jobs.wait(self.jobs.enqueue(self.yard.jobs.prepare(job)), SECONDS)
         assert known is not None
         return known
 
@@ -57,7 +56,7 @@ def place(yard: Project, write_skill: WriteSkill) -> Iterator[Place]:
     made.engine.close(SECONDS)
 
 
-def data_of(known: Known) -> Any:
+def data_of(known: JobStatus) -> Any:
     return known.result["data"]
 
 
@@ -84,9 +83,9 @@ def test_the_skill_is_handed_the_run_id(place: Place, write_skill: WriteSkill) -
 
 def test_what_cannot_run_is_refused_before_it_is_queued(place: Place) -> None:
     with pytest.raises(ParamMissing):
-        make_job(place.yard, Job("echo"))
+        place.yard.jobs.prepare(Job("echo"))
     with pytest.raises(SkillNotFound):
-        make_job(place.yard, Job("nobody"))
+        place.yard.jobs.prepare(Job("nobody"))
 
 
 def test_nobody_can_answer_so_a_missing_param_is_an_error_in_a_job(place: Place) -> None:
@@ -113,7 +112,7 @@ def test_a_param_names_no_path_outside_the_project(place: Place, write_skill: Wr
 
 def test_a_failure_that_may_pass_is_tried_again_and_then_lies_there_to_be_retried(place: Place) -> None:
     place.attempts._tell = place.told.append
-    job = make_job(place.yard, Job("fail", retries=1))
+    job = place.yard.jobs.prepare(Job("fail", retries=1))
     place.serve()
     known = place.jobs.wait(place.jobs.enqueue(job), SECONDS)
 
@@ -155,7 +154,7 @@ def test_pauses_grow_by_themselves_and_by_chance_up_to_an_hour() -> None:
 
 
 def test_a_queued_job_that_is_cancelled_never_runs_and_history_says_so(place: Place) -> None:
-    job_id = place.jobs.enqueue(make_job(place.yard, Job("echo", args=("x",))))
+    job_id = place.jobs.enqueue(place.yard.jobs.prepare(Job("echo", args=("x",))))
     cancelled = place.jobs.cancel(job_id)
     place.serve()
     place.done(Job("echo", args=("y",)))
@@ -170,8 +169,8 @@ def test_a_queued_job_that_is_cancelled_never_runs_and_history_says_so(place: Pl
 
 def test_a_job_that_is_cancelled_while_it_runs_is_stopped_with_everything_it_started(place: Place) -> None:
     place.serve()
-    job_id = place.jobs.enqueue(make_job(place.yard, Job("slow", args=("600",), retries=5)))
-    shift = make_shift(place)
+    job_id = place.jobs.enqueue(place.yard.jobs.prepare(Job("slow", args=("600",), retries=5)))
+    shift = make_worker_loop(place)
     wait_until(lambda: bool(place.attempts.underway.list()) and running(place, job_id))
     place.jobs.cancel(job_id)
     shift.watch()
@@ -191,13 +190,13 @@ def running(place: Place, job_id: str) -> bool:
     return row is not None and row.state == "running"
 
 
-def make_shift(place: Place) -> Shift:
-    return Shift(
+def make_worker_loop(place: Place) -> WorkerLoop:
+    return WorkerLoop(
         engine=place.engine,
         jobs=place.jobs,
         attempts=place.attempts,
-        schedules=Schedules(place.yard, place.told.append),
-        job_of=lambda schedule: job_of(place.yard, schedule),
+        schedules=place.yard.jobs.schedules(place.told.append),
+        job_of=place.yard.jobs.for_schedule,
         project="p",
         tell=place.told.append,
     )
@@ -213,7 +212,7 @@ def wait_until(claim: Callable[[], bool], seconds: float = SECONDS) -> None:
 
 
 def test_a_skill_that_changed_since_it_was_queued_is_not_run(place: Place, write_skill: WriteSkill) -> None:
-    job = make_job(place.yard, Job("echo", args=("x",)))
+    job = place.yard.jobs.prepare(Job("echo", args=("x",)))
     write_skill("echo", ECHO.replace("echo {text}", "echo changed {text}"))
     job_id = place.jobs.enqueue(job)
     place.serve()
@@ -235,7 +234,7 @@ def test_a_worker_without_the_skill_restores_it_from_the_lock(
     (source / "SKILL.md").write_text("---\nname: far\ndescription: Says where it is from.\ncommand: echo far\n---\n")
     added = skillyard("add", str(source))
     assert added.returncode == 0, added.stdout
-    job = make_job(place.yard, Job("far"))
+    job = place.yard.jobs.prepare(Job("far"))
     (project / ".claude" / "skills" / "far" / "SKILL.md").unlink()
     place.yard.catalog.sync()
     job_id = place.jobs.enqueue(job)
@@ -274,14 +273,14 @@ def test_schedules_of_a_role_wait_for_trust_in_exactly_its_bytes(place: Place, p
     file = project / "agents" / "dev" / "agent.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(AGENT.format(cron="0 9 * * *"))
-    schedules = Schedules(place.yard, place.told.append)
+    schedules = place.yard.jobs.schedules(place.told.append)
     assert schedules(()) == ()
     assert [each.name for each in schedules.untrusted()] == ["dev/echo"]
 
     trust(place.yard.grants, project)
-    assert [each.when for each in Schedules(place.yard, place.told.append)(())] == ["0 9 * * *"]
+    assert [each.when for each in place.yard.jobs.schedules(place.told.append)(())] == ["0 9 * * *"]
     file.write_text(AGENT.format(cron="0 10 * * *"))
-    changed = Schedules(place.yard, place.told.append)
+    changed = place.yard.jobs.schedules(place.told.append)
     assert (changed(()), [each.when for each in changed.untrusted()]) == ((), ["0 10 * * *"])
 
 
@@ -290,7 +289,7 @@ def test_a_role_that_changed_since_the_worker_looked_fires_nothing(place: Place,
     file.parent.mkdir(parents=True)
     file.write_text(AGENT.format(cron="* * * * *"))
     trust(place.yard.grants, project)
-    shift = make_shift(place)
+    shift = make_worker_loop(place)
     shift.tick()
     (line,) = place.engine.timetable.list()
     place.engine.timetable.put(line._replace(until=line.until - 120))
@@ -411,7 +410,7 @@ def test_a_limit_of_a_queue_stands_in_the_settings_and_the_users_word_is_the_las
     (project / "skillyard.toml").write_text("[engine.queues.reports]\nlimit = 4\n[engine.queues.slow]\nlimit = 1\n")
     (places.own_home / "config.toml").write_text("[engine.queues.reports]\nlimit = 2\n")
     with Project(places) as yard:
-        assert engine_settings(yard).limits == {"reports": 2, "slow": 1}
+        assert yard.engine_config().limits == {"reports": 2, "slow": 1}
 
     for wrong in ("0", "-1", "1.5", "true", '"2"'):
         (project / "skillyard.toml").write_text(f"[engine.queues.reports]\nlimit = {wrong}\n")

@@ -16,9 +16,8 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.jobs.jobs import Known
-from skillyard.jobs.liveness import DatabaseLiveness, _number
-from skillyard.jobs.setup import make_jobs, open_engine
+from skillyard.jobs.engine_database import DatabaseLiveness, _number
+from skillyard.jobs.jobs import JobStatus
 from tests.conftest import Skillyard, WriteSkill
 from tests.jobs.databases import postgres, server
 from tests.jobs.test_jobs import env_of, said, wait_until
@@ -70,7 +69,7 @@ def take_session_away(database: str, executor: str) -> None:
 def executor_of(places: ProjectPaths) -> str:
     """Whoever has the one job in hand."""
     with Project(places) as yard:
-        engine = open_engine(yard)
+        engine = yard.jobs.open_engine()
         (found,) = engine._client.list_workflows(status="PENDING")  # type: ignore[attr-defined]
         engine.close()
     return str(found.executor_id)
@@ -87,10 +86,10 @@ def demand_only_the_second_beats(box: Path) -> None:
     assert size(box / "beats.1") == first, "the first was still running when the second had begun"
 
 
-def ended(places: ProjectPaths, job_id: str) -> Known:
+def ended(places: ProjectPaths, job_id: str) -> JobStatus:
     with Project(places) as yard:
-        engine = open_engine(yard)
-        known = make_jobs(yard, engine).wait(job_id, SECONDS)
+        engine = yard.jobs.open_engine()
+        known = yard.jobs.of(engine).wait(job_id, SECONDS)
         engine.close()
     assert known is not None
     return known
@@ -226,7 +225,7 @@ def test_a_process_that_is_killed_lets_go_of_its_lock() -> None:
 
 HOLD = """
 import sys, threading
-from skillyard.jobs.liveness import DatabaseLiveness
+from skillyard.jobs.engine_database import DatabaseLiveness
 DatabaseLiveness(sys.argv[1]).hold("somebody", lambda: None)
 print("held", flush=True)
 threading.Event().wait()

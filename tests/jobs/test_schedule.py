@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidArgs
-from skillyard.jobs.engine import Engine, Line
+from skillyard.jobs.engine import Engine, TimetableEntry
 from skillyard.jobs.jobs import Job, Jobs, jitter_of, tick_id
-from skillyard.jobs.memory_engine import MemoryEngine
 from skillyard.jobs.schedule import Misfire, Overlap, Schedule, beat, checked, from_agent, local_zone
-from skillyard.jobs.worker_loop import Shift
+from skillyard.jobs.worker_loop import WorkerLoop
 from skillyard.store.database import open_database
 from skillyard.store.runs import Runs
+from tests.jobs.memory_engine import MemoryEngine
 
 EVERY_MINUTE = Schedule("m", "* * * * *", skill="report")
 HOUR = 3600.0
@@ -107,13 +107,13 @@ class Clock:
         return self.now
 
 
-def make_shift(folder: Path, engine: Engine, schedules: list[Schedule], told: list[str]) -> Shift:
-    from skillyard.jobs.attempt import Attempts
+def make_worker_loop(folder: Path, engine: Engine, schedules: list[Schedule], told: list[str]) -> WorkerLoop:
+    from skillyard.jobs.worker_loop import Attempts
 
     def no_bench() -> None:
         raise AssertionError("nothing is run here")
 
-    return Shift(
+    return WorkerLoop(
         engine=engine,
         jobs=Jobs(engine, Runs(open_database(folder / "state.db"), "p"), lambda: "unused"),
         attempts=Attempts(no_bench, "here", lambda *_: {}),  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def test_workers_with_different_clocks_fire_each_tick_once(tmp_path: Path) -> No
     engine = MemoryEngine(clock)
     schedules = [EVERY_MINUTE._replace(overlap=Overlap.REPLACE)]
     engines: list[Any] = [engine, Skewed(engine, 30.0), Skewed(engine, -30.0)]
-    workers = [make_shift(tmp_path, each, schedules, []) for each in engines]
+    workers = [make_worker_loop(tmp_path, each, schedules, []) for each in engines]
     for _ in range(600):
         for worker in workers:
             worker.tick()
@@ -160,7 +160,7 @@ def test_a_new_time_counts_from_now_on_and_a_paused_one_rests(tmp_path: Path) ->
     clock = Clock()
     engine = MemoryEngine(clock)
     schedules = [EVERY_MINUTE._replace(when="0 0 1 1 *")]
-    shift = make_shift(tmp_path, engine, schedules, [])
+    shift = make_worker_loop(tmp_path, engine, schedules, [])
     shift.tick()
     clock.now += 86_400.0
     schedules[0] = EVERY_MINUTE
@@ -183,7 +183,7 @@ def test_a_new_time_counts_from_now_on_and_a_paused_one_rests(tmp_path: Path) ->
 def test_a_crash_between_firing_and_writing_it_down_fires_nothing_twice(tmp_path: Path) -> None:
     clock = Clock()
     engine = MemoryEngine(clock)
-    shift = make_shift(tmp_path, engine, [EVERY_MINUTE], [])
+    shift = make_worker_loop(tmp_path, engine, [EVERY_MINUTE], [])
     shift.tick()
     (before,) = engine.timetable.list()
     clock.now += 61
@@ -198,7 +198,7 @@ def test_a_run_of_replace_takes_the_place_of_the_one_before(tmp_path: Path) -> N
     clock = Clock()
     engine = MemoryEngine(clock)
     told: list[str] = []
-    shift = make_shift(tmp_path, engine, [EVERY_MINUTE._replace(overlap=Overlap.REPLACE)], told)
+    shift = make_worker_loop(tmp_path, engine, [EVERY_MINUTE._replace(overlap=Overlap.REPLACE)], told)
     for _ in range(3):
         shift.tick()
         clock.now += 60
@@ -295,7 +295,7 @@ def test_a_schedule_reads_back_as_it_was() -> None:
     )
 
     assert Schedule.from_mapping(schedule.as_mapping()) == schedule
-    assert Line("n", schedule.as_mapping()).says["skill"] == "s"
+    assert TimetableEntry("n", schedule.as_mapping()).says["skill"] == "s"
 
 
 def test_the_zone_of_this_machine_is_one_that_is_known() -> None:

@@ -5,15 +5,21 @@ import plistlib
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs
-from skillyard.jobs.service import service_of
+from skillyard.jobs.service import WorkerService, make_service
 from tests.conftest import Skillyard
 
 WORDS = ("--concurrency", "2")
+
+
+def service_of(places: ProjectPaths, words: tuple[str, ...], **more: Any) -> WorkerService:
+    assert places.project is not None
+    return make_service(places.project, places.own_home, places.user_home, words, **more)
 
 
 def odd(tmp_path: Path) -> ProjectPaths:

@@ -16,10 +16,9 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.jobs.dbos_engine import DurableEngine, Place
-from skillyard.jobs.engine import Stage, Ticket
+from skillyard.jobs.dbos_engine import DurableEngine
+from skillyard.jobs.engine import EngineConfig, Stage, Ticket
 from skillyard.jobs.jobs import Job
-from skillyard.jobs.setup import make_job, make_jobs, open_engine
 from tests.conftest import Skillyard, WriteSkill
 from tests.jobs.databases import postgres, server
 from tests.jobs.serving import STEPS, Journal
@@ -49,7 +48,7 @@ def end(child: "subprocess.Popen[str]") -> None:
 
 @contextmanager
 def opened(folder: Path, database: str) -> Iterator[DurableEngine]:
-    engine = DurableEngine(Place(folder, "skillyard-crash", database, poll_seconds=0.05))
+    engine = DurableEngine(EngineConfig(folder, "skillyard-crash", database, poll_seconds=0.05))
     try:
         yield engine
     finally:
@@ -231,9 +230,9 @@ def test_a_database_that_restarts_under_load_loses_nothing(places: ProjectPaths,
         (places.own_home / "config.toml").write_text(f'[engine]\npoll_seconds = 0.05\ndatabase = "{database}"\n')
         write_skill("echo", "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n")
         with Project(places) as yard:
-            engine = open_engine(yard)
-            jobs = make_jobs(yard, engine)
-            ids = [jobs.enqueue(make_job(yard, Job("echo", args=(str(number),)))) for number in range(30)]
+            engine = yard.jobs.open_engine()
+            jobs = yard.jobs.of(engine)
+            ids = [jobs.enqueue(yard.jobs.prepare(Job("echo", args=(str(number),)))) for number in range(30)]
             engine.close()
             command = [sys.executable, "-m", "skillyard", "worker"]
             workers = [
@@ -244,8 +243,8 @@ def test_a_database_that_restarts_under_load_loses_nothing(places: ProjectPaths,
             for lines in heard:
                 assert any("success" in line for line in lines)
             restart()
-            engine = open_engine(yard)
-            jobs = make_jobs(yard, engine)
+            engine = yard.jobs.open_engine()
+            jobs = yard.jobs.of(engine)
             assert engine.list(1, live=True), "under load"
             known = [jobs.wait(job_id, 120) for job_id in ids]
             engine.close()
@@ -355,10 +354,11 @@ def test_a_ticket_that_takes_every_worker_down_with_it_is_given_up(tmp_path: Pat
 POISON = """
 import os, signal, sys, threading
 from pathlib import Path
-from skillyard.jobs.dbos_engine import DurableEngine, Place
+from skillyard.jobs.dbos_engine import DurableEngine
+from skillyard.jobs.engine import EngineConfig
 from skillyard.jobs.jobs import Job
 
-engine = DurableEngine(Place(Path(sys.argv[1]), "skillyard-crash", poll_seconds=0.02))
+engine = DurableEngine(EngineConfig(Path(sys.argv[1]), "skillyard-crash", poll_seconds=0.02))
 engine.serve(lambda ticket, steps: os.kill(os.getpid(), signal.SIGKILL), {"default": 1}, lambda: None)
 engine.take_over()
 while not engine.find("poison").stage.is_over:

@@ -14,8 +14,8 @@ from typing import NoReturn
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.values import Json
+from skillyard.scripts.install_graph import Begun, open_workflow
 from skillyard.scripts.install_workflow import InstallSteps
-from skillyard.scripts.workflow_graph import Begun, open_workflow
 
 
 def die() -> NoReturn:

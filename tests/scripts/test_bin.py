@@ -17,7 +17,7 @@ from skillyard.core.envelope import parse
 from skillyard.core.result import Result
 from skillyard.faces.bin import SCRIPTS
 from skillyard.install.threats.verdict import ThreatLevel
-from skillyard.scripts.deciders import Decision, Rules
+from skillyard.scripts.interrupt import Decision, Rules
 from skillyard.trust.own_files import lay_out
 from tests.conftest import WriteSkill
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import BackendFailed
-from skillyard.scripts.deciders import Agent, Decision, as_question
-from skillyard.scripts.interrupt import Interrupt
+from skillyard.scripts.interrupt import BackendDecider, Decision, Interrupt, as_question
 
 ABOUT = {
     "severities": {"mild": "MEDIUM", "bad": "HIGH", "odd": "UNKNOWN"},
@@ -19,7 +18,7 @@ ALL = ("mild", "bad", "odd")
 
 
 def decide(said: str, skills: tuple[str, ...] = ALL, about: Mapping[str, object] = ABOUT) -> Mapping[str, Decision]:
-    return Agent(lambda _: said)(Interrupt(skills, "skillyard review resume x", about))  # type: ignore[arg-type]
+    return BackendDecider(lambda _: said)(Interrupt(skills, "skillyard review resume x", about))  # type: ignore[arg-type]
 
 
 def test_an_agent_may_uninstall_anything_and_keep_up_to_medium() -> None:
@@ -59,7 +58,7 @@ def test_an_agent_that_fails_decides_nothing() -> None:
     def ask(_: str) -> str:
         raise BackendFailed("claude-code", "not logged in")
 
-    assert Agent(ask)(Interrupt(("mild",), "skillyard review resume x", {})) == {}
+    assert BackendDecider(ask)(Interrupt(("mild",), "skillyard review resume x", {})) == {}
 
 
 @given(st.text())
@@ -76,4 +75,4 @@ def test_more_than_anybody_reads_is_not_asked_at_all() -> None:
     def ask(_: str) -> str:
         raise AssertionError("it was asked")
 
-    assert Agent(ask)(Interrupt(("a",), "skillyard review resume x", {"findings": "x" * 200_000})) == {}
+    assert BackendDecider(ask)(Interrupt(("a",), "skillyard review resume x", {"findings": "x" * 200_000})) == {}

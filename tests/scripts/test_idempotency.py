@@ -13,7 +13,7 @@ import pytest
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.result import Result
 from skillyard.core.states import State
-from skillyard.scripts.idempotency import Key, LocalOnce, Once, boot_id, now
+from skillyard.scripts.idempotency import Idempotency, Key, LocalIdempotency, boot_id, now
 from skillyard.store.database import open_database
 from skillyard.store.runs import Keys
 from tests.jobs.databases import postgres
@@ -23,21 +23,21 @@ GOOD = Result(agent="worker_agent", state=State.SUCCESS, summary="好", data={"t
 BAD = Result(agent="worker_agent", state=State.ERROR, summary="坏", data={"type": "RuntimeError"})
 
 
-def make_once(folder: Path, window_seconds: float = 5.0) -> LocalOnce:
-    return LocalOnce(lambda: Keys(open_database(folder / "state.db")), folder / "once", window_seconds)
+def make_once(folder: Path, window_seconds: float = 5.0) -> LocalIdempotency:
+    return LocalIdempotency(lambda: Keys(open_database(folder / "state.db")), folder / "once", window_seconds)
 
 
-def make_shared(database: str, window_seconds: float = 5.0) -> Once:
-    from skillyard.scripts.postgres_idempotency import SharedOnce
+def make_shared(database: str, window_seconds: float = 5.0) -> Idempotency:
+    from skillyard.scripts.postgres_idempotency import PostgresIdempotency
 
-    return SharedOnce(database, window_seconds)
+    return PostgresIdempotency(database, window_seconds)
 
 
-MakeOnce = Callable[..., Once]
+MakeIdempotency = Callable[..., Idempotency]
 
 
 @pytest.fixture(params=["files", "postgres"])
-def open_once(request: pytest.FixtureRequest, tmp_path: Path) -> MakeOnce:
+def open_once(request: pytest.FixtureRequest, tmp_path: Path) -> MakeIdempotency:
     """The same promises for one machine and for many."""
     if request.param == "files":
         return partial(make_once, tmp_path)
@@ -56,7 +56,7 @@ class Counter:
         return self.results[min(self.count, len(self.results)) - 1]
 
 
-def test_a_second_call_within_the_window_gets_the_first_ones_result(open_once: MakeOnce) -> None:
+def test_a_second_call_within_the_window_gets_the_first_ones_result(open_once: MakeIdempotency) -> None:
     once, execute = open_once(), Counter(GOOD)
 
     first, second = once(KEY, execute), once(KEY, execute)
@@ -66,7 +66,7 @@ def test_a_second_call_within_the_window_gets_the_first_ones_result(open_once: M
     assert execute.count == 1
 
 
-def test_after_the_window_it_runs_again(open_once: MakeOnce) -> None:
+def test_after_the_window_it_runs_again(open_once: MakeIdempotency) -> None:
     once, execute = open_once(window_seconds=0.0), Counter(GOOD)
 
     once(KEY, execute)
@@ -75,7 +75,7 @@ def test_after_the_window_it_runs_again(open_once: MakeOnce) -> None:
     assert (again.shared, execute.count) == (False, 2)
 
 
-def test_a_failure_is_not_kept(open_once: MakeOnce) -> None:
+def test_a_failure_is_not_kept(open_once: MakeIdempotency) -> None:
     once, execute = open_once(), Counter(BAD, GOOD)
 
     assert once(KEY, execute).result == BAD
@@ -83,7 +83,7 @@ def test_a_failure_is_not_kept(open_once: MakeOnce) -> None:
     assert execute.count == 2
 
 
-def test_one_key_means_one_prompt(open_once: MakeOnce) -> None:
+def test_one_key_means_one_prompt(open_once: MakeIdempotency) -> None:
     once = open_once()
     once(KEY, Counter(GOOD))
 
@@ -91,7 +91,7 @@ def test_one_key_means_one_prompt(open_once: MakeOnce) -> None:
         once(KEY._replace(prompt="执行 python bin/y.py"), Counter(GOOD))
 
 
-def test_other_scopes_and_other_names_are_other_keys(open_once: MakeOnce) -> None:
+def test_other_scopes_and_other_names_are_other_keys(open_once: MakeIdempotency) -> None:
     once, execute = open_once(), Counter(GOOD)
 
     for key in (KEY, KEY._replace(scope="other"), KEY._replace(name="scan-skills")):
@@ -164,7 +164,7 @@ from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.store.database import open_database
 from skillyard.store.runs import Keys
-from skillyard.scripts.idempotency import Key, LocalOnce
+from skillyard.scripts.idempotency import Key, LocalIdempotency
 
 folder, database = pathlib.Path(sys.argv[1]), sys.argv[2]
 
@@ -176,10 +176,10 @@ def execute():
     return Result(agent="worker_agent", state=State.SUCCESS, summary="好", data={"pid": "first"})
 
 if database:
-    from skillyard.scripts.postgres_idempotency import SharedOnce
-    once = SharedOnce(database)
+    from skillyard.scripts.postgres_idempotency import PostgresIdempotency
+    once = PostgresIdempotency(database)
 else:
-    once = LocalOnce(lambda: Keys(open_database(folder / "state.db")), folder / "once")
+    once = LocalIdempotency(lambda: Keys(open_database(folder / "state.db")), folder / "once")
 print("ready", flush=True)
 sys.stdin.readline()
 answer = once(Key("p", "k", "prompt"), execute)
@@ -258,7 +258,7 @@ def test_a_different_prompt_does_not_wait_for_a_run_that_is_not_its_own(tmp_path
     owner.communicate(timeout=60)
 
 
-def test_after_an_execution_that_raises_the_next_one_runs(open_once: MakeOnce) -> None:
+def test_after_an_execution_that_raises_the_next_one_runs(open_once: MakeIdempotency) -> None:
     once = open_once()
 
     def explode() -> Result:
@@ -282,7 +282,7 @@ def test_an_execution_that_raises_leaves_the_key_free(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path) -> None:
-    once = LocalOnce(lambda: Keys(open_database(tmp_path / "state.db")), Path("/proc/nowhere"))
+    once = LocalIdempotency(lambda: Keys(open_database(tmp_path / "state.db")), Path("/proc/nowhere"))
 
     with pytest.raises(FileNotFoundError):
         once(KEY, Counter(GOOD))

@@ -129,15 +129,14 @@ def _envelope(content: bytes) -> None:
 
 
 def _prompt(content: bytes) -> None:
-    from skillyard.scripts.prompt_grammar import addressee, may_name_source, parse_prompt
-    from skillyard.scripts.worker_prompt import parse_orders
+    from skillyard.scripts.prompt_grammar import addressee, may_name_source, parse_prompt, parse_script_calls
 
     text = content.decode("utf-8", "surrogateescape")
     addressee(text)
     for run in (
         lambda: parse_prompt(text, lambda name: "a" in name),
         lambda: may_name_source(text, Path("/nowhere")),
-        lambda: parse_orders(text),
+        lambda: parse_script_calls(text),
     ):
         try:
             run()

@@ -3,14 +3,14 @@
 import os
 import time
 from _thread import allocate_lock, get_ident
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from skillyard.app.arguments import expect, expect_params
 from skillyard.app.paths import ProjectPaths, find_paths
-from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
+from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
 from skillyard.core.messages import Lang, Message
 
 if TYPE_CHECKING:
@@ -36,11 +36,17 @@ if TYPE_CHECKING:
     from skillyard.install.new_skill import NewSkill, SkillDraft
     from skillyard.install.review import Reviews
     from skillyard.install.target import Target
+    from skillyard.jobs.engine import EngineConfig
+    from skillyard.jobs.jobs import Job
+    from skillyard.jobs.project_jobs import ProjectJobs
+    from skillyard.jobs.service import WorkerService
+    from skillyard.jobs.worker_loop import AttemptContext
     from skillyard.runtime.pipeline import Runtime
     from skillyard.runtime.record import Recorder
+    from skillyard.sandbox.cancel_token import CancelToken
     from skillyard.sandbox.launch import Sandbox
-    from skillyard.scripts.deciders import Decider
-    from skillyard.scripts.idempotency import Once
+    from skillyard.scripts.idempotency import Idempotency
+    from skillyard.scripts.interrupt import Decider
     from skillyard.scripts.worker import Worker
     from skillyard.store.activations import Activations
     from skillyard.store.conversation_locks import AgentSlots, CancelPipes
@@ -281,7 +287,7 @@ class Project:
     @per_thread
     def editor(self) -> "Editor":
         """Reaches `mybox/`, the user's own roots, and the project's where a person trusted it."""
-        from skillyard.editor.allowed_roots import project_root, user_root
+        from skillyard.editor.dirfd import project_root, user_root
         from skillyard.editor.editor import Editor
 
         trusted, asked = self._project_roots("editor")
@@ -477,22 +483,93 @@ class Project:
             remember_layers(self.places.own_home, layers)
 
     @per_thread
-    def once(self) -> "Once":
+    def idempotency(self) -> "Idempotency":
         if database := self._shared_database():
             try:
-                from skillyard.scripts.postgres_idempotency import SharedOnce
+                from skillyard.scripts.postgres_idempotency import PostgresIdempotency
             except ModuleNotFoundError as error:
                 raise ExtraMissing(error.name, "jobs") from None
 
-            return SharedOnce(database, self.settings.key_seconds)
-        from skillyard.scripts.idempotency import LocalOnce
+            return PostgresIdempotency(database, self.settings.key_seconds)
+        from skillyard.scripts.idempotency import LocalIdempotency
         from skillyard.store.database import open_database
         from skillyard.store.runs import Keys
 
         def open_keys() -> Keys:
             return Keys(open_database(self.places.database, self.settings.lock_seconds, self._notify))
 
-        return LocalOnce(open_keys, self.places.own_home / "once", self.settings.key_seconds)
+        return LocalIdempotency(open_keys, self.places.own_home / "once", self.settings.key_seconds)
+
+    @cached_property
+    def jobs(self) -> "ProjectJobs":
+        from skillyard.jobs.project_jobs import ProjectJobs
+        from skillyard.trust.consent import is_role_trusted
+
+        return ProjectJobs(
+            root=self.root,
+            own_home=self.places.own_home,
+            keep_days=self.settings.keep_days,
+            logs=self.logs,
+            engine_config=self.engine_config,
+            new_id=new_run_id,
+            history=lambda: self.history,
+            sandbox=lambda: self.sandbox,
+            # Each call takes the runtime and the catalog of its own thread.
+            resolve=lambda request: self.runtime.resolve(request),  # noqa: PLW0108
+            knows=lambda name: self.catalog.knows(name),  # noqa: PLW0108
+            is_role_trusted=lambda folder, capability: is_role_trusted(self.grants, folder, capability),
+            attempt_context=self._attempt_context,
+            back_up=self.back_up_if_due,
+        )
+
+    def engine_config(self) -> "EngineConfig":
+        """The user's settings first; the project's database if a person trusted the project, else NotGranted."""
+        from skillyard.app.settings import project_engine
+        from skillyard.jobs.engine import EngineConfig
+        from skillyard.jobs.project_jobs import project_key
+        from skillyard.trust.consent import are_settings_trusted
+
+        asked, mine = project_engine(self.root), self.settings.engine
+        if asked.database and not mine.database and not are_settings_trusted(self.grants, self.root):
+            raise NotGranted(Message("the database of jobs that skillyard.toml names"), "skillyard trust")
+        database = mine.database or asked.database
+        return EngineConfig(
+            folder=self.places.own_home / "engine",
+            project=project_key(self.root, database, asked.project or mine.project),
+            database=database,
+            full_sync=mine.full_sync or asked.full_sync,
+            poll_seconds=mine.poll_seconds,
+            limits={**asked.limits, **mine.limits},
+        )
+
+    def _attempt_context(self) -> "AttemptContext":
+        from skillyard.jobs.worker_loop import AttemptContext
+
+        def restore_skills() -> None:
+            self.installer().restore(lambda _: None)
+
+        return AttemptContext(self.runtime, self.history, restore_skills, self._run_task)
+
+    def _run_task(self, run_id: str, job: "Job", stop: "CancelToken") -> "Result":
+        from skillyard.dispatch.handover import hand_over, make_order
+        from skillyard.jobs.agent_task import TaskRunner
+        from skillyard.trust.consent import is_role_trusted
+
+        with self.reopen() as own:  # the settings and the trust of now, not those from when the worker started
+            runner = TaskRunner(
+                root=own.root,
+                is_role_trusted=lambda folder, capability: is_role_trusted(own.grants, folder, capability),
+                worker=lambda lang: own.worker(lang, own.decider),
+                make_request=lambda task, **more: make_order(own, task, **more),
+                dispatch=lambda order, stop: hand_over(own, order, None, None, stop),
+            )
+            return runner.run(run_id, job, stop)
+
+    def worker_service(self, words: "Sequence[str]") -> "WorkerService":
+        """The service of the user's system that runs `skillyard worker` with these words."""
+        from skillyard.jobs.service import make_service
+
+        return make_service(self.root, self.places.own_home, self.places.user_home, words)
 
     def _shared_database(self) -> str:
         """PostgreSQL, where the jobs of this project are kept there; what a project only wishes for does not count."""
@@ -508,18 +585,18 @@ class Project:
         import sys
 
         from skillyard.runners.interpreters import find_program
-        from skillyard.scripts.worker import Standing, Worker
+        from skillyard.scripts.worker import ScriptTrust, Worker
         from skillyard.store.copies import Copies, FolderCopy
         from skillyard.trust.consent import bin_changes, is_bin_trusted
         from skillyard.trust.own_files import is_ours
 
         root = self.root
 
-        def standing(script: str, copy: FolderCopy) -> Standing:
+        def trust_of(script: str, copy: FolderCopy) -> ScriptTrust:
             ours = is_ours(copy.files / script.removeprefix("bin/"), stands_for=root / script)
             trusted = is_bin_trusted(self.grants, copy.marks.approved)
             changes = {} if ours or trusted else bin_changes(root, self.grants)
-            return Standing(ours=ours, trusted=trusted, changes=changes)
+            return ScriptTrust(ours=ours, trusted=trusted, changes=changes)
 
         return Worker(
             sandbox=self.sandbox,
@@ -529,7 +606,7 @@ class Project:
             new_id=new_run_id,
             python=lambda: find_program("python3"),
             own_python=sys.executable,
-            standing=standing,
+            trust_of=trust_of,
             copies=Copies(self.places.own_home),
             decide=decide,
             lang=lang,

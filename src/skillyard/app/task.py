@@ -21,7 +21,7 @@ from skillyard.scripts.prompt_grammar import parse_prompt
 if TYPE_CHECKING:
     from skillyard.runtime.record import OnProgress
     from skillyard.sandbox.cancel_token import CancelToken
-    from skillyard.scripts.deciders import Decider
+    from skillyard.scripts.interrupt import Decider
 
 #: The limit of a Task to the skills agent, over everything.
 DEADLINE_SECONDS = 90.0
@@ -75,19 +75,23 @@ class Kernel:
                 raise InvalidArgs(
                     Message("no agent {agent!r}; there are {agents}", agent=agent, agents=", ".join(_AGENTS))
                 )
-            result = execute() if idempotency_key is None else self._once(named, idempotency_key, prompt, execute)
+            result = (
+                execute()
+                if idempotency_key is None
+                else self._execute_with_key(named, idempotency_key, prompt, execute)
+            )
         except SkillError as error:
             result = error_result(error, named, self._lang, make_meta(named, time.monotonic() - started, moment))
         return result._replace(meta={**result.meta, "model": model}) if model and is_utf8(model) else result
 
-    def _once(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
+    def _execute_with_key(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
         """Return the result of the key's first run if that was within the last seconds, marked as cached."""
         if not key.strip():
             raise InvalidArgs(Message("an idempotency key is a text that is not empty"))
         from skillyard.scripts.idempotency import Key
 
         started, moment = time.monotonic(), datetime.now(UTC)
-        answer = self._project.once(Key(f"{self._project.root}\0{agent}", key, prompt), execute)
+        answer = self._project.idempotency(Key(f"{self._project.root}\0{agent}", key, prompt), execute)
         if not answer.shared or not answer.result.ok:
             return answer.result
         return Result(

@@ -10,7 +10,7 @@ from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import BackendFailed
 from skillyard.dispatch.order import Order
 from skillyard.dispatch.text import Enhanced
-from skillyard.scripts.deciders import Agent
+from skillyard.scripts.interrupt import BackendDecider
 
 if TYPE_CHECKING:
     from skillyard.app.project import Project
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _LIMIT_SECONDS = 300.0
 
 
-def agent_decider(yard: "Project", backend: str, env: Mapping[str, str] = os.environ) -> Agent | None:
+def agent_decider(yard: "Project", backend: str, env: Mapping[str, str] = os.environ) -> BackendDecider | None:
     """None inside an agent: there nobody keeps anything."""
-    return None if env.get(DEPTH) else Agent(lambda question: _ask(yard, backend, question))
+    return None if env.get(DEPTH) else BackendDecider(lambda question: _ask(yard, backend, question))
 
 
 def _ask(yard: "Project", backend: str, question: str) -> str:

@@ -1,12 +1,16 @@
-"""A folder that is held open: reading, staging and swapping its files through its descriptor.
+"""Files reached through open folders: where an edit may go, and reading, staging and swapping files there.
 
-A write is a new file beside the old one, on the disk before it takes the old one's name: whoever reads sees the old
-bytes or the new ones. The folder is locked meanwhile, so that edits of one file wait for each other.
+A path is resolved first, with every link and `..` in it, and must lie below an allowed root. Then its folder is opened
+step by step from the root, following no link: what was swapped for a link in the meantime is refused, and everything
+after that goes through the open folder. A write is a new file beside the old one, on the disk before it takes the old
+one's name: a reader sees the old bytes or the new ones.
 
 Kept: mode, and owner and group where we may set them. Not kept: hard links and extended attributes.
+Not covered: a folder that is moved out of a root while it is open takes the edit with it.
 """
 
 import errno
+import fcntl
 import os
 import stat
 import time
@@ -15,36 +19,95 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from skillyard.core.errors import PermissionDenied, RuntimeFailed
+from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied, RuntimeFailed
 from skillyard.core.messages import Message
-from skillyard.editor.allowed_roots import Spot, open_folder
-from skillyard.store import locks
 
+#: A project cannot open these folders for edits: its code, its skills, our state.
+CLOSED = frozenset({".git", ".claude", ".skillyard", "agents", "bin"})
 MAX_BYTES = 64 * 1024 * 1024
 _LOCK_SECONDS = 30.0
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MORE_ROOTS = Message("edits stay in mybox/ and in the [editor] roots of SKILLYARD_HOME/config.toml")
 
 
-class Found(NamedTuple):
+class EditRoot(NamedTuple):
+    """A folder that edits may reach. The anchor is taken as it stands; below it no link is followed."""
+
+    anchor: Path
+    inside: tuple[str, ...] = ()
+    closed: frozenset[str] = frozenset()
+
+    def contains(self, real: Path) -> bool:
+        folder = self.anchor.joinpath(*self.inside)
+        if real == folder or not real.is_relative_to(folder):
+            return False
+        parts = real.relative_to(self.anchor).parts
+        return not self.closed or (parts[0].lower() not in self.closed and ".git" not in map(str.lower, parts))
+
+
+def user_root(folder: Path) -> EditRoot:
+    """Return the root of a folder that the user named: links in its path are meant."""
+    return EditRoot(Path(os.path.realpath(folder)))
+
+
+def project_root(project: Path, folder: Path) -> EditRoot:
+    """Return the root of a folder that the project named: a link does not lead out of the project."""
+    real = Path(os.path.realpath(project))
+    meant = Path(os.path.normpath(real / folder))
+    if meant.is_relative_to(real):
+        return EditRoot(real, meant.relative_to(real).parts, CLOSED)
+    return EditRoot(Path(os.path.realpath(meant)))
+
+
+class FileLocation(NamedTuple):
+    """A file below an anchor: its folders, and its name in the last of them."""
+
+    anchor: Path
+    folders: tuple[str, ...]
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return self.anchor.joinpath(*self.folders, self.name)
+
+
+def locate(file: str, roots: Sequence[EditRoot], asked: Sequence[EditRoot], forbidden: Path) -> FileLocation:
+    """Return where a file is. `asked` are roots that nobody has allowed yet; nothing below `forbidden` is reached."""
+    if not file or "\0" in file:
+        raise InvalidArgs(Message("a file has a name"))
+    real = Path(os.path.realpath(file))
+    if not real.is_relative_to(os.path.realpath(forbidden)):
+        for root in roots:
+            if root.contains(real):
+                *folders, name = real.relative_to(root.anchor).parts
+                return FileLocation(root.anchor, tuple(folders), name)
+        if any(root.contains(real) for root in asked):
+            raise NotGranted(Message("edit {file}", file=file), "skillyard trust")
+    denied = PermissionDenied(Message("{file} is outside the folders that may be edited", file=file))
+    denied.extra_hint = _MORE_ROOTS
+    raise denied
+
+
+class FileContent(NamedTuple):
     """A file as it was read."""
 
     content: bytes
     mode: int
     owner: tuple[int, int]
 
-    @property
-    def read_only(self) -> bool:
-        return not self.mode & 0o222
 
+class OpenFolder:
+    """A folder that is held open; its files are reached through its descriptor."""
 
-class Folder:
-    def __init__(self, handle: int, path: Path) -> None:
-        self._handle = handle
-        self.path = path
-        status = os.fstat(handle)
-        #: The same folder by another path is the same folder.
+    def __init__(self, location: FileLocation, *, create: bool) -> None:
+        """Open the folder of a file. Raise FileNotFoundError if it is missing and `create` is not set."""
+        self._handle = _open_without_links(location, create=create)
+        self.path = location.path.parent
+        status = os.fstat(self._handle)
+        #: The same folder by another path has the same identity.
         self.identity = (status.st_dev, status.st_ino)
 
     def __enter__(self) -> Self:
@@ -54,17 +117,17 @@ class Folder:
         os.close(self._handle)
 
     def lock(self, seconds: float = _LOCK_SECONDS) -> None:
-        """Until the folder is closed; whoever dies lets go. A lock on the folder itself leaves no file behind."""
+        """Hold the folder's lock until it is closed. A lock on the folder itself leaves no file behind."""
         deadline = time.monotonic() + seconds
-        while not locks.take(self._handle):
+        while not try_lock(self._handle):
             if time.monotonic() > deadline:
                 raise RuntimeFailed(
                     Message("{path} is locked by another edit for {seconds:g} s", path=self.path, seconds=seconds)
                 )
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
-    def find(self, name: str) -> Found | None:
-        """The file's bytes; None where there is none. Links, pipes and the like are refused."""
+    def find(self, name: str) -> FileContent | None:
+        """Return the file's bytes, or None if there is none. Links, pipes and the like are refused."""
         try:
             handle = os.open(name, _READ, dir_fd=self._handle)
         except FileNotFoundError:
@@ -82,15 +145,15 @@ class Folder:
                 raise RuntimeFailed(
                     Message("{path} is larger than {max_bytes} bytes", path=self.path / name, max_bytes=MAX_BYTES)
                 )
-            return Found(file.read(), stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid))
+            return FileContent(file.read(), stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid))
 
-    def check_writable(self, name: str, found: Found) -> None:
-        """A file that was made read-only is not replaced, though the folder would allow it."""
-        if found.read_only or not os.access(name, os.W_OK, dir_fd=self._handle):
+    def check_writable(self, name: str, found: FileContent) -> None:
+        """Refuse to replace a file that was made read-only, though the folder would allow it."""
+        if not found.mode & 0o222 or not os.access(name, os.W_OK, dir_fd=self._handle):
             raise PermissionDenied(Message("{path} is read-only", path=self.path / name))
 
-    def stage(self, name: str, content: bytes, like: Found | None) -> None:
-        """A new file with these bytes, really on the disk, that nobody looks at yet."""
+    def stage(self, name: str, content: bytes, like: FileContent | None) -> None:
+        """Write a new file and sync it to the disk."""
         handle = os.open(name, _MAKE, 0o666 if like is None else 0o600, dir_fd=self._handle)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -114,29 +177,19 @@ class Folder:
         return os.listdir(self._handle)  # noqa: PTH208  (by its descriptor)
 
     def sync(self) -> None:
-        """The names are on the disk too."""
+        """Bring the names to the disk too."""
         os.fsync(self._handle)
 
 
-def _make_like(handle: int, like: Found) -> None:
-    mode, status = like.mode, os.fstat(handle)
-    if (status.st_uid, status.st_gid) != like.owner:
-        try:
-            os.fchown(handle, *like.owner)
-        except PermissionError:
-            mode &= ~(stat.S_ISUID | stat.S_ISGID)  # never with another's power
-    os.fchmod(handle, mode)
-
-
 def open_folders(
-    spots: Sequence[Spot], stack: ExitStack, *, create: Collection[Spot], lock: bool
-) -> list[Folder | None]:
-    """The folder of each spot, each opened once, and locked in one order for all so that nobody waits in a circle."""
-    opened: dict[tuple[int, int], Folder] = {}
-    folders: list[Folder | None] = []
-    for spot in spots:
+    locations: Sequence[FileLocation], stack: ExitStack, *, create: Collection[FileLocation], lock: bool
+) -> list[OpenFolder | None]:
+    """Open the folder of each file once, and lock them in one order for all so that nobody waits in a circle."""
+    opened: dict[tuple[int, int], OpenFolder] = {}
+    folders: list[OpenFolder | None] = []
+    for location in locations:
         try:
-            folder = stack.enter_context(Folder(open_folder(spot, create=spot in create), spot.path.parent))
+            folder = stack.enter_context(OpenFolder(location, create=location in create))
         except FileNotFoundError:
             folders.append(None)
         else:
@@ -144,3 +197,50 @@ def open_folders(
     for identity in sorted(opened) if lock else ():
         opened[identity].lock()
     return folders
+
+
+def try_lock(handle: int) -> bool:
+    """Take the lock if it is free. The kernel releases it with the descriptor, also when its process is killed."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _open_without_links(location: FileLocation, *, create: bool) -> int:
+    handle = os.open(location.anchor, _FOLDER)
+    for name in location.folders:
+        try:
+            below = _open_below(handle, name, create=create)
+        except NotADirectoryError:
+            raise PermissionDenied(
+                Message("{path}: {name} is a link or no folder", path=location.path, name=name)
+            ) from None
+        except FileNotFoundError:
+            raise FileNotFoundError(2, os.strerror(2), str(location.path)) from None
+        finally:
+            os.close(handle)
+        handle = below
+    return handle
+
+
+def _open_below(handle: int, name: str, *, create: bool) -> int:
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+    except FileNotFoundError:
+        if not create:
+            raise
+    with suppress(FileExistsError):  # another process made it in the meantime
+        os.mkdir(name, dir_fd=handle)
+    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+
+
+def _make_like(handle: int, like: FileContent) -> None:
+    mode, status = like.mode, os.fstat(handle)
+    if (status.st_uid, status.st_gid) != like.owner:
+        try:
+            os.fchown(handle, *like.owner)
+        except PermissionError:
+            mode &= ~(stat.S_ISUID | stat.S_ISGID)  # never with another user's rights
+    os.fchmod(handle, mode)

@@ -11,12 +11,10 @@ from typing import NamedTuple
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.editor.allowed_roots import Root, Spot, locate
-from skillyard.editor.dirfd import Folder, Found, open_folders
-from skillyard.editor.document import Document, decode, encode
-from skillyard.editor.journal import Change, Journal, Recovered
+from skillyard.editor.dirfd import EditRoot, FileContent, FileLocation, OpenFolder, locate, open_folders
+from skillyard.editor.journal import FileChange, Journal, Recovered
 from skillyard.editor.operations import Operation, count_of, make_operation
-from skillyard.editor.text_edits import splice, with_lf
+from skillyard.editor.text_edits import Document, apply_edits, decode, with_lf
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
@@ -45,8 +43,8 @@ class Edited(NamedTuple):
         return {**data, "created": self.created, "encoding": self.encoding}
 
 
-class Report(NamedTuple):
-    """What came of all of them, with the difference they make."""
+class EditReport(NamedTuple):
+    """What came of all edits, with the difference they make."""
 
     edited: tuple[Edited, ...]
     diff: str
@@ -54,59 +52,73 @@ class Report(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """A file in the middle of its edits; no folder where a dry run would make one."""
+    """A file with the edits so far; no folder if a dry run would make it."""
 
     shown: str
-    spot: Spot
-    folder: Folder | None
-    found: Found | None
+    location: FileLocation
+    folder: OpenFolder | None
+    found: FileContent | None
     before: Document
     after: Document
+    #: What the latest operation counted.
+    number: int = 0
 
     @property
     def changed(self) -> bool:
         return self.found is None or self.before.text != self.after.text
 
+    def edited(self, edit: Edit, number: int) -> "_Target":
+        """Apply one edit on top of those before it. `number` is its number among several, 0 if it is the only one."""
+        text = with_lf(self.after.text)
+        try:
+            edits = edit.operation.edits(text)
+        except SkillError as error:
+            raise _with_number(error, number, edit) if number else error from None
+        after = self.after._replace(text=apply_edits(self.after.text, edits))
+        return self._replace(after=after, number=count_of(edit.operation, text, edits))
+
 
 class Editor:
     """Edits text files below its roots. Relative names start in the working directory."""
 
-    def __init__(self, roots: Sequence[Root], asked: Sequence[Root], own_home: Path) -> None:
+    def __init__(self, roots: Sequence[EditRoot], asked: Sequence[EditRoot], own_home: Path) -> None:
         self._roots = roots
         self._asked = asked
         self._own_home = own_home
         self._journal = Journal(own_home / "edits")
 
-    def edit(self, edits: Sequence[Edit], *, dry_run: bool = False) -> Report:
+    def edit(self, edits: Sequence[Edit], *, dry_run: bool = False) -> EditReport:
         """Make all the edits in their order, or none of them. A dry run only tells the difference."""
-        spots = [locate(edit.file, self._roots, self._asked, self._own_home) for edit in edits]
+        locations = [locate(edit.file, self._roots, self._asked, self._own_home) for edit in edits]
         with ExitStack() as stack:
             if dry_run:
                 recovered = Recovered()
-                folders = open_folders(spots, stack, create=(), lock=False)
+                folders = open_folders(locations, stack, create=(), lock=False)
             else:
-                create = [spot for spot, edit in zip(spots, edits, strict=True) if edit.operation.creates]
-                recovered, folders = self._hold(spots, stack, create)
+                create = [location for location, edit in zip(locations, edits, strict=True) if edit.operation.creates]
+                recovered, folders = self._hold(locations, stack, create)
             targets: dict[object, _Target] = {}
-            edited = tuple(
-                _step(targets, place, spot, folder)
-                for place, spot, folder in zip(_numbered(edits), spots, folders, strict=True)
-            )
+            edited: list[Edited] = []
+            for number, (edit, location, folder) in enumerate(zip(edits, locations, folders, strict=True), 1):
+                key = (folder.identity, location.name) if folder else location
+                before = targets.get(key) or _open(edit, location, folder)
+                targets[key] = before.edited(edit, number if len(edits) > 1 else 0)
+                edited.append(_as_edited(edit, before, targets[key]))
             changed = [target for target in targets.values() if target.changed]
             if not dry_run:
                 self._write(changed)
-            return Report(edited, "".join(_diff(target) for target in changed) if dry_run else "", recovered)
+            return EditReport(tuple(edited), "".join(map(_diff, changed)) if dry_run else "", recovered)
 
     def _hold(
-        self, spots: Sequence[Spot], stack: ExitStack, create: Sequence[Spot]
-    ) -> tuple[Recovered, list[Folder | None]]:
-        """The locked folders, with nothing unfinished in them: whoever died while we waited is settled first."""
+        self, locations: Sequence[FileLocation], stack: ExitStack, create: Sequence[FileLocation]
+    ) -> tuple[Recovered, list[OpenFolder | None]]:
+        """Lock the folders; whatever a process that died meanwhile left unfinished in them is settled first."""
         recovered = Recovered()
         while True:
             more = self._journal.recover()
             recovered = Recovered(recovered.settled + more.settled, recovered.kept + more.kept)
             with ExitStack() as attempt:
-                folders = open_folders(spots, attempt, create=create, lock=True)
+                folders = open_folders(locations, attempt, create=create, lock=True)
                 if self._journal.has_dead():
                     continue
                 for folder in {folder.identity: folder for folder in folders if folder}.values():
@@ -115,14 +127,14 @@ class Editor:
                 return recovered, folders
 
     def _write(self, targets: Sequence[_Target]) -> None:
-        changes: list[Change] = []
+        changes: list[FileChange] = []
         for target in targets:
             if target.folder is None:
-                raise FileNotFoundError(2, "No such folder", str(target.spot.path.parent))
+                raise FileNotFoundError(2, "No such folder", str(target.location.path.parent))
             if target.found:
-                target.folder.check_writable(target.spot.name, target.found)
-            content = encode(target.after, target.shown)
-            changes.append(Change(target.folder, target.spot, target.found, content))
+                target.folder.check_writable(target.location.name, target.found)
+            content = target.after.encode(target.shown)
+            changes.append(FileChange(target.folder, target.location, target.found, content))
         if not changes:
             return
         try:
@@ -132,58 +144,30 @@ class Editor:
             raise OSError(error.errno, f"{error.strerror}; nothing was changed", shown) from None
 
 
-class _Place(NamedTuple):
-    """An edit with its number among several; 0 where it is the only one."""
-
-    number: int
-    edit: Edit
-
-
-def _numbered(edits: Sequence[Edit]) -> list[_Place]:
-    return [_Place(number if len(edits) > 1 else 0, edit) for number, edit in enumerate(edits, 1)]
-
-
-def _step(targets: dict[object, _Target], place: _Place, spot: Spot, folder: Folder | None) -> Edited:
-    """One edit on top of those before it."""
-    edit = place.edit
-    key = (folder.identity, spot.name) if folder else spot
-    target = targets.get(key) or _open(edit, spot, folder)
-    text = with_lf(target.after.text)
-    try:
-        splices = edit.operation.splices(text)
-    except SkillError as error:
-        raise _told_where(error, place) from None
-    after = target.after._replace(text=splice(target.after.text, splices))
-    targets[key] = target._replace(after=after)
-    return Edited(
-        edit=edit,
-        changed=after.text != target.after.text or target.found is None,
-        created=target.found is None,
-        number=count_of(edit.operation, text, splices),
-        encoding=after.encoding_name,
-    )
-
-
-def _open(edit: Edit, spot: Spot, folder: Folder | None) -> _Target:
-    found = folder.find(spot.name) if folder else None
+def _open(edit: Edit, location: FileLocation, folder: OpenFolder | None) -> _Target:
+    found = folder.find(location.name) if folder else None
     if found is None and not edit.operation.creates:
         raise FileNotFoundError(2, "No such file", edit.file)
     before = decode(found.content, edit.file) if found else Document()
-    return _Target(edit.file, spot, folder, found, before, before)
+    return _Target(edit.file, location, folder, found, before, before)
 
 
-def _told_where(error: SkillError, place: _Place) -> SkillError:
-    """Which of several edits it was."""
-    if not place.number:
-        return error
-    error.msg = Message(
-        "edit {number} ({name} {file}): {reason}",
-        number=place.number,
-        name=place.edit.name,
-        file=place.edit.file,
-        reason=error.msg,
+def _as_edited(edit: Edit, before: _Target, after: _Target) -> Edited:
+    return Edited(
+        edit=edit,
+        changed=after.found is None or after.after.text != before.after.text,
+        created=after.found is None,
+        number=after.number,
+        encoding=after.after.encoding_name,
     )
-    error.details = {**error.details, "edit": place.number}
+
+
+def _with_number(error: SkillError, number: int, edit: Edit) -> SkillError:
+    """Say which of several edits failed."""
+    error.msg = Message(
+        "edit {number} ({name} {file}): {reason}", number=number, name=edit.name, file=edit.file, reason=error.msg
+    )
+    error.details = {**error.details, "edit": number}
     if "reason" in error.values:
         error.values = {**error.values, "reason": error.msg}
     return error
@@ -205,7 +189,7 @@ def _ended(line: str) -> str:
 
 
 def read_batch(content: str) -> tuple[Edit, ...]:
-    """The edits of a batch file: a JSON list of `{"operation": …, "file": …}` with the operation's own fields."""
+    """Read the edits of a batch file: a JSON list of `{"operation": …, "file": …}` with the operation's own fields."""
     try:
         listed = json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""All or nothing over several files, also where the power goes in the middle.
+"""All or nothing over several files, also if the power fails in the middle.
 
     stage all, old and new  →  write the journal  →  swap all  →  drop the journal
 
@@ -21,40 +21,38 @@ from typing import Any, NamedTuple, TextIO
 
 from skillyard.core.errors import RuntimeFailed
 from skillyard.core.messages import Message
-from skillyard.editor.allowed_roots import Spot
-from skillyard.editor.dirfd import Folder, Found, open_folders
-from skillyard.store import locks
+from skillyard.editor.dirfd import FileContent, FileLocation, OpenFolder, open_folders, try_lock
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """A file, what it held, and what it shall hold."""
 
-    folder: Folder
-    spot: Spot
-    found: Found | None
+    folder: OpenFolder
+    location: FileLocation
+    found: FileContent | None
     content: bytes
 
 
-class Entry(NamedTuple):
-    """A change with the names of what is staged for it; no old version where the file is new."""
+class JournalEntry(NamedTuple):
+    """The names of what is staged for a file; no old version if the file is new."""
 
-    spot: Spot
+    location: FileLocation
     new: str
     old: str | None
 
     def as_dict(self) -> dict[str, object]:
         return {
-            "anchor": str(self.spot.anchor),
-            "folders": self.spot.folders,
-            "name": self.spot.name,
+            "anchor": str(self.location.anchor),
+            "folders": self.location.folders,
+            "name": self.location.name,
             "new": self.new,
             "old": self.old,
         }
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> "Entry":
-        spot = Spot(Path(fields["anchor"]), tuple(fields["folders"]), fields["name"])
-        return cls(spot, fields["new"], fields["old"])
+    def from_dict(cls, fields: dict[str, Any]) -> "JournalEntry":
+        location = FileLocation(Path(fields["anchor"]), tuple(fields["folders"]), fields["name"])
+        return cls(location, fields["new"], fields["old"])
 
 
 class Recovered(NamedTuple):
@@ -67,11 +65,14 @@ class Recovered(NamedTuple):
         return bool(self.settled or self.kept)
 
 
-class Record(NamedTuple):
+class _JournalFile(NamedTuple):
     """A journal on the disk, locked as long as its file is open."""
 
     path: Path
     file: TextIO
+
+
+_Staged = Sequence[tuple[FileChange, JournalEntry]]
 
 
 class Journal:
@@ -82,79 +83,80 @@ class Journal:
         mark = hashlib.blake2b(str(folder).encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
         self._staged = f".skillyard-edit-{mark}-"
 
-    def commit(self, changes: Sequence[Change]) -> None:
+    def commit(self, changes: Sequence[FileChange]) -> None:
         """Make all the changes, or none. The folders are locked."""
-        entries = [self._entry(change, with_old=len(changes) > 1) for change in changes]
+        is_batch = len(changes) > 1
+        staged = [(change, self._entry(change, with_old=is_batch)) for change in changes]
         try:
-            for change, entry in zip(changes, entries, strict=True):
+            for change, entry in staged:
                 _stage(change, entry)
-            if len(changes) > 1:
-                record = self._write(os.urandom(8).hex(), entries, back=False)
+            if is_batch:
+                journal = self._write(os.urandom(8).hex(), staged, back=False)
         except OSError:
-            _drop(changes, entries)
+            _drop(staged)
             raise
-        if len(changes) == 1:
-            _swap(changes, entries)
-        else:
-            with record.file:
-                self._swap_all(changes, entries, record)
+        if not is_batch:
+            _swap(staged)
+            return
+        with journal.file:
+            self._swap_all(staged, journal)
 
     def recover(self) -> Recovered:
-        """Settle what the dead left behind."""
+        """Settle what dead processes left behind."""
         settled: list[str] = []
         kept: list[str] = []
-        for record in self._dead():
+        for journal in self._dead():
             try:
-                written = json.load(record.file)
-                entries = [Entry.from_dict(fields) for fields in written["entries"]]
+                written = json.load(journal.file)
+                entries = [JournalEntry.from_dict(fields) for fields in written["entries"]]
             except (ValueError, KeyError, TypeError):
                 raise RuntimeFailed(
-                    Message("{path} is no journal of ours: look at it, and remove it", path=record.path)
+                    Message("{path} is no journal of ours: look at it, and remove it", path=journal.path)
                 ) from None
             with contextlib.ExitStack() as stack:
-                folders = open_folders([entry.spot for entry in entries], stack, create=(), lock=True)
+                folders = open_folders([entry.location for entry in entries], stack, create=(), lock=True)
                 for entry, folder in zip(entries, folders, strict=True):
                     if folder is not None:
                         fine = _settle(folder, entry, back=written["back"])
-                        (settled if fine else kept).append(str(entry.spot.path))
+                        (settled if fine else kept).append(str(entry.location.path))
                         folder.sync()
-                self._forget(record)
+                self._forget(journal)
         return Recovered(tuple(settled), tuple(kept))
 
     def has_dead(self) -> bool:
         return any(True for _ in self._dead())
 
-    def sweep(self, folder: Folder) -> None:
-        """Drop what the dead staged in a locked folder. No journal of theirs is left that wants it."""
+    def sweep(self, folder: OpenFolder) -> None:
+        """Remove what dead processes staged in a locked folder. None of their journals is left that wants it."""
         for name in folder.list():
             if name.startswith(self._staged):
                 folder.remove(name)
 
-    def _swap_all(self, changes: Sequence[Change], entries: Sequence[Entry], record: Record) -> None:
+    def _swap_all(self, staged: _Staged, journal: _JournalFile) -> None:
         try:
-            _swap(changes, entries)
+            _swap(staged)
         except OSError:
-            with self._write(record.path.stem, entries, back=True).file:
-                for change, entry in zip(changes, entries, strict=True):
+            with self._write(journal.path.stem, staged, back=True).file:
+                for change, entry in staged:
                     _settle(change.folder, entry, back=True)
                     change.folder.sync()
-                self._forget(record)
+                self._forget(journal)
             raise
-        self._forget(record)
-        _drop(changes, entries)
+        self._forget(journal)
+        _drop(staged)
 
-    def _entry(self, change: Change, *, with_old: bool) -> Entry:
+    def _entry(self, change: FileChange, *, with_old: bool) -> JournalEntry:
         name = self._staged + os.urandom(8).hex()
-        return Entry(change.spot, f"{name}.new", f"{name}.old" if with_old and change.found else None)
+        return JournalEntry(change.location, f"{name}.new", f"{name}.old" if with_old and change.found else None)
 
-    def _write(self, name: str, entries: Sequence[Entry], *, back: bool) -> Record:
-        """The journal under its name: complete, and locked from its first moment."""
+    def _write(self, name: str, staged: _Staged, *, back: bool) -> _JournalFile:
+        """Write the journal under its name: complete, and locked from its first moment."""
         self._folder.mkdir(parents=True, exist_ok=True)
         target, draft = self._folder / f"{name}.json", self._folder / f"{name}.draft"
         file = draft.open("w+", encoding="utf-8")
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            json.dump({"back": back, "entries": [entry.as_dict() for entry in entries]}, file)
+            json.dump({"back": back, "entries": [entry.as_dict() for _, entry in staged]}, file)
             file.flush()
             os.fsync(file.fileno())
             draft.replace(target)
@@ -163,10 +165,10 @@ class Journal:
             draft.unlink(missing_ok=True)
             raise
         self._sync()
-        return Record(target, file)
+        return _JournalFile(target, file)
 
-    def _forget(self, record: Record) -> None:
-        record.path.unlink()
+    def _forget(self, journal: _JournalFile) -> None:
+        journal.path.unlink()
         self._sync()
 
     def _sync(self) -> None:
@@ -176,58 +178,52 @@ class Journal:
         finally:
             os.close(handle)
 
-    def _dead(self) -> Iterator[Record]:
-        """Journals whose writers are gone, each locked while it is looked at."""
+    def _dead(self) -> Iterator[_JournalFile]:
+        """Journals whose writers are dead, each locked while it is looked at."""
         for path in sorted(self._folder.glob("*.json")):
             with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8") as file:
-                if _takes(file, path):
-                    yield Record(path, file)
+                if try_lock(file.fileno()) and path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                    yield _JournalFile(path, file)
 
 
-def _takes(file: TextIO, path: Path) -> bool:
-    """Whether the lock was free, and the file is still the one of that name."""
-    return locks.take(file.fileno()) and path.stat().st_ino == os.fstat(file.fileno()).st_ino
-
-
-def _stage(change: Change, entry: Entry) -> None:
+def _stage(change: FileChange, entry: JournalEntry) -> None:
     change.folder.stage(entry.new, change.content, change.found)
     if change.found and entry.old:
         change.folder.stage(entry.old, change.found.content, change.found)
     change.folder.sync()
 
 
-def _swap(changes: Sequence[Change], entries: Sequence[Entry]) -> None:
-    for change, entry in zip(changes, entries, strict=True):
-        change.folder.swap(entry.new, entry.spot.name)
-    for change in changes:
+def _swap(staged: _Staged) -> None:
+    for change, entry in staged:
+        change.folder.swap(entry.new, entry.location.name)
+    for change, _ in staged:
         change.folder.sync()
 
 
-def _drop(changes: Sequence[Change], entries: Sequence[Entry]) -> None:
-    for change, entry in zip(changes, entries, strict=True):
+def _drop(staged: _Staged) -> None:
+    for change, entry in staged:
         _remove_staged(change.folder, entry)
 
 
-def _remove_staged(folder: Folder, entry: Entry) -> None:
+def _remove_staged(folder: OpenFolder, entry: JournalEntry) -> None:
     folder.remove(entry.new)
     if entry.old:
         folder.remove(entry.old)
 
 
-def _settle(folder: Folder, entry: Entry, *, back: bool) -> bool:
-    """Forward or back, however far it had come; False where others have changed the file since."""
+def _settle(folder: OpenFolder, entry: JournalEntry, *, back: bool) -> bool:
+    """Go forward or back, however far it had come. Return False if others have changed the file since."""
     waiting = folder.find(entry.new) is not None
     old = folder.find(entry.old) if entry.old else None
+    fine = True
     if waiting:
-        now = folder.find(entry.spot.name)
+        now = folder.find(entry.location.name)
         fine = (now and now.content) == (old and old.content)
         if fine and not back:
-            folder.swap(entry.new, entry.spot.name)
-    else:
-        fine = True
-        if back and entry.old is None:
-            folder.remove(entry.spot.name)
-        elif back and entry.old and old is not None:
-            folder.swap(entry.old, entry.spot.name)
+            folder.swap(entry.new, entry.location.name)
+    elif back and entry.old is None:
+        folder.remove(entry.location.name)
+    elif back and entry.old and old is not None:
+        folder.swap(entry.old, entry.location.name)
     _remove_staged(folder, entry)
     return fine

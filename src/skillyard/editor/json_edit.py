@@ -12,7 +12,7 @@ from typing import NamedTuple
 from skillyard.core.errors import InvalidArgs, RuntimeFailed, TextNotFound
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.editor.text_edits import Splice
+from skillyard.editor.text_edits import TextEdit
 
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _STEP = re.compile(rf'(?:(?P<dot>^|\.)(?P<key>{_QUOTED}|[^.\[\]"]+))|\[(?P<index>\d+|-|{_QUOTED})\]')
@@ -22,7 +22,7 @@ _DECODER = json.JSONDecoder()
 _APPEND = "-"
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """A key, or an index where it stands in a list; a name in quotes is always a key."""
 
     name: str
@@ -39,7 +39,7 @@ class Step(NamedTuple):
         return not self.quoted and (self.bracket or self.name in {"0", _APPEND})
 
 
-class Element(NamedTuple):
+class JsonElement(NamedTuple):
     """A member of an object or an item of a list: where it starts, and where its value does."""
 
     key: str
@@ -48,13 +48,15 @@ class Element(NamedTuple):
     end: int
 
 
-def parse_path(path: str) -> tuple[Step, ...]:
-    steps: list[Step] = []
+def parse_path(path: str) -> tuple[PathStep, ...]:
+    steps: list[PathStep] = []
     done = 0
     while found := _STEP.match(path, done):
         word = found["key"] or found["index"]
         quoted = word.startswith('"')
-        steps.append(Step(_unquoted(word, path) if quoted else word, quoted, found["index"] is not None and not quoted))
+        steps.append(
+            PathStep(_unquoted(word, path) if quoted else word, quoted, found["index"] is not None and not quoted)
+        )
         done = found.end()
     if done != len(path) or not steps:
         raise InvalidArgs(
@@ -83,10 +85,10 @@ def _refuse(word: str) -> float:
     raise ValueError(f"{word} is not JSON")
 
 
-def set_field(text: str, path: Sequence[Step], value: object) -> Splice:
+def set_field(text: str, path: Sequence[PathStep], value: object) -> TextEdit:
     """Set what the path names, and make what is missing on the way."""
     if not text.strip():
-        return Splice(0, len(text), json.dumps(_wrapped(path, value), indent=2, ensure_ascii=False) + "\n")
+        return TextEdit(0, len(text), json.dumps(_wrapped(path, value), indent=2, ensure_ascii=False) + "\n")
     _check(text)
     start = _skip(text, 0)
     end = _DECODER.raw_decode(text, start)[1]
@@ -97,7 +99,7 @@ def set_field(text: str, path: Sequence[Step], value: object) -> Splice:
             key = json.dumps(step.name, ensure_ascii=_is_escaped(text)) if text[start] == "{" else ""
             return _added(text, start, elements, key, _wrapped(path[depth + 1 :], value))
         start, end = chosen.value, chosen.end
-    return Splice(start, end, _rendered(text, value, _line_indent(text, start)))
+    return TextEdit(start, end, _rendered(text, value, _line_indent(text, start)))
 
 
 def _check(text: str) -> None:
@@ -109,7 +111,7 @@ def _check(text: str) -> None:
         raise RuntimeFailed(Message("the file is nested too deeply")) from None
 
 
-def _wrapped(path: Sequence[Step], value: object) -> object:
+def _wrapped(path: Sequence[PathStep], value: object) -> object:
     for step in reversed(path):
         if step.makes_list and step.name not in {"0", _APPEND}:
             raise TextNotFound(Message("a new list has no item {name}", name=step.name))
@@ -117,7 +119,7 @@ def _wrapped(path: Sequence[Step], value: object) -> object:
     return value
 
 
-def _elements(text: str, start: int) -> Iterator[Element]:
+def _elements(text: str, start: int) -> Iterator[JsonElement]:
     """What an object or a list holds; nothing in anything else."""
     if text[start] not in "{[":
         return
@@ -128,13 +130,15 @@ def _elements(text: str, start: int) -> Iterator[Element]:
             key, after = _DECODER.raw_decode(text, place)
             value = _skip(text, _skip(text, after) + 1)
         end = _DECODER.raw_decode(text, value)[1]
-        yield Element(key, place, value, end)
+        yield JsonElement(key, place, value, end)
         place = _skip(text, end)
         if text[place] == ",":
             place = _skip(text, place + 1)
 
 
-def _chosen(opens: str, step: Step, elements: Sequence[Element], path: Sequence[Step]) -> Element | None:
+def _chosen(
+    opens: str, step: PathStep, elements: Sequence[JsonElement], path: Sequence[PathStep]
+) -> JsonElement | None:
     """The element a step leads to; None where it is to be made."""
     if opens == "{" and not step.bracket:
         return next((element for element in reversed(elements) if element.key == step.name), None)
@@ -148,7 +152,7 @@ def _chosen(opens: str, step: Step, elements: Sequence[Element], path: Sequence[
     return elements[index] if index < len(elements) else None
 
 
-def _added(text: str, start: int, elements: Sequence[Element], key: str, value: object) -> Splice:
+def _added(text: str, start: int, elements: Sequence[JsonElement], key: str, value: object) -> TextEdit:
     """A new element after the last one, on a line of its own where the others stand so."""
     colon = ":" if _is_compact(text) else ": "
     label = key + colon if key else ""
@@ -156,14 +160,14 @@ def _added(text: str, start: int, elements: Sequence[Element], key: str, value: 
         end = _skip(text, start + 1)
         unit = _unit(text)
         if unit is None:
-            return Splice(start + 1, end, label + _rendered(text, value, ""))
+            return TextEdit(start + 1, end, label + _rendered(text, value, ""))
         outer = _line_indent(text, start)
-        return Splice(start + 1, end, f"\n{outer}{unit}{label}{_rendered(text, value, outer + unit)}\n{outer}")
+        return TextEdit(start + 1, end, f"\n{outer}{unit}{label}{_rendered(text, value, outer + unit)}\n{outer}")
     last = elements[-1]
     own_line = text[: last.start].rstrip(" \t").endswith("\n")
     indent = _line_indent(text, last.start)
     between = f"\n{indent}" if own_line else "" if _is_compact(text) else " "
-    return Splice(last.end, last.end, f",{between}{label}{_rendered(text, value, indent)}")
+    return TextEdit(last.end, last.end, f",{between}{label}{_rendered(text, value, indent)}")
 
 
 def _rendered(text: str, value: object, indent: str) -> str:

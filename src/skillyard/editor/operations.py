@@ -1,132 +1,133 @@
-"""The operations of the file editor: a text in, what to change in it out. No files here.
+"""The operations of the file editor: each takes a text and returns the edits to make in it. No files here.
 
-Each operation is a value; its fields are what the command line and a batch give it. `splices` raises TextNotFound where
-there is nothing to work on, AmbiguousText where there are several places and nobody said which.
+Each operation is a value; its fields are what the command line and a batch give it. `edits` raises TextNotFound if
+there is nothing to work on, and AmbiguousText if there are several places and nobody said which.
 """
 
 import json
+import math
 import re
+import subprocess
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import ClassVar, Protocol
+from pathlib import Path
+from typing import ClassVar
 
-from skillyard.core.errors import AmbiguousText, InvalidArgs, TextNotFound
+from skillyard.core.errors import AmbiguousText, InvalidArgs, RuntimeFailed, TextNotFound
 from skillyard.core.messages import Message
-from skillyard.editor.document import check_text
 from skillyard.editor.json_edit import parse_path, set_field
-from skillyard.editor.pattern import substitute
-from skillyard.editor.text_edits import Splice, with_lf
+from skillyard.editor.text_edits import TextEdit, check_text, with_lf
 
 REGEX_SECONDS = 5.0
 _SHOWN_PLACES = 10
-
-
-class Operation(Protocol):
-    """One change of one text. Never touches a file."""
-
-    #: Whether it can start from nothing: the file is made.
-    creates: ClassVar[bool]
-    #: What its count is called in the result; nothing to count where it is empty.
-    counts: ClassVar[str]
-
-    def splices(self, text: str) -> tuple[Splice, ...]: ...
+_REGEX_PROCESS = Path(__file__).with_name("regex_process.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replace:
+class Operation(ABC):
+    """One change of one text. Never touches a file."""
+
+    #: Whether it can start from nothing: the file is made.
+    creates: ClassVar[bool] = False
+    #: The name of its count in the result; empty if there is nothing to count.
+    counts: ClassVar[str] = ""
+
+    @abstractmethod
+    def edits(self, text: str) -> tuple[TextEdit, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replace(Operation):
     """The exact text `old` becomes `new`: the only place, the nth, or all."""
 
     old: str
     new: str
     all: bool = False
     nth: int | None = None
-    creates: ClassVar[bool] = False
     counts: ClassVar[str] = "replacements"
 
-    def splices(self, text: str) -> tuple[Splice, ...]:
+    def edits(self, text: str) -> tuple[TextEdit, ...]:
         old = with_lf(self.old)
         places = _places(text, old)
         overlapping = text.find(old, places[0] + 1) if len(places) == 1 and self.nth is None and not self.all else -1
         found = places if overlapping < 0 else [*places, overlapping]
         chosen = _choose(text, old, found, self.all, self.nth)
-        return tuple(Splice(place, place + len(old), self.new) for place in chosen)
+        return tuple(TextEdit(place, place + len(old), self.new) for place in chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
+class Append(Operation):
     """`content` at the end, on a line of its own: a missing final newline is added before it, none after it."""
 
     content: str
     creates: ClassVar[bool] = True
-    counts: ClassVar[str] = ""
 
-    def splices(self, text: str) -> tuple[Splice, ...]:
+    def edits(self, text: str) -> tuple[TextEdit, ...]:
         missing = "\n" if text and not text.endswith("\n") else ""
-        return (Splice(len(text), len(text), missing + self.content),)
+        return (TextEdit(len(text), len(text), missing + self.content),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepend:
+class Prepend(Operation):
     """`content` at the start, on a line of its own."""
 
     content: str
     creates: ClassVar[bool] = True
-    counts: ClassVar[str] = ""
 
-    def splices(self, text: str) -> tuple[Splice, ...]:
-        return (Splice(0, 0, _as_lines(self.content) if text else self.content),)
+    def edits(self, text: str) -> tuple[TextEdit, ...]:
+        return (TextEdit(0, 0, _as_lines(self.content) if text else self.content),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InsertAfter:
+class _Insert(Operation):
+    """`content` as new lines beside the line with `marker`."""
+
+    marker: str
+    content: str
+    all: bool = False
+    nth: int | None = None
+    counts: ClassVar[str] = "insertions"
+
+    def edits(self, text: str) -> tuple[TextEdit, ...]:
+        marker = with_lf(self.marker)
+        chosen = _choose(text, marker, _places_by_line(text, marker), self.all, self.nth)
+        return tuple(self._insertion(text, place, place + len(marker)) for place in chosen)
+
+    @abstractmethod
+    def _insertion(self, text: str, start: int, end: int) -> TextEdit: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertAfter(_Insert):
     """`content` as new lines after the line with `marker`."""
 
-    marker: str
-    content: str
-    all: bool = False
-    nth: int | None = None
-    creates: ClassVar[bool] = False
-    counts: ClassVar[str] = "insertions"
-
-    def splices(self, text: str) -> tuple[Splice, ...]:
-        marker = with_lf(self.marker)
-        chosen = _choose(text, marker, _places_by_line(text, marker), self.all, self.nth)
-        return tuple(self._after(text, _line_end(text, place + len(marker))) for place in chosen)
-
-    def _after(self, text: str, end: int) -> Splice:
-        return Splice(end, end, _as_lines(self.content) if text[end - 1] == "\n" else "\n" + self.content)
+    def _insertion(self, text: str, start: int, end: int) -> TextEdit:  # noqa: ARG002
+        at = _line_end(text, end)
+        return TextEdit(at, at, _as_lines(self.content) if text[at - 1] == "\n" else "\n" + self.content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InsertBefore:
+class InsertBefore(_Insert):
     """`content` as new lines before the line with `marker`."""
 
-    marker: str
-    content: str
-    all: bool = False
-    nth: int | None = None
-    creates: ClassVar[bool] = False
-    counts: ClassVar[str] = "insertions"
-
-    def splices(self, text: str) -> tuple[Splice, ...]:
-        marker = with_lf(self.marker)
-        chosen = _choose(text, marker, _places_by_line(text, marker), self.all, self.nth)
-        starts = [_line_start(text, place) for place in chosen]
-        return tuple(Splice(start, start, _as_lines(self.content)) for start in starts)
+    def _insertion(self, text: str, start: int, end: int) -> TextEdit:  # noqa: ARG002
+        at = _line_start(text, start)
+        return TextEdit(at, at, _as_lines(self.content))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteBetween:
+class DeleteBetween(Operation):
     """The lines between the one with `start` and the next one with `end`; those two go only `with_markers`."""
 
     start: str
     end: str
     with_markers: bool = False
     nth: int | None = None
-    creates: ClassVar[bool] = False
     counts: ClassVar[str] = "lines"
 
-    def splices(self, text: str) -> tuple[Splice, ...]:
+    def edits(self, text: str) -> tuple[TextEdit, ...]:
         start, end = with_lf(self.start), with_lf(self.end)
         if not end:
             raise InvalidArgs(Message("an empty text is everywhere"))
@@ -136,13 +137,13 @@ class DeleteBetween:
         if last < 0:
             raise TextNotFound(Message("no {end} after {start}", end=_shown(end), start=_shown(start)))
         if self.with_markers:
-            return (Splice(_line_start(text, place), _line_end(text, last + len(end)), ""),)
+            return (TextEdit(_line_start(text, place), _line_end(text, last + len(end)), ""),)
         first = _line_end(text, after)
-        return (Splice(first, max(first, _line_start(text, last)), ""),)
+        return (TextEdit(first, max(first, _line_start(text, last)), ""),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Regex:
+class Regex(Operation):
     """What `pattern` matches becomes `replacement` (`\\1`, `\\g<name>`): all of it, or the first `count`."""
 
     pattern: str
@@ -152,28 +153,51 @@ class Regex:
     dotall: bool = False
     ignore_case: bool = False
     seconds: float = REGEX_SECONDS
-    creates: ClassVar[bool] = False
     counts: ClassVar[str] = "replacements"
 
-    def splices(self, text: str) -> tuple[Splice, ...]:
-        chosen = {re.MULTILINE: self.multiline, re.DOTALL: self.dotall, re.IGNORECASE: self.ignore_case}
-        flags = re.RegexFlag(sum(flag for flag, wanted in chosen.items() if wanted))
-        found = substitute(text, self.pattern, self.replacement, flags=flags, count=self.count, seconds=self.seconds)
-        if not found:
+    def edits(self, text: str) -> tuple[TextEdit, ...]:
+        """Match in a child process that is killed at the limit: some patterns never end on some texts."""
+        flags = {re.MULTILINE: self.multiline, re.DOTALL: self.dotall, re.IGNORECASE: self.ignore_case}
+        request = {
+            "text": text,
+            "pattern": self.pattern,
+            "replacement": self.replacement,
+            "flags": sum(int(flag) for flag, wanted in flags.items() if wanted),
+            "count": self.count,
+            "cpu_seconds": math.ceil(self.seconds) + 1,
+        }
+        try:
+            done = subprocess.run(
+                [sys.executable, "-I", "-S", str(_REGEX_PROCESS)],
+                input=json.dumps(request).encode(),
+                capture_output=True,
+                timeout=self.seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            msg = Message(
+                "the pattern was stopped after {seconds:g} s: it may never end on this text", seconds=self.seconds
+            )
+            raise RuntimeFailed(msg, details={"limit": self.seconds}) from None
+        if done.returncode != 0:
+            raise RuntimeFailed(Message("the matcher ended with {returncode}", returncode=done.returncode))
+        answer = json.loads(done.stdout)
+        if "error" in answer:
+            raise InvalidArgs(Message("the pattern or its replacement cannot be used: {error}", error=answer["error"]))
+        if not answer["matches"]:
             raise TextNotFound(Message("nothing matches {pattern}", pattern=_shown(self.pattern)))
-        return found
+        return tuple(TextEdit(*match) for match in answer["matches"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateJson:
+class UpdateJson(Operation):
     """The field of a JSON file that `field` names gets `value`."""
 
     field: str
     value: object
     creates: ClassVar[bool] = True
-    counts: ClassVar[str] = ""
 
-    def splices(self, text: str) -> tuple[Splice, ...]:
+    def edits(self, text: str) -> tuple[TextEdit, ...]:
         return (set_field(text, parse_path(self.field), self.value),)
 
 
@@ -190,7 +214,7 @@ OPERATIONS: Mapping[str, type[Operation]] = {
 
 
 def make_operation(name: str, given: Mapping[str, object]) -> Operation:
-    """The operation of that name with these fields; InvalidArgs says which of them is wrong."""
+    """Return the operation of that name with these fields. Raise InvalidArgs if one of them is wrong."""
     known = fields_of(name)
     for field in known.values():
         if field.default is MISSING and field.name not in given:
@@ -205,13 +229,13 @@ def make_operation(name: str, given: Mapping[str, object]) -> Operation:
 
 
 def fields_of(name: str) -> "dict[str, Field[object]]":
-    """What the operation of that name takes."""
+    """Return the fields of the operation of that name."""
     kind = OPERATIONS.get(name)
     if kind is None:
         raise InvalidArgs(
             Message("no operation {name!r}; there are {operations}", name=name, operations=", ".join(OPERATIONS))
         )
-    return {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    return {field.name: field for field in fields(kind)}
 
 
 def _check_value(what: str, value: object, wanted: object) -> None:
@@ -221,31 +245,31 @@ def _check_value(what: str, value: object, wanted: object) -> None:
     fits = wanted is object or (is_flag if wanted is bool else not is_flag and isinstance(value, wanted))  # type: ignore[arg-type]
     if not fits:
         raise InvalidArgs(Message("{what}: {value!r} is not what it takes", what=what, value=value))
-    if isinstance(value, int | float) and not is_flag and wanted is not object and value < 0:
-        raise InvalidArgs(Message("{what}: {value} is below zero", what=what, value=value))
-    for text in (value,) if isinstance(value, str) else ():
-        check_text(text, what)
     if wanted is object:
         check_text(json.dumps(value, ensure_ascii=False), what)
+    elif isinstance(value, str):
+        check_text(value, what)
+    elif isinstance(value, int | float) and not is_flag and value < 0:
+        raise InvalidArgs(Message("{what}: {value} is below zero", what=what, value=value))
 
 
-def count_of(operation: Operation, text: str, splices: Sequence[Splice]) -> int:
-    """How many replacements, insertions, or lines."""
+def count_of(operation: Operation, text: str, edits: Sequence[TextEdit]) -> int:
+    """Return the number of replacements, insertions or lines."""
     if operation.counts != DeleteBetween.counts:
-        return len(splices)
-    gone = "".join(text[start:end] for start, end, _ in splices)
+        return len(edits)
+    gone = "".join(text[start:end] for start, end, _ in edits)
     return gone.count("\n") + (bool(gone) and not gone.endswith("\n"))
 
 
 def _places(text: str, wanted: str) -> list[int]:
-    """Where it stands, without overlaps."""
+    """Return where it stands, without overlaps."""
     if not wanted:
         raise InvalidArgs(Message("an empty text is everywhere"))
     return [found.start() for found in re.finditer(re.escape(wanted), text)]
 
 
 def _places_by_line(text: str, marker: str) -> list[int]:
-    """The first place on each line: a marker that stands twice on a line is still one line."""
+    """Return the first place on each line: a marker that stands twice on a line is still one line."""
     found: dict[int, int] = {}
     for place in _places(text, marker):
         found.setdefault(_line_start(text, place), place)
@@ -253,7 +277,7 @@ def _places_by_line(text: str, marker: str) -> list[int]:
 
 
 def _choose(text: str, wanted: str, places: Sequence[int], every: bool, nth: int | None) -> Sequence[int]:
-    """One place where there is one, else what was asked for; never a guess."""
+    """Return the only place, or those that were asked for; never a guess."""
     if every and nth is not None:
         raise InvalidArgs(Message("all of them, or the nth: not both"))
     if nth == 0:
@@ -281,7 +305,7 @@ def _line_start(text: str, place: int) -> int:
 
 
 def _line_end(text: str, end: int) -> int:
-    """Behind the newline of the line on which what ends at `end` ends."""
+    """Return the place after the newline of the line on which what ends at `end` ends."""
     found = text.find("\n", end - 1)
     return len(text) if found < 0 else found + 1
 

@@ -1,6 +1,6 @@
 """The child process that matches a pattern: a program of its own, so that it can be killed in the middle of a match.
 
-Reads one JSON order from stdin and writes one JSON answer: the matches with what replaces each, or what is wrong
+Reads one JSON request from stdin and writes one JSON answer: the matches with what replaces each, or what is wrong
 with the pattern. Imports nothing of ours: it starts in a few milliseconds.
 """
 
@@ -12,14 +12,14 @@ from itertools import islice
 
 
 def main() -> None:
-    order = json.load(sys.stdin.buffer)
-    # Whoever would kill it at the limit may be dead by then.
-    resource.setrlimit(resource.RLIMIT_CPU, (order["cpu_seconds"], order["cpu_seconds"]))
+    request = json.load(sys.stdin.buffer)
+    # The parent that would kill it at the limit may be dead by then.
+    resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_seconds"], request["cpu_seconds"]))
     try:
-        pattern = re.compile(order["pattern"], order["flags"])
-        found = islice(pattern.finditer(order["text"]), order["count"] or None)
+        pattern = re.compile(request["pattern"], request["flags"])
+        found = islice(pattern.finditer(request["text"]), request["count"] or None)
         answer: dict[str, object] = {
-            "matches": [[match.start(), match.end(), match.expand(order["replacement"])] for match in found]
+            "matches": [[match.start(), match.end(), match.expand(request["replacement"])] for match in found]
         }
     except (re.error, IndexError, OverflowError, RecursionError) as error:
         answer = {"error": str(error)}

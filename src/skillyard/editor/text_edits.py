@@ -1,20 +1,32 @@
-"""A change of a text: which characters give way to which. Lines end with `\\n` here, whatever the file has.
+"""Text files as text, and edits of that text.
 
-Operations see the text with `\\n` alone and say what they change as splices; the splices go into the text as it stands
-in the file. So everything that no splice touches stays as it is, also in a file whose lines end in several ways, and
-what is inserted ends its lines as most of the file does.
+A file is decoded with the encoding and byte order mark that it has, and encoded the same way. Operations see the text
+with `\\n` alone and return edits; the edits are applied to the text as it stands in the file. So every character that
+no edit touches stays as it is, also in a file with mixed line ends, and inserted lines end as most lines do.
 """
 
+import codecs
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.messages import Message
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, ""),  # starts like UTF-16, and nobody writes it
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 _NEWLINE = re.compile(r"\r\n?")
-_STYLES = ("\n", "\r\n", "\r")
+_NEWLINE_STYLES = ("\n", "\r\n", "\r")
 
 
-class Splice(NamedTuple):
+class TextEdit(NamedTuple):
+    """Replaces the characters from `start` to `end`."""
+
     start: int
     end: int
     text: str
@@ -24,21 +36,78 @@ def with_lf(text: str) -> str:
     return _NEWLINE.sub("\n", text) if "\r" in text else text
 
 
-def newline_of(text: str) -> str:
-    """How most of its lines end; a text without lines ends them with `\\n`."""
-    pairs = text.count("\r\n")
-    counts = (text.count("\n") - pairs, pairs, text.count("\r") - pairs)
-    return _STYLES[counts.index(max(counts))]
-
-
-def splice(text: str, splices: Sequence[Splice]) -> str:
-    """The text with every splice in it. They are in order, and meant for `with_lf(text)`."""
-    newline = newline_of(text)
+def apply_edits(text: str, edits: Sequence[TextEdit]) -> str:
+    """Return the edited text. The edits are in order, and their positions are those of `with_lf(text)`."""
+    newline = _usual_newline(text)
     pairs = [found.start() - nth for nth, found in enumerate(re.finditer("\r\n", text))]
     parts: list[str] = []
     done = 0
-    for start, end, inserted in splices:
+    for start, end, inserted in edits:
         parts.append(text[done : start + bisect_left(pairs, start)])
         parts.append(with_lf(inserted).replace("\n", newline))
         done = end + bisect_left(pairs, end)
     return "".join([*parts, text[done:]])
+
+
+def _usual_newline(text: str) -> str:
+    pairs = text.count("\r\n")
+    counts = (text.count("\n") - pairs, pairs, text.count("\r") - pairs)
+    return _NEWLINE_STYLES[counts.index(max(counts))]
+
+
+class Document(NamedTuple):
+    """The text of a file, and how it is encoded there."""
+
+    text: str = ""
+    encoding: str = "utf-8"
+    mark: bytes = b""
+
+    @property
+    def encoding_name(self) -> str:
+        return f"{self.encoding} with BOM" if self.mark else self.encoding
+
+    def encode(self, name: str) -> bytes:
+        """Return the bytes. Raise RuntimeFailed if they would be read as another text the next time."""
+        content = self.mark + self.text.encode(self.encoding)
+        if decode(content, name).text != self.text:
+            raise RuntimeFailed(
+                Message(
+                    "{name} would be read in another encoding than {encoding_name} after this edit",
+                    name=name,
+                    encoding_name=self.encoding_name,
+                )
+            )
+        return content
+
+
+def decode(content: bytes, name: str) -> Document:
+    """Decode UTF-8, UTF-16 with a mark, or GB18030 if it is not UTF-8. Raise RuntimeFailed if it is not text."""
+    mark, encoding = next((pair for pair in _MARKS if content.startswith(pair[0])), (b"", "utf-8"))
+    for candidate in (encoding,) if mark else (encoding, "gb18030"):
+        document = _decode_as(content, candidate, mark)
+        if document is not None and "\0" not in document.text:
+            return document
+    raise RuntimeFailed(
+        Message("{name} is not a text file that can be edited: neither UTF-8, UTF-16 with a BOM nor GB18030", name=name)
+    )
+
+
+def _decode_as(content: bytes, encoding: str, mark: bytes) -> Document | None:
+    if not encoding:
+        return None
+    body = content.removeprefix(mark)
+    try:
+        text = body.decode(encoding)
+        return Document(text, encoding, mark) if text.encode(encoding) == body else None
+    except UnicodeError:
+        return None
+
+
+def check_text(text: str, what: str) -> None:
+    """Raise InvalidArgs unless the text can stand in a text file."""
+    if "\0" in text:
+        raise InvalidArgs(Message("{what} holds a NUL, which no text file has", what=what))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgs(Message("{what} is not valid text in the encoding of the command line", what=what)) from None

@@ -4,7 +4,6 @@ We write there with all that the person may do, and a run may have left anything
 and whatever stands where the file goes is replaced, not written to.
 """
 
-import os
 from pathlib import Path
 
 from skillyard.core.errors import PermissionDenied
@@ -16,7 +15,7 @@ _CODES = frozenset({"code", "script"})
 _INLINE_CHARACTERS = 2000
 _INLINE_LINES = 100
 _FIRST_LINES = 5
-_PLACE = ("mybox", "workspace")
+_PLACE = "mybox/workspace"
 
 
 def pass_through(result: Result, root: Path) -> Result:
@@ -36,27 +35,15 @@ def _inline_or_file(key: str, value: Json, result: Result, root: Path) -> Json:
         return value
     run = str(result.meta.get("run") or result.meta.get("ts", "")).replace(":", "")
     content = value.encode()
+    path = f"{_PLACE}/{key}-{run}.txt"
     try:
-        _put(root, name := f"{key}-{run}.txt", content)
+        from skillyard.catalog.files import write_below  # noqa: PLC0415  (most results are short)
+
+        write_below(root, path, content)
     except (PermissionDenied, OSError):
         return value  # what cannot be put aside is shown whole
     return {
-        "path": "/".join((*_PLACE, name)),
+        "path": path,
         "size": as_size(len(content)),
         "first_lines": "\n".join(value[:_INLINE_CHARACTERS].splitlines()[:_FIRST_LINES]),
     }
-
-
-def _put(root: Path, name: str, content: bytes) -> None:
-    from skillyard.editor.allowed_roots import Spot, open_folder  # noqa: PLC0415  (most results are short)
-    from skillyard.editor.dirfd import Folder  # noqa: PLC0415
-
-    spot = Spot(root, _PLACE, name)
-    staged = f".{name}.{os.urandom(4).hex()}"
-    with Folder(open_folder(spot, create=True), spot.path.parent) as folder:
-        folder.stage(staged, content, None)
-        try:
-            folder.swap(staged, name)
-        except OSError:
-            folder.remove(staged)
-            raise

@@ -1,12 +1,13 @@
-"""Tasks of jobs: whom one is for, and how an agent gets it when its time has come.
+"""Jobs that are tasks: for a backend, or scripts of bin/ for the worker agent.
 
-What an agent gets is the role's CLAUDE.md, a line `---` and the task, as every other task with the active skills before
-it. It works in the role's folder. Nobody is there to be asked: what it would have to ask for is refused.
+A backend gets the role's CLAUDE.md, a line `---` and the task, with the active skills before it as every other task. It
+works in the role's folder. Nobody is there to be asked: what it would have to ask for is refused.
 """
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skillyard.catalog.agentfile import Role, read_role
 from skillyard.catalog.bounds import read_bounds
@@ -16,92 +17,126 @@ from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result
-from skillyard.dispatch.handover import check_task, hand_over, make_order
-from skillyard.jobs.agent_job import Errand
-from skillyard.jobs.jobs import Job, about
-from skillyard.scripts.prompt_grammar import Addressee, addressee, parse_prompt
-from skillyard.scripts.worker_prompt import parse_orders
-from skillyard.trust.consent import is_role_trusted
+from skillyard.core.values import Json
+from skillyard.dispatch.handover import check_task
+from skillyard.scripts.prompt_grammar import Addressee, addressee, parse_prompt, parse_script_calls
 
 if TYPE_CHECKING:
-    from skillyard.app.project import Project
+    from skillyard.dispatch.order import Order
+    from skillyard.jobs.jobs import Job
     from skillyard.sandbox.cancel_token import CancelToken
+    from skillyard.scripts.worker import Worker
 
+_LABEL_CHARACTERS = 40
 #: A text for an agent is no archive.
 _MOST_BYTES = 200_000
 
 
-def with_task(yard: "Project", job: Job, errand: Errand) -> Job:
-    """The job that a `task` means. What looks like a prompt is one: its mistakes are told, never handed to an agent."""
-    check_task(errand.text)
-    whom = addressee(errand.text)
+class AgentTask(NamedTuple):
+    """In plain JSON values: it travels with the job."""
+
+    text: str
+    #: Whether it names scripts of bin/; otherwise it is for a backend, and the rest counts.
+    scripts: bool = False
+    #: The role whose CLAUDE.md goes before it, and in whose folder the backend works; empty for the project's.
+    role: str = ""
+    #: A backend; empty for the first that is installed.
+    to: str = ""
+    #: The conversation that every run resumes; empty for one of its own.
+    session: str = ""
+    model: str = ""
+
+    @property
+    def label(self) -> str:
+        words = " ".join(self.text.split())
+        return words if len(words) <= _LABEL_CHARACTERS else words[: _LABEL_CHARACTERS - 1] + "…"
+
+    def as_mapping(self) -> dict[str, Json]:
+        return {name: value for name, value in self._asdict().items() if value}
+
+    @classmethod
+    def from_mapping(cls, fields: Mapping[str, Any]) -> "AgentTask":
+        return cls(**{"text": "", **{name: value for name, value in fields.items() if name in cls._fields}})
+
+
+def with_task(job: "Job", task: AgentTask, knows: Callable[[str], bool]) -> "Job":
+    """Return the job for a task. What looks like a prompt is parsed as one: its mistakes raise, and reach no backend.
+
+    `knows` tells whether a name is a skill's.
+    """
+    check_task(task.text)
+    whom = addressee(task.text)
     if whom is Addressee.BACKEND:
-        return job._replace(errand=errand.as_mapping())
-    if errand.to or errand.session or errand.model:
+        return job._replace(task=task.as_mapping())
+    if task.to or task.session or task.model:
         raise InvalidArgs(Message("this task is for {whom}: no backend, session or model goes with it", whom=whom))
     if whom is Addressee.WORKER:
-        parse_orders(errand.text)
-        return job._replace(errand=Errand(errand.text, scripts=True).as_mapping())
-    asked = parse_prompt(errand.text, yard.catalog.knows)
+        parse_script_calls(task.text)
+        return job._replace(task=AgentTask(task.text, scripts=True).as_mapping())
+    asked = parse_prompt(task.text, knows)
     if asked.script:
         raise InvalidArgs(Message("a job runs a skill, not one of its scripts"))
     return job._replace(skill=asked.name, args=asked.args)
 
 
-def refuse_loops(job: Job, env: Mapping[str, str] = os.environ) -> None:
-    """A worker does not know how deep the agent is that asks: agents would start agents without an end."""
-    if job.errand and not Errand.from_mapping(job.errand).scripts and env.get(DEPTH):
+def refuse_loops(job: "Job", env: Mapping[str, str] = os.environ) -> None:
+    """Raise PermissionDenied if an agent queues a task for an agent: a worker does not know how deep the asker is."""
+    if job.task and not AgentTask.from_mapping(job.task).scripts and env.get(DEPTH):
         raise PermissionDenied(
             Message("an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now")
         )
 
 
-def do_errand(yard: "Project", run_id: str, job: Job, stop: "CancelToken") -> Result:
-    """One attempt, under this id. Raises what is known before anything starts."""
-    errand = Errand.from_mapping(job.errand)
-    # A Project of its own: the settings and the trust of now, not those from when the worker started.
-    with yard.reopen() as own:
-        return _run_scripts(own, run_id, job, errand, stop) if errand.scripts else _hand(own, run_id, job, errand, stop)
+class TaskRunner(NamedTuple):
+    """Runs jobs that are tasks."""
+
+    root: Path
+    #: Whether a role's folder is trusted with a capability.
+    is_role_trusted: Callable[[Path, str], bool]
+    worker: "Callable[[Lang], Worker]"
+    make_request: "Callable[..., Order]"
+    dispatch: "Callable[[Order, CancelToken], Result]"
+
+    def run(self, run_id: str, job: "Job", stop: "CancelToken") -> Result:
+        """Make one attempt under this id. Raise what is known before anything starts."""
+        task = AgentTask.from_mapping(job.task)
+        return self._run_scripts(run_id, job, task, stop) if task.scripts else self._dispatch(run_id, job, task, stop)
+
+    def _run_scripts(self, run_id: str, job: "Job", task: AgentTask, stop: "CancelToken") -> Result:
+        worker = self.worker(Lang(job.lang))._replace(stop=stop)
+        if job.timeout_seconds is not None:
+            worker = worker._replace(limit_seconds=job.timeout_seconds)
+        if len(parse_script_calls(task.text)) == 1:  # each of several is a run of its own, and the job's row is theirs
+            worker = worker._replace(new_id=lambda: run_id, job=job.about())
+        return worker.run(task.text)
+
+    def _dispatch(self, run_id: str, job: "Job", task: AgentTask, stop: "CancelToken") -> Result:
+        role = self._trusted_role(task.role) if task.role else None
+        request = self.make_request(
+            _with_role(role, task.text) if role else task.text,
+            to=task.to or None,
+            session=task.session or None,
+            model=task.model or (role.model if role else "") or None,
+            cwd=role.folder if role else self.root,
+            limit_seconds=job.timeout_seconds,
+            lang=Lang(job.lang),
+        )
+        if role:
+            allowed = role.allowed_tools if self.is_role_trusted(role.folder, ALLOWED_TOOLS) else ()
+            request = request._replace(allowed_tools=allowed, max_turns=role.max_turns)
+        return self.dispatch(request._replace(task=task.text, run=run_id, job=job.about()), stop)
+
+    def _trusted_role(self, name: str) -> Role:
+        """Return the role as it is now. Raise NotGranted if it has changed since a person trusted it."""
+        folder = self.root / "agents" / name
+        if not self.is_role_trusted(folder, SCHEDULE):
+            raise NotGranted(Message("the schedule of the role {name}", name=name), "skillyard trust")
+        role = read_role(folder)
+        read_bounds(role.bounds)  # a role with a mistake there runs nothing
+        return role
 
 
-def _run_scripts(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "CancelToken") -> Result:
-    worker = yard.worker(Lang(job.lang), yard.decider)._replace(stop=stop)
-    if job.timeout_seconds is not None:
-        worker = worker._replace(limit_seconds=job.timeout_seconds)
-    if len(parse_orders(errand.text)) == 1:  # of several, each is a run of its own, and the job's row is of them all
-        worker = worker._replace(new_id=lambda: run_id, job=about(job))
-    return worker.run(errand.text)
-
-
-def _hand(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "CancelToken") -> Result:
-    role = _trusted_role(yard, errand.role) if errand.role else None
-    order = make_order(
-        yard,
-        _text_for(role, errand.text) if role else errand.text,
-        to=errand.to or None,
-        session=errand.session or None,
-        model=errand.model or (role.model if role else "") or None,
-        cwd=role.folder if role else yard.root,
-        limit_seconds=job.timeout_seconds,
-        lang=Lang(job.lang),
-    )
-    if role:
-        allowed = is_role_trusted(yard.grants, role.folder, ALLOWED_TOOLS)
-        order = order._replace(allowed_tools=role.allowed_tools if allowed else (), max_turns=role.max_turns)
-    return hand_over(yard, order._replace(task=errand.text, run=run_id, job=about(job)), None, None, stop)
-
-
-def _trusted_role(yard: "Project", name: str) -> Role:
-    """As it is now: what was changed since a person looked at it is no text for an agent."""
-    folder = yard.root / "agents" / name
-    if not is_role_trusted(yard.grants, folder, SCHEDULE):
-        raise NotGranted(Message("the schedule of the role {name}", name=name), "skillyard trust")
-    role = read_role(folder)
-    read_bounds(role.bounds)  # a role with a mistake there runs nothing
-    return role
-
-
-def _text_for(role: Role, task: str) -> str:
+def _with_role(role: Role, task: str) -> str:
     file = role.claude_text
     if file is None:
         return task

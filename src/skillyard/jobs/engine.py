@@ -1,19 +1,36 @@
-"""What durable work needs of an engine: it keeps tickets, and sees to it that each is worked off, whoever dies.
+"""What jobs need of a durable engine: it keeps tickets and has each one worked off, whoever dies.
 
-The engine knows where a ticket stands; what came of the work is kept by whoever did it. Two implementations lie in
-`engines/`: one in memory, for tests, and DBOS on SQLite or PostgreSQL.
+The engine knows the state of a ticket; what came of the work is kept by whoever did it. `dbos_engine.py` is the one
+implementation; the tests have another in memory.
 """
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from skillyard.core.values import NOTHING, Json
 
 T = TypeVar("T", bound=Json)
 Acts: TypeAlias = Sequence[Callable[[], T]]
+
+
+class EngineConfig(NamedTuple):
+    """Where the tickets of a project are kept."""
+
+    folder: Path
+    #: What names the project there: lower-case letters, digits and dashes.
+    project: str
+    #: `postgresql://…`; nothing for SQLite in the folder.
+    database: str = ""
+    #: SQLite: whether each commit waits for the disk.
+    full_sync: bool = False
+    #: How often a worker looks for tickets; less than a second costs an idle one dearly.
+    poll_seconds: float = 1.0
+    #: How many of a queue all workers together may do at a time, where somebody said so.
+    limits: Mapping[str, int] = {}
 
 
 class Ticket(NamedTuple):
@@ -38,35 +55,35 @@ class Stage(StrEnum):
         return self not in {Stage.QUEUED, Stage.RUNNING}
 
 
-class Standing(NamedTuple):
-    """Where a ticket stands."""
+class TicketStatus(NamedTuple):
+    """The state of a ticket."""
 
     ticket: Ticket
     stage: Stage
     created: float
-    #: What the work gave, once it is done.
+    #: What the work returned, once it is done.
     answer: Mapping[str, Json] | None = None
     trouble: str = ""
 
 
-class Steps(Protocol):
-    """What the work of one ticket may use. A step that ended is never repeated; one under way may be."""
+class DurableSteps(Protocol):
+    """The steps of one ticket's work. A step that ended is never repeated; one under way may be."""
 
-    def once(self, name: str, act: Callable[[], T]) -> T: ...
+    def run(self, name: str, act: Callable[[], T]) -> T: ...
 
-    def each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
-        """A step for each act, so many at a time, until one ends so that no other is to start. What was started,
-        with its position: each is remembered by itself."""
+    def run_each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
+        """Run a step for each act, `at_once` at a time, until `go_on` is false for a result. Return the results of
+        those that started, with their positions; each is remembered by itself."""
 
     def follow(self, ticket: Ticket) -> None:
-        """Enqueue what comes after this, once, also when this is done a second time."""
+        """Enqueue what follows; only once, also if this work is done a second time."""
 
     def ended_of(self, ticket_id: str) -> Mapping[str, Json]:
-        """What the steps of another ticket gave, by their names; nothing where it is forgotten."""
+        """Return the results of another ticket's steps by name; empty if it is forgotten."""
 
 
 def in_order(do: Callable[[int], T], count: int, at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
-    """`each` for engines: with threads only where more than one may run at a time."""
+    """`run_each` for engines: with threads only if more than one may run at a time."""
     ended: list[tuple[int, T]] = []
     if at_once == 1 or count < 2:
         for position in range(count):
@@ -94,20 +111,20 @@ def in_order(do: Callable[[int], T], count: int, at_once: int, go_on: Callable[[
     return sorted(ended, key=lambda each: each[0])
 
 
-#: Does the work of a ticket. What it raises breaks the ticket; failures that can be expected are answers.
-Work: TypeAlias = Callable[[Ticket, Steps], Mapping[str, Json]]
+#: Does the work of a ticket. What it raises breaks the ticket; expected failures are answers.
+Work: TypeAlias = Callable[[Ticket, DurableSteps], Mapping[str, Json]]
 
 
-class Line(NamedTuple):
-    """One line of the timetable: what is known of a schedule beside what it says."""
+class TimetableEntry(NamedTuple):
+    """The state of a schedule in the timetable."""
 
     name: str
-    #: The schedule itself, for those that no file holds.
+    #: The schedule itself, if no file holds it.
     says: Mapping[str, Json] = NOTHING
     paused: bool = False
     #: Ticks up to this moment are dealt with.
     until: float = 0.0
-    #: Which `when` that was for: another one starts anew.
+    #: The mark of the schedule that this is for: another one starts anew.
     when: str = ""
     #: The job of the latest tick.
     latest: str = ""
@@ -116,14 +133,14 @@ class Line(NamedTuple):
 class Timetable(Protocol):
     """The schedules of one project, seen by all its workers."""
 
-    def list(self) -> tuple[Line, ...]: ...
+    def list(self) -> tuple[TimetableEntry, ...]: ...
 
-    def put(self, line: Line) -> None: ...
+    def put(self, line: TimetableEntry) -> None: ...
 
     def drop(self, name: str) -> bool: ...
 
-    def swap(self, before: Line, after: Line) -> bool:
-        """Only where `before` still stands there: of several workers one succeeds."""
+    def swap(self, before: TimetableEntry, after: TimetableEntry) -> bool:
+        """Replace the entry if it is still `before`: of several workers one succeeds."""
 
 
 class Engine(Protocol):
@@ -133,33 +150,33 @@ class Engine(Protocol):
     def timetable(self) -> Timetable: ...
 
     def enqueue(self, ticket: Ticket) -> bool:
-        """False where the id is known already: the second of two is no second."""
+        """Return False if the id is known already."""
 
     def start(self, ticket: Ticket, work: Work, on_lost: Callable[[], None] = lambda: None) -> None:
-        """Begin at once, in this process; if it dies, a worker takes over. `on_lost` as for `serve`."""
+        """Start in this process; if it dies, a worker takes over. `on_lost` as for `serve`."""
 
-    def wait(self, ticket_id: str, seconds: float | None = None) -> Standing | None:
-        """Until it is over; None where there is none, or the time is up."""
+    def wait(self, ticket_id: str, seconds: float | None = None) -> TicketStatus | None:
+        """Return it once it is over; None if there is none, or the time is up."""
 
     def cancel(self, ticket_id: str) -> bool:
-        """False where it is over already. A run under way is stopped by whoever runs it."""
+        """Return False if it is over already. Whoever runs it stops the run."""
 
-    def find(self, ticket_id: str) -> Standing | None: ...
+    def find(self, ticket_id: str) -> TicketStatus | None: ...
 
-    def list(self, limit: int, *, live: bool = False) -> tuple[Standing, ...]:
-        """The latest first; `live`: only those that are not over."""
+    def list(self, limit: int, *, live: bool = False) -> tuple[TicketStatus, ...]:
+        """Return the latest first; `live`: only those that are not over."""
 
     def forget_before(self, moment: float) -> None:
-        """What was over by then."""
+        """Delete what was over by then."""
 
     def serve(self, work: Work, queues: Mapping[str, int], on_lost: Callable[[], None]) -> None:
-        """Work off the queues, so many at a time each, until `close`. `on_lost`: others may think that we are dead."""
+        """Work off the queues until `close`, each with its limit. `on_lost`: others may think that we are dead."""
 
     def take_over(self) -> Sequence[str]:
-        """Give the tickets of the dead back to their queues; whose they were."""
+        """Give the tickets of dead processes back to their queues, and return those processes."""
 
     def now(self) -> float:
         """The one clock of all workers."""
 
     def close(self, grace_seconds: float = 0.0) -> None:
-        """Take nothing more, wait so long for what is under way, and let go of the rest: somebody takes it over."""
+        """Take nothing more, wait so long for what runs, and leave the rest to be taken over."""

@@ -1,8 +1,8 @@
 """A flow: the steps of a workflow, one after the other, each remembered by the engine once it ended.
 
-Each step, and each item of one with `for_each`, is a run of its own through the one pipeline. Promised: a step that
-ended is never repeated, whoever dies; one that was under way is run again, under the same run id. A flow that failed
-and is tried again goes on with its first step that failed: what came before it, and its items that succeeded, are kept.
+Each step, and each item of one with `for_each`, is a run of its own through the one pipeline. A step that ended is
+never repeated, whoever dies; one that was under way is run again, under the same run id. A failed flow that is retried
+resumes with its first failed step: what came before it, and its items that succeeded, are kept.
 """
 
 import threading
@@ -18,9 +18,9 @@ from skillyard.core.messages import Lang, Message, as_json, of_json
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
-from skillyard.jobs.attempt import Attempts, Bench
-from skillyard.jobs.engine import Steps
-from skillyard.jobs.jobs import AFTER, Job, about, as_row, cancelled_result, may_pass, pause_seconds
+from skillyard.jobs.engine import DurableSteps
+from skillyard.jobs.jobs import AFTER, Job, may_pass, pause_seconds
+from skillyard.jobs.worker_loop import AttemptContext, Attempts
 from skillyard.store.runs import RUNNING, Log, Logs, Run
 
 #: A list for `for_each` may have so many items.
@@ -36,16 +36,16 @@ _KEPT, _RUNS = Message("kept"), Message("runs")
 _FAILED = Message("{type}: step {step}: {msg}")
 
 
-class Meant(NamedTuple):
-    """What a flow was started from: it runs that, or nothing."""
+class FlowSource(NamedTuple):
+    """What a flow was started from: it runs exactly that, or nothing."""
 
     file: str
     digest: str
     #: The content of each skill, by the name that the steps call it by.
     skills: Mapping[str, str]
-    #: Those of them that are commands, and so take nothing but texts.
+    #: Those of them that are commands, and so take only strings.
     commands: tuple[str, ...] = ()
-    #: The ids of the steps, for those who look on.
+    #: The ids of the steps, for those who watch.
     steps: tuple[str, ...] = ()
 
     def as_mapping(self) -> dict[str, Json]:
@@ -53,13 +53,13 @@ class Meant(NamedTuple):
         return {**fields, "commands": list(self.commands), "steps": list(self.steps)}
 
     @classmethod
-    def from_mapping(cls, said: Mapping[str, Any]) -> "Meant":
+    def from_mapping(cls, said: Mapping[str, Any]) -> "FlowSource":
         known = {name: value for name, value in said.items() if name in cls._fields}
         return cls(**{**known, "commands": tuple(said["commands"]), "steps": tuple(said["steps"])})
 
 
-class Told(NamedTuple):
-    """How far a flow has come."""
+class FlowProgress(NamedTuple):
+    """The progress of a flow."""
 
     flow: str
     step: str
@@ -67,11 +67,11 @@ class Told(NamedTuple):
     of: int
     #: Items that ended, and how many there are; 0 of 0 for a step without any.
     items: tuple[int, int] = (0, 0)
-    #: Nothing while the step goes on.
+    #: Empty while the step runs.
     state: str = ""
     seconds: float = 0.0
     summary: str = ""
-    #: Nothing of it ran: an earlier attempt did it.
+    #: Whether an earlier attempt did all of it.
     kept: bool = False
 
     def line(self, lang: Lang) -> str:
@@ -82,19 +82,18 @@ class Told(NamedTuple):
         return f"{self.number}/{self.of} {self.step}:{items} {state} ({took}){failed}"
 
 
-Watch = Callable[[Told], None]
+Watch = Callable[[FlowProgress], None]
 Outcome = dict[str, Any]
 
 
-class Ended(NamedTuple):
-    """What came of one step: of its only run, or of all its items."""
+class StepResult(NamedTuple):
+    """The outcome of one step: of its only run, or of all its items."""
 
     step: WorkflowStep
-    number: int
     runs: tuple[tuple[int, Outcome], ...]
-    #: How many items there were; None for a step that runs once, or whose list was none.
+    #: How many items there were; None for a step that runs once, or whose list was invalid.
     items: int | None = None
-    #: What the items took together, here: several run at a time, and some may have ended before a crash.
+    #: The time of all items together, in this process: several run at a time, some may have ended before a crash.
     took: float = 0.0
 
     @property
@@ -117,15 +116,20 @@ class Ended(NamedTuple):
     def seconds(self) -> float:
         return self.took if self.has_items else float(self.runs[0][1]["time"])
 
+    @property
+    def summary(self) -> str:
+        shown = self.failed or self.runs
+        return str(shown[0][1]["summary"]) if shown else ""
+
     def is_kept(self, flow_id: str) -> bool:
-        """Whether an earlier attempt did all of it."""
+        """Return whether an earlier attempt did all of it."""
         return not any(each["run"].startswith(f"{flow_id}.") for _, each in self.runs)
 
     def named(self, position: int) -> str:
         return f"{self.step.id}[{position}]" if self.has_items else self.step.id
 
     def offer(self) -> dict[str, Json]:
-        """What later steps can refer to: for items a list of those that succeeded."""
+        """Return what later steps can refer to: for items a list of those that succeeded."""
         good = [each for _, each in self.runs if each["state"] in _OK]
         if self.has_items:
             told: dict[str, Json] = {name: [each[name] for each in good] for name in ("data", "summary", "run")}
@@ -135,28 +139,33 @@ class Ended(NamedTuple):
         return {**told, "data": only["data"]} if good else told
 
     def as_data(self) -> dict[str, Json]:
-        summary = self.failed[0][1]["summary"] if self.failed else self.runs[0][1]["summary"] if self.runs else ""
         told: dict[str, Json] = {"id": self.step.id, "state": self.state, "time": round(self.seconds, 3)}
         if self.has_items:
-            return {**told, "items": self.items, "failed": len(self.failed), "summary": summary}
-        return {**told, "run": self.runs[0][1]["run"], "summary": summary}
+            return {**told, "items": self.items, "failed": len(self.failed), "summary": self.summary}
+        return {**told, "run": self.runs[0][1]["run"], "summary": self.summary}
 
 
 class Flows:
-    """Does the jobs that are flows. Any number of threads may call it at once."""
+    """Runs the jobs that are flows. Any number of threads may call it at once."""
 
     def __init__(
         self,
         attempts: Attempts,
-        bench: Callable[[], Bench],
+        open_context: Callable[[], AttemptContext],
         logs: Logs,
         read: Callable[[str], WorkflowFile],
         watch: Watch = lambda _: None,
     ) -> None:
-        self._attempts, self._bench, self._logs, self._read, self._watch = attempts, bench, logs, read, watch
+        self._attempts, self._open_context, self._logs, self._read, self._watch = (
+            attempts,
+            open_context,
+            logs,
+            read,
+            watch,
+        )
 
-    def __call__(self, flow_id: str, job: Job, steps: Steps) -> dict[str, Json]:
-        runs = self._bench().runs
+    def __call__(self, flow_id: str, job: Job, steps: DurableSteps) -> dict[str, Json]:
+        runs = self._open_context().runs
         started, moment = time.monotonic(), datetime.now(UTC)
         row = _row(flow_id, job, moment.timestamp())
         halt = threading.Event()
@@ -164,7 +173,7 @@ class Flows:
         def close(result: Result) -> dict[str, Json]:
             seconds = time.monotonic() - started
             meta = make_meta(_AGENT, seconds, moment, run=flow_id)
-            told = cancelled_result(job) if halt.is_set() else result._replace(meta={**meta, **result.meta}).as_dict()
+            told = job.cancelled_result() if halt.is_set() else result._replace(meta={**meta, **result.meta}).as_dict()
             runs.put(row._replace(state=str(told["state"]), seconds=seconds, result=told))
             return told
 
@@ -172,7 +181,7 @@ class Flows:
             runs.put(row)
             try:
                 with stop.on_cancel(lambda: self._halt(flow_id, halt)):
-                    return close(self._done(_Flow(flow_id, job, steps, halt, log, _kept(job, steps))))
+                    return close(self._done(_FlowRun(flow_id, job, steps, halt, log, _kept(job, steps))))
             except BaseException as error:  # the engine's way to say that it was cancelled, or a bug
                 close(
                     error_result(
@@ -190,75 +199,85 @@ class Flows:
             if run_id.startswith(f"{flow_id}."):
                 self._attempts.underway.stop(run_id)
 
-    def _done(self, flow: "_Flow") -> Result:
+    def _done(self, flow: "_FlowRun") -> Result:
         try:
             workflow = self._meant(flow.job)
         except SkillError as error:
             return error_result(error, _AGENT, Lang(flow.job.lang), NOTHING)
-        ended: list[Ended] = []
+        ended: list[StepResult] = []
         for number, step in enumerate(workflow.steps, 1):
             if flow.halt.is_set():
                 break
-            self._tell(flow, Told(flow.id, step.id, number, len(workflow.steps)))
-            ended.append(self._step(flow, step, number, len(workflow.steps), ended))
-            last = ended[-1]
+            progress = FlowProgress(flow.id, step.id, number, len(workflow.steps))
+            self._tell(flow, progress)
+            last = self._step(flow, step, progress, ended)
+            ended.append(last)
             kept = bool(flow.kept) and last.is_kept(flow.id)
             if not kept:
                 flow.kept.clear()  # what comes after a step that runs anew may see something new
-            items = (len(last.runs), last.items or 0) if last.has_items else (0, 0)
-            summary = str(last.as_data()["summary"])
             self._tell(
                 flow,
-                Told(flow.id, step.id, number, len(workflow.steps), items, last.state, last.seconds, summary, kept),
+                progress._replace(
+                    items=(len(last.runs), last.items) if last.items is not None else (0, 0),
+                    state=last.state,
+                    seconds=last.seconds,
+                    summary=last.summary,
+                    kept=kept,
+                ),
             )
             if last.failed and not step.goes_on:
                 break
         return _result(workflow, ended, Lang(flow.job.lang), flow.id)
 
     def _meant(self, job: Job) -> WorkflowFile:
-        """The very file that was started, or why not."""
+        """Return the workflow that was started. Raise if its file has changed."""
         if broken := job.flow.get("broken"):
             raise WorkflowInvalid(str(broken))
-        meant = Meant.from_mapping(job.flow)
+        meant = FlowSource.from_mapping(job.flow)
         workflow = self._read(meant.file)
         if workflow.digest != meant.digest:
             raise WorkflowChanged(Message("{file} is not as it was when the flow was started", file=meant.file))
         return workflow
 
-    def _tell(self, flow: "_Flow", told: Told) -> None:
+    def _tell(self, flow: "_FlowRun", told: FlowProgress) -> None:
         if told.state:
             flow.log.write(f"{told.line(Lang(flow.job.lang))}\n".encode())
         self._watch(told)
 
-    def _step(self, flow: "_Flow", step: WorkflowStep, number: int, of: int, before: Sequence[Ended]) -> Ended:
+    def _step(
+        self, flow: "_FlowRun", step: WorkflowStep, progress: FlowProgress, before: Sequence[StepResult]
+    ) -> StepResult:
+        run_id = f"{flow.id}.{progress.number}"
         offered: dict[str, Json] = {each.step.id: each.offer() for each in before}
         offered["inputs"] = flow.job.params
         if step.for_each is None:
-            only = flow.steps.once(step.id, lambda: self._act(flow, step, f"{flow.id}.{number}", step.id, offered))
-            return Ended(step, number, ((0, only),))
+            only = flow.steps.run(step.id, lambda: self._act(flow, step, run_id, step.id, offered))
+            return StepResult(step, ((0, only),))
         try:
             items = _items(step, offered)
         except SkillError as error:
-            return Ended(step, number, ((0, self._refused(flow, step, f"{flow.id}.{number}", error)),))
+            return StepResult(step, ((0, self._refused(flow, step, run_id, error)),))
         began = time.monotonic()
         ended: list[Outcome] = []
 
         def act(position: int, item: Json) -> Outcome:
-            run_id, named = f"{flow.id}.{number}.{position}", f"{step.id}[{position}]"
-            return self._act(flow, step, run_id, named, {**offered, "item": item, "index": position})
+            named = f"{step.id}[{position}]"
+            return self._act(flow, step, f"{run_id}.{position}", named, {**offered, "item": item, "index": position})
 
         def go_on(outcome: Outcome) -> bool:
             ended.append(outcome)
-            seconds = time.monotonic() - began
-            self._watch(Told(flow.id, step.id, number, of, (len(ended), len(items)), "", seconds))
+            counts = (len(ended), len(items))
+            self._watch(progress._replace(items=counts, seconds=time.monotonic() - began))
             return (outcome["state"] in _OK or step.goes_on) and not flow.halt.is_set()
 
         acts = [lambda position=position, item=item: act(position, item) for position, item in enumerate(items)]
-        runs = tuple(flow.steps.each(step.id, acts, step.at_once, go_on))
-        return Ended(step, number, runs, len(items), time.monotonic() - began)
+        runs = tuple(flow.steps.run_each(step.id, acts, step.at_once, go_on))
+        return StepResult(step, runs, len(items), time.monotonic() - began)
 
-    def _act(self, flow: "_Flow", step: WorkflowStep, run_id: str, named: str, offered: Mapping[str, Json]) -> Outcome:
-        """One run with its retries. The attempts share what is remembered: half of a step is none."""
+    def _act(
+        self, flow: "_FlowRun", step: WorkflowStep, run_id: str, named: str, offered: Mapping[str, Json]
+    ) -> Outcome:
+        """Make one run with its retries. They are one step of the engine: half of a step is none."""
         if kept := flow.kept.get(named):
             return kept
         try:
@@ -273,10 +292,10 @@ class Flows:
                 return _outcome(result, run)
             attempt += 1
 
-    def _job(self, flow: "_Flow", step: WorkflowStep, named: str, offered: Mapping[str, Json]) -> Job:
-        """The step as a job: what it refers to is filled in. InvalidParam where that is not there."""
+    def _job(self, flow: "_FlowRun", step: WorkflowStep, named: str, offered: Mapping[str, Json]) -> Job:
+        """Return the step as a job, with its references filled in. Raise InvalidParam if one leads nowhere."""
         look = _look(offered)
-        meant = Meant.from_mapping(flow.job.flow)
+        meant = FlowSource.from_mapping(flow.job.flow)
         filled: Any = fill(step.params, look)
         given = {name: value for name, value in filled.items() if value is not None}
         if step.skill in meant.commands:
@@ -295,29 +314,29 @@ class Flows:
             step=named,
         )
 
-    def _refused(self, flow: "_Flow", step: WorkflowStep, run_id: str, error: SkillError) -> Outcome:
-        """A run that never started has its row too."""
+    def _refused(self, flow: "_FlowRun", step: WorkflowStep, run_id: str, error: SkillError) -> Outcome:
+        """Keep a row for a run that never started."""
         lang, moment = Lang(flow.job.lang), datetime.now(UTC)
         result = error_result(error, _AGENT, lang, make_meta(_AGENT, 0.0, moment, run=run_id)).as_dict()
         job = Job(skill=step.skill, name=flow.id, first=flow.id, step=step.id, lang=flow.job.lang)
-        self._bench().runs.put(as_row(run_id, job, moment.timestamp(), result))
+        self._open_context().runs.put(job.as_row(run_id, moment.timestamp(), result))
         return _outcome(result, run_id)
 
 
-class _Flow(NamedTuple):
+class _FlowRun(NamedTuple):
     """One flow while it runs."""
 
     id: str
     job: Job
-    steps: Steps
+    steps: DurableSteps
     halt: threading.Event
     log: Log
     #: What an earlier attempt gave, by the names of steps and items.
     kept: dict[str, Outcome]
 
 
-def _kept(job: Job, steps: Steps) -> dict[str, Outcome]:
-    """What succeeded in the attempt that this one goes on with."""
+def _kept(job: Job, steps: DurableSteps) -> dict[str, Outcome]:
+    """Return what succeeded in the attempt that this one resumes."""
     before = str(job.flow.get(AFTER) or "")
     given: Mapping[str, Any] = steps.ended_of(before) if before else {}
     return {
@@ -351,7 +370,7 @@ def _items(step: WorkflowStep, offered: Mapping[str, Json]) -> list[Json]:
 
 
 def _outcome(result: Mapping[str, Any], run_id: str) -> Outcome:
-    """What is remembered of a run."""
+    """Return what is remembered of a run."""
     kept: Outcome = {key: result[key] for key in ("state", "summary", "data")}
     meta = result.get("meta") or {}
     told = {name: meta.get(name, "") for name in ("code", "hint")}
@@ -359,8 +378,8 @@ def _outcome(result: Mapping[str, Any], run_id: str) -> Outcome:
     return {**kept, "run": run_id, "time": meta.get("time", 0.0), **told, "said": as_json(said) if said else ""}
 
 
-def _result(workflow: WorkflowFile, ended: Sequence[Ended], lang: Lang, flow_id: str) -> Result:
-    """One envelope for all of them."""
+def _result(workflow: WorkflowFile, ended: Sequence[StepResult], lang: Lang, flow_id: str) -> Result:
+    """Return one result for all steps."""
     succeeded: list[str] = []
     failed: list[dict[str, Json]] = []
     for each in ended:
@@ -388,7 +407,7 @@ def _result(workflow: WorkflowFile, ended: Sequence[Ended], lang: Lang, flow_id:
 
 
 def _failure(named: str, run: Outcome) -> dict[str, Json]:
-    """A failure by its type; a time limit, whose data is figures, and a state that nobody can answer get one too."""
+    """Describe a failure by its type; a time limit and a state that nobody can answer get one too."""
     data: Mapping[str, Json] = run["data"] if isinstance(run["data"], Mapping) else NOTHING
     return {
         "step": named,
@@ -408,5 +427,5 @@ def _row(flow_id: str, job: Job, started: float) -> Run:
         state=RUNNING,
         started=started,
         job=job.label,
-        request={"name": job.skill, "params": dict(job.params), "job": about(job)},
+        request={"name": job.skill, "params": dict(job.params), "job": job.about()},
     )

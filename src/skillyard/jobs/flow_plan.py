@@ -1,9 +1,9 @@
-"""The workflows of a project: found, held against the skills that are there, and made into jobs."""
+"""The workflows of a project: finds them, checks them against the skills that exist, and makes jobs of them."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.flowfile import FOLDER, WorkflowFile, WorkflowStep, is_of_type, list_workflows, read_workflow
@@ -14,72 +14,108 @@ from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.skill import Severity, Skill, first_of
 from skillyard.core.values import Json
-from skillyard.jobs.flow import Meant
+from skillyard.jobs.flow import FlowSource
 from skillyard.jobs.jobs import Job
 from skillyard.jobs.schedule import PREFIX
 from skillyard.runtime.check import OUTPUT, as_typed, bind
-
-if TYPE_CHECKING:
-    from skillyard.app.project import Project
 
 _YAML = (".yaml", ".yml")
 _LISTED = Message("`skillyard flow` lists them")
 _WRITE_ONE = Message("write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in")
 
 
-def workflows_of(yard: "Project") -> tuple[WorkflowFile, ...]:
-    """Those that have a name here, each held against the skills."""
-    return tuple(checked(yard, workflow) for workflow in list_workflows(yard.root))
+class Workflows(NamedTuple):
+    """The workflows of one project. `resolve` finds the skill of a request."""
 
+    root: Path
+    resolve: Callable[[Request], Skill]
 
-def find_workflow(yard: "Project", text: str, cwd: Path) -> WorkflowFile:
-    """By the path of its file or folder, or by its name; InvalidArgs with the nearest name."""
-    path = cwd / text
-    if "/" in text or text.endswith(_YAML) or (text in {".", ".."}):
-        if not path.resolve().is_relative_to(yard.root.resolve()):
-            raise InvalidArgs(
-                Message(
-                    "{text} lies outside the project {root}: a workflow is run where its skills are",
-                    text=text,
-                    root=yard.root,
+    def list(self) -> tuple[WorkflowFile, ...]:
+        """Return the workflows that have a name here, each checked against the skills."""
+        return tuple(map(self._checked, list_workflows(self.root)))
+
+    def find(self, text: str, cwd: Path) -> WorkflowFile:
+        """Return the workflow by the path of its file or folder, or by its name. Raise InvalidArgs if there is none."""
+        path = cwd / text
+        if "/" in text or text.endswith(_YAML) or (text in {".", ".."}):
+            if not path.resolve().is_relative_to(self.root.resolve()):
+                raise InvalidArgs(
+                    Message(
+                        "{text} lies outside the project {root}: a workflow is run where its skills are",
+                        text=text,
+                        root=self.root,
+                    )
                 )
+            if not path.exists():
+                raise InvalidArgs(Message("there is no {path}", path=text))
+            return self._checked(read_workflow(path.resolve()))
+        known = list_workflows(self.root)
+        found = [workflow for workflow in known if workflow.name == text]
+        if len(found) == 1:
+            return self._checked(found[0])
+        if found:
+            files = ", ".join(self._shown(workflow.path) for workflow in found)
+            raise InvalidArgs(
+                Message("several workflows are called {text!r}: {files}; name the file", text=text, files=files)
             )
-        if not path.exists():
-            raise InvalidArgs(Message("there is no {path}", path=text))
-        return checked(yard, read_workflow(path.resolve()))
-    known = list_workflows(yard.root)
-    found = [workflow for workflow in known if workflow.name == text]
-    if len(found) == 1:
-        return checked(yard, found[0])
-    if found:
-        files = ", ".join(_below(yard.root, workflow.path) for workflow in found)
+        told = nearest(text, [workflow.name for workflow in known])
         raise InvalidArgs(
-            Message("several workflows are called {text!r}: {files}; name the file", text=text, files=files)
+            Message("no workflow {text!r} in {folder}/; {told}", text=text, folder=FOLDER, told=told),
+            advice=_LISTED if known else _WRITE_ONE,
         )
-    told = nearest(text, [workflow.name for workflow in known])
-    raise InvalidArgs(
-        Message("no workflow {text!r} in {folder}/; {told}", text=text, folder=FOLDER, told=told),
-        advice=_LISTED if known else _WRITE_ONE,
-    )
 
+    def complete(self, job: Job) -> Job:
+        """Return the job of `flow:NAME` with what it means now."""
+        workflow = self.find(job.skill.removeprefix(PREFIX), self.root)
+        return self.make_job(workflow, {**_words(job.args), **job.params}, job)
 
-def checked(yard: "Project", workflow: WorkflowFile) -> WorkflowFile:
-    """With everything that can be known before it starts: skills, actions, params and their types."""
-    inputs: Mapping[str, Json] = {each.name: each.default for each in workflow.inputs if not each.required}
-    skills = _skills(yard, workflow)
-    wrong = [problem for step in workflow.steps for problem in _step_problems(skills[step.skill], step, inputs)]
-    return workflow.with_problems(wrong)
+    def make_job(self, workflow: WorkflowFile, given: Mapping[str, Json], job: Job) -> Job:
+        """Return the job that runs the workflow. Raise unless it can run as a whole."""
+        if wrong := [finding for finding in workflow.findings if finding.severity is Severity.ERROR]:
+            file = self._shown(workflow.path)
 
+            findings: list[Json] = [finding.as_dict() for finding in workflow.findings]
+            raise WorkflowInvalid(first_of(wrong, file), details={"file": file, "findings": findings})
+        skills = self._skills(workflow)
+        inputs = inputs_of(workflow, given)
+        for step in workflow.steps:  # now with what was given
+            for problem in _step_problems(skills[step.skill], step, inputs):
+                raise InvalidParam(
+                    Message("step {id}: `{shown}` {message}", id=step.id, shown=problem.shown, message=problem.message)
+                )
+        found = {name: skill for name, skill in skills.items() if isinstance(skill, Skill)}
+        source = FlowSource(
+            file=self._shown(workflow.path),
+            digest=workflow.digest,
+            skills={name: fingerprint(skill.folder) for name, skill in found.items()},
+            commands=tuple(name for name, skill in found.items() if skill.kind.takes_text),
+            steps=tuple(step.id for step in workflow.steps),
+        )
+        name = job.name or workflow.name
+        return job._replace(
+            skill=f"{PREFIX}{workflow.name}", name=name, args=(), params=inputs, flow=source.as_mapping()
+        )
 
-def _skills(yard: "Project", workflow: WorkflowFile) -> dict[str, Skill | SkillError]:
-    """Each skill that a step names, or why there is none; looked for once, however many steps name it."""
-    found: dict[str, Skill | SkillError] = {}
-    for name in dict.fromkeys(step.skill for step in workflow.steps):
-        try:
-            found[name] = yard.runtime.resolve(Request(name=name))
-        except SkillError as error:
-            found[name] = error
-    return found
+    def _checked(self, workflow: WorkflowFile) -> WorkflowFile:
+        """Add everything that can be known before it starts: skills, actions, params and their types."""
+        inputs: Mapping[str, Json] = {each.name: each.default for each in workflow.inputs if not each.required}
+        skills = self._skills(workflow)
+        wrong = [problem for step in workflow.steps for problem in _step_problems(skills[step.skill], step, inputs)]
+        return workflow.with_problems(wrong)
+
+    def _skills(self, workflow: WorkflowFile) -> dict[str, Skill | SkillError]:
+        """Return each skill that a step names, or why there is none."""
+        found: dict[str, Skill | SkillError] = {}
+        for name in dict.fromkeys(step.skill for step in workflow.steps):
+            try:
+                found[name] = self.resolve(Request(name=name))
+            except SkillError as error:
+                found[name] = error
+        return found
+
+    def _shown(self, path: Path) -> str:
+        root, resolved = self.root.resolve(), path.resolve()
+        return resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else str(path)
 
 
 def _step_problems(
@@ -163,43 +199,6 @@ def _known(value: Json, inputs: Mapping[str, Json], skill: Skill) -> Json:
     return as_text(filled) if skill.kind.takes_text and isinstance(filled, list | Mapping) else filled
 
 
-def as_flow(yard: "Project", job: Job, cwd: Path | None = None) -> Job:
-    """The job of `flow:NAME` with what it means now; nothing that cannot run as a whole becomes a job."""
-    workflow = find_workflow(yard, job.skill.removeprefix(PREFIX), cwd or yard.root)
-    given = {**_words(job.args), **job.params}
-    return make_flow(yard, workflow, given, job)
-
-
-def make_flow(yard: "Project", workflow: WorkflowFile, given: Mapping[str, Json], job: Job) -> Job:
-    wrong = [finding for finding in workflow.findings if finding.severity is Severity.ERROR]
-    if wrong:
-        file = _below(yard.root, workflow.path)
-        details: Mapping[str, Json] = {"file": file, "findings": [finding.as_dict() for finding in workflow.findings]}
-        raise WorkflowInvalid(first_of(wrong, file), details=details)
-    skills = _skills(yard, workflow)
-    inputs = inputs_of(workflow, given)
-    for step in workflow.steps:  # now with what was given
-        for problem in _step_problems(skills[step.skill], step, inputs):
-            raise InvalidParam(
-                Message("step {id}: `{shown}` {message}", id=step.id, shown=problem.shown, message=problem.message)
-            )
-    found = {name: skill for name, skill in skills.items() if isinstance(skill, Skill)}
-    meant = Meant(
-        file=_below(yard.root, workflow.path),
-        digest=workflow.digest,
-        skills={name: fingerprint(skill.folder) for name, skill in found.items()},
-        commands=tuple(name for name, skill in found.items() if skill.kind.takes_text),
-        steps=tuple(step.id for step in workflow.steps),
-    )
-    return job._replace(
-        skill=f"{PREFIX}{workflow.name}",
-        name=job.name or workflow.name,
-        args=(),
-        params=inputs,
-        flow=meant.as_mapping(),
-    )
-
-
 def inputs_of(workflow: WorkflowFile, given: Mapping[str, Json]) -> dict[str, Json]:
     """Every input with its value, typed; ParamMissing and InvalidParam name what is wrong."""
     declared = {each.name: each for each in workflow.inputs}
@@ -261,8 +260,3 @@ def _wrong(step: WorkflowStep, where: str | tuple[str, ...], message: str, advic
 
 def _listed(declared: Mapping[str, object]) -> str:
     return f"it takes {', '.join(declared) or 'nothing'}"
-
-
-def _below(root: Path, path: Path) -> str:
-    resolved = path.resolve()
-    return resolved.relative_to(root.resolve()).as_posix() if resolved.is_relative_to(root.resolve()) else str(path)

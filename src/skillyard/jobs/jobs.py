@@ -1,7 +1,7 @@
-"""Jobs: runs of skills that somebody enqueued or scheduled, worked off by whoever is there.
+"""Jobs: runs of skills that somebody enqueued or scheduled, and that a worker does.
 
-An attempt is one ticket of the engine and one run of ours, under the same id: where it stands is the engine's, what
-came of it is kept with the runs. A retry is another attempt, with an id that starts like the first one's.
+An attempt is one ticket of the engine and one run of ours, under the same id: its state is the engine's, its result is
+kept with the runs. A retry is another attempt, with an id that starts like the first one's.
 """
 
 import hashlib
@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, Protocol
 
 from skillyard.core.errors import Cancelled, InvalidArgs, RuntimeFailed, ScriptFailed, SkillError, retryable_codes
 from skillyard.core.messages import Lang, Message
+from skillyard.core.request import Request
 from skillyard.core.result import error_result
 from skillyard.core.values import NOTHING, Json
-from skillyard.jobs.agent_job import Errand
-from skillyard.jobs.engine import Engine, Stage, Standing, Ticket, Work
+from skillyard.jobs.agent_task import AgentTask
+from skillyard.jobs.engine import Engine, Stage, Ticket, TicketStatus, Timetable, Work
 from skillyard.jobs.schedule import Schedule
 from skillyard.store.runs import Run
 
@@ -33,7 +34,7 @@ _WAIT_FOR_IT = Message("`skillyard jobs show <id>` tells how far it is, `skillya
 
 
 class Job(NamedTuple):
-    """What is to be done, in plain JSON values; it travels to whoever does it."""
+    """What is to be done, in plain JSON values: another worker reads it."""
 
     skill: str
     name: str = ""
@@ -52,27 +53,27 @@ class Job(NamedTuple):
     attempt: int = 1
     #: The id of the first attempt, which is the job's.
     first: str = ""
-    #: For a flow, which file it is of: see `flow.Meant`. Its inputs are `params`.
+    #: For a flow, which file it is of: see `FlowSource`. Its inputs are `params`.
     flow: Mapping[str, Json] = NOTHING
     #: For a run that is part of a flow: which step.
     step: str = ""
-    #: For a job that runs no skill: see `errand.Errand`.
-    errand: Mapping[str, Json] = NOTHING
+    #: For a job that runs no skill: see `AgentTask`.
+    task: Mapping[str, Json] = NOTHING
 
     @property
     def label(self) -> str:
-        return self.name or self.skill or Errand.from_mapping(self.errand).label
+        return self.name or self.skill or AgentTask.from_mapping(self.task).label
 
     @property
     def agent(self) -> str:
-        """Whose result it is."""
-        if not self.errand:
+        """The agent in its result."""
+        if not self.task:
             return "skills"
-        return "worker_agent" if Errand.from_mapping(self.errand).scripts else "skillyard"
+        return "worker_agent" if AgentTask.from_mapping(self.task).scripts else "skillyard"
 
     @property
     def may_go_on(self) -> bool:
-        """Whether anything may follow the run, which then must not be made again when that is cut off."""
+        """Whether something may follow the run, so that the run itself must be remembered as a step."""
         return bool(self.on_failure) or self.retries_left > 0
 
     @property
@@ -81,21 +82,62 @@ class Job(NamedTuple):
 
     def as_body(self) -> dict[str, Json]:
         fields: dict[str, Any] = self._asdict()
-        mappings = {name: dict(fields[name]) for name in ("params", "flow", "errand")}
+        mappings = {name: dict(fields[name]) for name in ("params", "flow", "task")}
         return {**fields, **mappings, "args": list(self.args)}
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "Job":
-        """What a newer version of us added is left out."""
-        known = {name: value for name, value in body.items() if name in cls._fields}
+        """Read a stored job. Fields of a newer version are left out; an older one wrote `errand` for `task`."""
+        known = {name: value for name, value in {"task": body.get("errand", {}), **body}.items() if name in cls._fields}
         return cls(**{**known, "args": tuple(known.get("args", ()))})
+
+    def as_request(self) -> Request:
+        """Nobody can answer, and paths lie inside the project."""
+        return Request(
+            name=self.skill,
+            args=self.args,
+            params=self.params,
+            action=self.action or None,
+            timeout_seconds=self.timeout_seconds,
+            interactive=False,
+            lang=Lang(self.lang),
+            job=self.about(),
+        )
+
+    def about(self) -> dict[str, Json]:
+        """What the row of a run says of its job."""
+        names = ("label", "name", "first", "attempt", "retries", "schedule", "queue", "step", "flow", "task")
+        told: dict[str, Json] = {name: getattr(self, name) for name in names}
+        told.update(flow=dict(self.flow), task=dict(self.task))
+        return {key: value for key, value in told.items() if value not in ("", None, {})}
+
+    def as_row(self, run_id: str, started: float, result: Mapping[str, Json]) -> Run:
+        """The row of an attempt that never started a program."""
+        return Run(
+            id=run_id,
+            agent=self.agent,
+            skill=self.skill,
+            kind="job",
+            state=str(result.get("state", "error")),
+            started=started,
+            seconds=0.0,
+            job=self.label,
+            request={"name": self.skill, "args": list(self.args), "params": dict(self.params), "job": self.about()},
+            result=result,
+        )
+
+    def cancelled_result(self) -> dict[str, Json]:
+        return self.failed_result(Cancelled(self.label))
+
+    def failed_result(self, error: SkillError) -> dict[str, Json]:
+        return error_result(error, self.agent, Lang(self.lang), {}).as_dict()
 
 
 #: In `Job.flow`: the attempt whose results are kept up to the first step that failed.
 AFTER = "after"
 
 
-class Known(NamedTuple):
+class JobStatus(NamedTuple):
     """A job as people see it: its latest attempt."""
 
     id: str
@@ -126,33 +168,37 @@ class Jobs:
     """The jobs of one project."""
 
     def __init__(self, engine: Engine, history: History, new_id: Callable[[], str]) -> None:
-        self._engine, self._history, self._new_id = engine, history, new_id
+        self.engine, self._history, self._new_id = engine, history, new_id
+
+    @property
+    def timetable(self) -> Timetable:
+        return self.engine.timetable
 
     def enqueue(self, job: Job, job_id: str = "", delay_seconds: float = 0.0) -> str:
         ticket = self._ticket(job, job_id or self._new_id(), delay_seconds)
-        self._engine.enqueue(ticket)
+        self.engine.enqueue(ticket)
         return ticket.id
 
     def start(self, job: Job, work: Work, on_lost: Callable[[], None] = lambda: None) -> str:
-        """Here and now; a worker takes over if we die. `on_lost`: others may think that we did."""
+        """Do it in this process; a worker takes over if it dies. `on_lost`: others may think that it did."""
         ticket = self._ticket(job, self._new_id(), 0.0)
-        self._engine.start(ticket, work, on_lost)
+        self.engine.start(ticket, work, on_lost)
         return ticket.id
 
-    def wait(self, job_id: str, seconds: float | None = None) -> Known | None:
-        """Until the last attempt is over."""
-        while standing := self._engine.wait(job_id, seconds):
-            known = self._known(standing)
+    def wait(self, job_id: str, seconds: float | None = None) -> JobStatus | None:
+        """Return the last attempt once it is over, or None when the time is up."""
+        while status := self.engine.wait(job_id, seconds):
+            known = self._known(status)
             if not known.next:
                 return known
             job_id = known.next
         return None
 
-    def list(self, limit: int) -> tuple[Known, ...]:
+    def list(self, limit: int) -> tuple[JobStatus, ...]:
         """The latest first: those that the engine knows, and those that only we still do."""
-        found: dict[str, Known] = {}
-        for standing in self._engine.list(limit):
-            known = self._known(standing)
+        found: dict[str, JobStatus] = {}
+        for status in self.engine.list(limit):
+            known = self._known(status)
             other = found.get(known.id, known)
             latest = max(known, other, key=lambda each: each.job.attempt)
             found[known.id] = latest._replace(created=min(known.created, other.created))
@@ -163,8 +209,8 @@ class Jobs:
         # Ids are in the order of time too: SQLite's clock has seconds only.
         return tuple(sorted(found.values(), key=lambda known: (known.created, known.id), reverse=True))[:limit]
 
-    def find(self, job_id: str, limit: int = 1000) -> Known:
-        """By id, or by the beginning of one where only one job starts so."""
+    def find(self, job_id: str, limit: int = 1000) -> JobStatus:
+        """Return a job by its id, or by a unique beginning of it. Raise InvalidArgs otherwise."""
         found = [known for known in self.list(limit) if known.id.startswith(job_id) or known.run == job_id]
         exact = [known for known in found if job_id in {known.id, known.run}]
         if not job_id or len(exact or found) != 1:
@@ -178,28 +224,28 @@ class Jobs:
         known = self.latest(job_id)
         return known is not None and known.state in {Stage.QUEUED, Stage.RUNNING}
 
-    def latest(self, job_id: str) -> Known | None:
-        """Its latest attempt, however that stands; None where there is no such job."""
+    def latest(self, job_id: str) -> JobStatus | None:
+        """Return its latest attempt, or None if there is no such job."""
         known = None
-        while job_id and (standing := self._engine.find(job_id)):
-            known = self._known(standing)
+        while job_id and (status := self.engine.find(job_id)):
+            known = self._known(status)
             job_id = known.next
         return known
 
-    def cancel(self, job_id: str) -> Known:
-        """A run under way is stopped by whoever runs it; InvalidArgs where it is over."""
+    def cancel(self, job_id: str) -> JobStatus:
+        """Cancel a job; whoever runs it stops the run. Raise InvalidArgs if it is over."""
         known = self.find(job_id)
         was_queued = known.state == "queued"
-        if not self._engine.cancel(known.run):
+        if not self.engine.cancel(known.run):
             raise InvalidArgs(Message("{id} is over: {state}", id=known.id, state=known.state), advice=_HOW_IT_ENDED)
-        cancelled = known._replace(state="error", result=cancelled_result(known.job))
+        cancelled = known._replace(state="error", result=known.job.cancelled_result())
         if was_queued:
-            self._history.put(as_row(cancelled.run, cancelled.job, known.created, cancelled.result))
+            self._history.put(known.job.as_row(known.run, known.created, cancelled.result))
         return cancelled
 
-    def retry(self, job_id: str, *, from_start: bool = False) -> Known:
-        """One more attempt of what failed, as the skill is now. A flow goes on with its first step that failed, or
-        starts over."""
+    def retry(self, job_id: str, *, from_start: bool = False) -> JobStatus:
+        """Enqueue one more attempt of what failed, with the skill as it is now. A flow resumes with its first failed
+        step unless `from_start`."""
         known = self.find(job_id)
         if known.state in {"queued", "running", "success"}:
             advice = _AGAIN if known.state == "success" else _WAIT_FOR_IT
@@ -208,31 +254,31 @@ class Jobs:
         if job.flow:
             job = job._replace(flow={**job.flow, "skills": {}, AFTER: "" if from_start else known.run})
         ticket = Ticket(_attempt_id(known.id, job.attempt), job.queue, job.as_body())
-        if not self._engine.enqueue(ticket):
+        if not self.engine.enqueue(ticket):
             raise InvalidArgs(Message("{id} is being retried already", id=known.id), advice=_WAIT_FOR_IT)
         return known._replace(run=ticket.id, job=job, state="queued", result=NOTHING)
 
     def _ticket(self, job: Job, job_id: str, delay_seconds: float) -> Ticket:
         return Ticket(job_id, job.queue, job._replace(first=job_id).as_body(), delay_seconds)
 
-    def _known(self, standing: Standing) -> Known:
-        job = Job.from_body(standing.ticket.body)
-        run_id = standing.ticket.id
-        answer: Mapping[str, Any] = standing.answer or {}
+    def _known(self, status: TicketStatus) -> JobStatus:
+        job = Job.from_body(status.ticket.body)
+        run_id = status.ticket.id
+        answer: Mapping[str, Any] = status.answer or {}
         result: Mapping[str, Json] = answer.get("result") or NOTHING
-        state = str(standing.stage)
-        if standing.stage is Stage.DONE:
+        state = str(status.stage)
+        if status.stage is Stage.DONE:
             state = str(result.get("state", "error"))
-        elif standing.stage is Stage.CANCELLED:
-            state, result = "error", cancelled_result(job)
-        elif standing.stage is Stage.BROKEN:
-            state, result = "error", _broken_result(job, standing.trouble)
-        return Known(
+        elif status.stage is Stage.CANCELLED:
+            state, result = "error", job.cancelled_result()
+        elif status.stage is Stage.BROKEN:
+            state, result = "error", job.failed_result(RuntimeFailed(status.trouble or Message("the worker failed")))
+        return JobStatus(
             id=job.first or run_id,
             run=run_id,
             job=job,
             state=state,
-            created=standing.created,
+            created=status.created,
             result=result,
             next=str(answer.get("next") or ""),
             told=answer.get("told") or NOTHING,
@@ -240,7 +286,7 @@ class Jobs:
 
 
 def next_attempt(run_id: str, job: Job, result: Mapping[str, Json]) -> Ticket | None:
-    """What follows a failure that may pass."""
+    """Return the ticket that follows a failure that may pass, or None."""
     if job.retries_left <= 0 or not may_pass(result):
         return None
     first = job.first or run_id
@@ -261,7 +307,7 @@ def may_pass(result: Mapping[str, Json]) -> bool:
 
 
 def pause_seconds(first: str, attempt: int) -> float:
-    """The same for all who ask, so that a repeated step says the same."""
+    """Return the pause before the next attempt; the same each time, so that a repeated step enqueues the same."""
     pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** (attempt - 1), _LONGEST_PAUSE_SECONDS)
     chance = random.Random(f"{first}-{attempt}").random()  # noqa: S311  (spreads load, guards nothing)
     return pause * (1 + chance / 2)
@@ -277,40 +323,7 @@ def jitter_of(job_id: str, jitter_seconds: float) -> float:
     return random.Random(job_id).random() * jitter_seconds  # noqa: S311  (spreads load, guards nothing)
 
 
-def as_row(run_id: str, job: Job, started: float, result: Mapping[str, Json]) -> Run:
-    """The row of an attempt that never started a program."""
-    return Run(
-        id=run_id,
-        agent=job.agent,
-        skill=job.skill,
-        kind="job",
-        state=str(result.get("state", "error")),
-        started=started,
-        seconds=0.0,
-        job=job.label,
-        request={"name": job.skill, "args": list(job.args), "params": dict(job.params), "job": about(job)},
-        result=result,
-    )
-
-
-def about(job: Job) -> dict[str, Json]:
-    """What a run's row says of its job."""
-    told: dict[str, Json] = {
-        "label": job.label,
-        "name": job.name,
-        "first": job.first,
-        "attempt": job.attempt,
-        "retries": job.retries,
-        "schedule": job.schedule,
-        "queue": job.queue,
-        "step": job.step,
-        "flow": dict(job.flow),
-        "errand": dict(job.errand),
-    }
-    return {key: value for key, value in told.items() if value not in ("", None, {})}
-
-
-def _from_run(run: Run) -> Known:
+def _from_run(run: Run) -> JobStatus:
     said = run.request.get("job")
     fields: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
     args, params = run.request.get("args"), run.request.get("params")
@@ -323,20 +336,8 @@ def _from_run(run: Run) -> Known:
             **fields,
         }
     )
-    return Known(job.first or run.id, run.id, job, run.state, run.started, run.result)
+    return JobStatus(job.first or run.id, run.id, job, run.state, run.started, run.result)
 
 
 def _attempt_id(first: str, attempt: int) -> str:
     return f"{first}-{attempt}"
-
-
-def cancelled_result(job: Job) -> dict[str, Json]:
-    return _failed(Cancelled(job.label), job)
-
-
-def _broken_result(job: Job, trouble: str) -> dict[str, Json]:
-    return _failed(RuntimeFailed(trouble or Message("the worker failed")), job)
-
-
-def _failed(error: SkillError, job: Job) -> dict[str, Json]:
-    return error_result(error, job.agent, Lang(job.lang), {}).as_dict()

@@ -1,19 +1,21 @@
-"""Tells the owner of a job that failed for good: by a command in the sandbox, or by a webhook.
+"""Notifies the owner of a job that failed for good: by a command in the sandbox, or by a webhook.
 
 The command gets the whole result as JSON on stdin. What leaves the machine is less: a webhook gets the job's name, its
-id and the summary, with what looks like a key masked. Both have ten seconds; what came of it is kept beside the job.
+id and the summary, with what looks like a key masked. Both have ten seconds; the outcome is kept with the job.
 
 Covered: a notifier that fails, hangs, drips or is not there changes nothing else; a redirect is not followed, no proxy
-is asked, an answer is not read. Inside an agent nobody is told: only a person may send something out.
-Not covered: a webhook that must not be told twice; like every step it is told at least once.
+is used, an answer is not read. Inside an agent nobody is notified: only a person may send something out.
+Not covered: a webhook that must not be called twice; like every step it is called at least once.
 """
 
+import http.client
 import json
 import os
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote, urlsplit
 
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
@@ -58,7 +60,7 @@ class Notifier(NamedTuple):
         return {"to": _shown(job.on_failure) if is_webhook else job.on_failure, "ok": not said, "msg": said}
 
     def _run(self, command: str, body: bytes) -> str:
-        """Nothing where it went well."""
+        """Run the command in the sandbox. Return what went wrong, or ""."""
         words = shlex.split(command)
         if not words:
             raise InvalidArgs(Message("on_failure names no command"))
@@ -91,7 +93,7 @@ class Notifier(NamedTuple):
 
 
 def _outline(result: Mapping[str, Json]) -> dict[str, Json]:
-    """What may leave the machine."""
+    """Return what may leave the machine."""
     summary = Redactor().text(str(result.get("summary", "")))[:_SUMMARY_CHARS]
     data = result.get("data")
     kind = data.get("type") if isinstance(data, Mapping) else None
@@ -103,16 +105,13 @@ def _as_body(told: Mapping[str, Json]) -> bytes:
 
 
 def _shown(address: str) -> str:
-    """The host alone: the rest of a webhook's address is often its password."""
+    """Return the host alone: the rest of a webhook's address is often its password."""
     scheme, _, rest = address.partition("://")
     return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/…"
 
 
 def _post(address: str, body: bytes, limit_seconds: float) -> str:
-    """Nothing where it went well. To exactly the host that was named, within the limit however slowly it answers."""
-    import http.client
-    from urllib.parse import quote, urlsplit
-
+    """Post to exactly the named host, within the limit however slowly it answers. Return what went wrong, or ""."""
     named = urlsplit(address)
     if not named.hostname or named.username or named.password:
         raise InvalidArgs(Message("a webhook is http(s)://host/path, without a user"))

@@ -1,34 +1,45 @@
-"""A schedule: what recurs, when, and what to do when a tick was missed or the run before has not ended.
+"""Schedules: what recurs, when, and what to do if a tick was missed or the run before has not ended.
 
-From `skillyard jobs add`, kept in the engine's timetable, or from the `schedule` entries of an agent.yaml, kept there.
+A schedule comes from `skillyard jobs add`, and is kept in the engine's timetable, or from the `schedule` entries of an
+agents/<role>/agent.yaml, and counts if a person trusts that role.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import tzinfo
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from skillyard.catalog.agentfile import as_interval
+from skillyard.catalog.agentfile import as_interval, read_role
 from skillyard.catalog.cron import When, parse_when, parse_zone
-from skillyard.core.errors import InvalidArgs
-from skillyard.core.messages import Message
+from skillyard.catalog.roots import AGENT_FILE
+from skillyard.core.capability import ON_FAILURE, SCHEDULE
+from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.messages import Lang, Message
+from skillyard.core.skill import Severity, first_of
 from skillyard.core.values import NOTHING, Json
+from skillyard.jobs.engine import TimetableEntry
 
-#: A tick that is later than this was missed.
+#: A later tick was missed.
 GRACE_SECONDS = 60.0
-#: `until` further ahead than this was written by a clock that has been put right since.
+#: An `until` further ahead was written by a clock that was wrong.
 _MOST_AHEAD_SECONDS = 3600.0
 _MOST_TICKS = 1000
 
+#: How often a worker asks whether a role is still trusted.
+_TRUST_SECONDS = 5.0
+_SERVING = Message("{count} scheduled, next: {name} at {when}")
+_NONE = Message("nothing is scheduled")
+_WAITING = Message("wait for `skillyard trust`: {names}")
 #: What a job or a schedule of a workflow has before its name, in place of a skill's.
 PREFIX = "flow:"
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Misfire(StrEnum):
-    """What becomes of ticks that nobody was there for."""
+    """What happens to ticks while no worker ran."""
 
     RUN_ONCE = "run-once"
     RUN_ALL = "run-all"
@@ -36,7 +47,7 @@ class Misfire(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What becomes of a tick while the run before it has not ended."""
+    """What happens to a tick while the run before it has not ended."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -54,7 +65,7 @@ class Schedule(NamedTuple):
     params: Mapping[str, Json] = NOTHING
     #: A Task prompt instead of a skill.
     task: str = ""
-    #: For a task that goes to an agent: which backend, and the conversation that it goes on with.
+    #: For a task that goes to a backend: which one, and the conversation that it resumes.
     to: str = ""
     session: str = ""
     model: str = ""
@@ -66,7 +77,7 @@ class Schedule(NamedTuple):
     #: A command, or the address of a webhook.
     on_failure: str = ""
     queue: str = "default"
-    #: The file that says so, relative to the project; nothing for `jobs add`.
+    #: The file that it comes from, relative to the project; empty for `jobs add`.
     source: str = ""
 
     @property
@@ -79,8 +90,13 @@ class Schedule(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """What the ticks depend on: another one starts anew."""
+        """What the ticks depend on: a schedule with another mark starts anew."""
         return f"{self.when} {self.timezone}"
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What its role must be trusted with."""
+        return (SCHEDULE, ON_FAILURE) if self.on_failure else (SCHEDULE,)
 
     def as_mapping(self) -> dict[str, Json]:
         fields: dict[str, Any] = self._asdict()
@@ -102,7 +118,7 @@ _DEFAULT = Schedule("", "")
 
 
 def checked(schedule: Schedule) -> Schedule:
-    """InvalidArgs for what cannot be meant."""
+    """Return the schedule. Raise InvalidArgs if it contradicts itself."""
     _ = schedule.parsed, schedule.zone
     if bool(schedule.skill) == bool(schedule.task):
         raise InvalidArgs(Message("schedule {name!r} needs a skill or a task, and not both", name=schedule.name))
@@ -120,7 +136,7 @@ def checked(schedule: Schedule) -> Schedule:
 
 
 class Beat(NamedTuple):
-    """What one look at the clock gives: the tick to run, whether it replaces the run before, and what is dealt with."""
+    """The tick to run now, whether it replaces the run before, and until when ticks are dealt with."""
 
     tick: float | None
     replaces: bool
@@ -128,7 +144,7 @@ class Beat(NamedTuple):
 
 
 def beat(schedule: Schedule, until: float, now: float, *, busy: bool) -> Beat:
-    """At most one tick at a time: the next look takes the next."""
+    """Return at most one tick; the next call takes the next."""
     if until > now + _MOST_AHEAD_SECONDS:
         return Beat(None, replaces=False, until=now)
     due = tuple(_due(schedule, until, now))
@@ -145,7 +161,7 @@ def beat(schedule: Schedule, until: float, now: float, *, busy: bool) -> Beat:
 
 
 def _due(schedule: Schedule, until: float, now: float) -> Iterator[float]:
-    """Ticks after `until` up to now; where there are very many, those of the grace time count alone."""
+    """Ticks after `until` up to now; if there are very many, only those of the grace time count."""
     when, zone = schedule.parsed, schedule.zone
     tick = when.after(until, zone)
     for _ in range(_MOST_TICKS):
@@ -170,7 +186,7 @@ def _chosen(schedule: Schedule, due: Sequence[float], now: float) -> Sequence[fl
 
 
 def from_agent(entries: Sequence[Mapping[str, Any]], role: str, zone: str) -> tuple[Schedule, ...]:
-    """The `schedule` entries of agents/<role>/agent.yaml. InvalidArgs, with the place, where one cannot be meant."""
+    """Return the `schedule` entries of agents/<role>/agent.yaml. Raise InvalidArgs, with the place, if one is wrong."""
     found: dict[str, Schedule] = {}
     for number, entry in enumerate(entries):
         where = f"agents/{role}/agent.yaml schedule[{number}]"
@@ -231,7 +247,7 @@ def _as_number(entry: Mapping[str, Any], key: str) -> float:
 
 
 def _as_address(value: object) -> str:
-    """`on_failure: {command: …}`, `{webhook: …}`, or either as a text."""
+    """Read `on_failure: {command: …}`, `{webhook: …}`, or either as a string."""
     if isinstance(value, Mapping):
         said = [str(value[key]) for key in ("command", "webhook") if value.get(key)]
         if len(said) != 1 or set(value) - {"command", "webhook"}:
@@ -241,12 +257,12 @@ def _as_address(value: object) -> str:
 
 
 def usual_overlap(misfire: Misfire) -> Overlap:
-    """Where nobody says: missed runs that are all to be done follow each other."""
+    """Return the default: missed runs that are all to be done follow each other."""
     return Overlap.QUEUE if misfire is Misfire.RUN_ALL else Overlap.SKIP
 
 
 def as_choice(kind: type[Choice], value: object, default: Choice) -> Choice:
-    """One of the words, with `_` for `-` too."""
+    """Return one of the words, with `_` for `-` too. Raise InvalidArgs if it is none."""
     said = str(value or default).replace("_", "-")
     if said not in set(kind):
         raise InvalidArgs(Message("{said!r} is none of {kind}", said=said, kind=", ".join(kind)))
@@ -254,7 +270,7 @@ def as_choice(kind: type[Choice], value: object, default: Choice) -> Choice:
 
 
 def local_zone(env: Mapping[str, str] = os.environ) -> str:
-    """This machine's time zone by name; UTC where it does not say."""
+    """Return this machine's time zone by name; UTC if it is unknown."""
     said = env.get("TZ", "").removeprefix(":")
     link = Path("/etc/localtime")
     names = [said, str(link.resolve()).partition("zoneinfo/")[2] if link.is_symlink() else ""]
@@ -265,3 +281,127 @@ def local_zone(env: Mapping[str, str] = os.environ) -> str:
             continue
         return name
     return "UTC"
+
+
+class RoleSchedules:
+    """The schedules in agents/<role>/agent.yaml, read again when a file changes.
+
+    An entry with a mistake is left out; a file without any valid entry keeps what it said before. Both are reported.
+    """
+
+    def __init__(self, root: Path, zone: str, tell: Callable[[str], None]) -> None:
+        self._root, self._zone, self._tell = root, zone, tell
+        self._read: dict[Path, tuple[tuple[int, ...], tuple[Schedule, ...]]] = {}
+
+    def list(self) -> tuple[Schedule, ...]:
+        files = sorted((self._root / "agents").glob(f"*/{AGENT_FILE}"))
+        for gone in set(self._read) - set(files):
+            del self._read[gone]
+        for file in files:
+            self._look(file)
+        return tuple(schedule for _, found in self._read.values() for schedule in found)
+
+    def _look(self, file: Path) -> None:
+        stamp = _stamp(file)
+        known, before = self._read.get(file, ((0, 0, 0), ()))
+        if stamp == known:
+            return
+        role = read_role(file)
+        try:
+            found = from_agent(role.schedule, role.name, self._zone)
+        except SkillError as error:
+            self._tell(error.msg)
+            found = before
+        if wrong := [finding for finding in role.findings if finding.severity is Severity.ERROR]:
+            self._tell(
+                Message(
+                    "{first}; `skillyard role validate {role}` tells what to do",
+                    first=first_of(wrong, f"agents/{role.name}/{AGENT_FILE}"),
+                    role=role.name,
+                )
+            )
+            found = found or before
+        self._read[file] = (stamp, found)
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    try:
+        found = file.stat()
+    except OSError:
+        return (0, 0, 1)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+class ProjectSchedules:
+    """The schedules of the timetable, and those of roles that `is_trusted` with a capability."""
+
+    def __init__(self, root: Path, is_trusted: Callable[[str, str], bool], tell: Callable[[str], None]) -> None:
+        self._ask, self._tell = is_trusted, tell
+        self._roles = RoleSchedules(root, local_zone(), tell)
+        self._asked = 0.0
+        self._trusted: dict[tuple[str, str], bool] = {}
+        self._unread: set[str] = set()
+
+    def __call__(self, lines: Sequence[TimetableEntry]) -> tuple[Schedule, ...]:
+        own = tuple(read for line in lines if line.says and (read := self._read(line)))
+        return (*own, *(each for each in self._roles.list() if self._is_allowed(each)))
+
+    def _read(self, line: TimetableEntry) -> Schedule | None:
+        """Return None if it cannot be read, perhaps because a newer version wrote it."""
+        try:
+            return Schedule.from_mapping(line.says)
+        except (SkillError, ValueError, TypeError) as error:
+            if line.name not in self._unread:
+                self._unread.add(line.name)
+                self._tell(Message("the schedule {name} cannot be read: {error}", name=line.name, error=error))
+        return None
+
+    def untrusted(self) -> tuple[Schedule, ...]:
+        """Return what the files ask for and nobody trusted."""
+        return tuple(each for each in self._roles.list() if not self._is_allowed(each))
+
+    def _is_allowed(self, schedule: Schedule) -> bool:
+        return all(self._is_trusted(schedule.source, capability) for capability in schedule.capabilities)
+
+    def _is_trusted(self, source: str, capability: str) -> bool:
+        """Ask again every few seconds: a grant is for the bytes of the role's whole folder. It is checked once more
+        when a tick fires."""
+        if time.monotonic() - self._asked > _TRUST_SECONDS:
+            self._asked, self._trusted = time.monotonic(), {}
+        key = (source, capability)
+        if key not in self._trusted:
+            self._trusted[key] = self._ask(source, capability)
+        return self._trusted[key]
+
+
+class AnnouncedSchedules:
+    """`ProjectSchedules` for a worker: reports what it serves and what waits for trust whenever that changes."""
+
+    def __init__(self, schedules: ProjectSchedules, tell: Callable[[str], None], lang: Lang) -> None:
+        self._schedules, self._tell, self._lang = schedules, tell, lang
+        self._served: object = None
+        self._waiting: tuple[str, ...] = ()
+
+    def __call__(self, lines: Sequence[TimetableEntry]) -> tuple[Schedule, ...]:
+        found = self._schedules(lines)
+        paused = {line.name for line in lines if line.paused}
+        served = [each for each in found if each.enabled and each.name not in paused]
+        mark = [(each.name, each.mark) for each in served]
+        if mark != self._served:
+            self._served = mark
+            self._tell(_serving(served, self._lang))
+        waiting = tuple(each.name for each in self._schedules.untrusted())
+        if waiting != self._waiting:
+            self._waiting = waiting
+            if waiting:
+                self._tell(_WAITING.render(self._lang, names=", ".join(waiting)))
+        return found
+
+
+def _serving(served: Sequence[Schedule], lang: Lang) -> str:
+    if not served:
+        return _NONE.render(lang)
+    now = time.time()
+    tick, first = min(((each.parsed.after(now, each.zone), each) for each in served), key=lambda pair: pair[0])
+    when = datetime.fromtimestamp(tick, first.zone).isoformat(timespec="seconds")
+    return _SERVING.render(lang, count=len(served), name=first.name, when=when)

@@ -1,19 +1,18 @@
-"""Idempotency that holds across threads and processes: one key, one execution, one result for all.
+"""Idempotency keys: one key, one execution and one result for all, across threads and processes.
 
-A row says what a key's latest run gave, and a lock says whether one is under way. The lock is an flock: the kernel
-takes it away when its owner dies, however it dies, so nobody waits for the dead and nobody has to guess.
-
-Covered: threads and processes of one user on one machine, kill -9 of the owner, jumps of the wall clock.
-Not covered: several machines; their lock and their clock are the database's (`engines/shared_once.py`).
+A row holds what the latest run of a key gave, and a lock says whether one is under way. The lock goes away when its
+owner dies, however it dies, so nobody waits for a dead process. `LocalIdempotency` is for one machine; for several
+machines see `postgres_idempotency.py`.
 """
 
 import fcntl
 import hashlib
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -21,13 +20,13 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.core.result import Result
 from skillyard.store import locks
-from skillyard.store.runs import KeyRecord, Keys
+from skillyard.store.runs import Keys
 
 WINDOW_SECONDS = 5.0
 
 
 class Key(NamedTuple):
-    """What is asked to happen once: within a scope (project and agent), under a name, for one prompt."""
+    """A key within a scope (project and agent), and the one prompt that it stands for."""
 
     scope: str
     name: str
@@ -37,58 +36,105 @@ class Key(NamedTuple):
     def digest(self) -> str:
         return hashlib.blake2b(f"{self.scope}\0{self.name}".encode(), digest_size=16).hexdigest()
 
+    def check_prompt(self, prompt: str) -> None:
+        if prompt != self.prompt:
+            raise InvalidArgs(
+                Message("the key {name!r} was just used for another prompt: one key, one meaning", name=self.name)
+            )
 
-class Answer(NamedTuple):
+
+class KeyedResult(NamedTuple):
     result: Result
     #: It comes from another call's run.
     shared: bool
 
 
-class Once(Protocol):
-    """Executes unless somebody just has, or is doing it. Never caches a failure, never runs twice at once."""
+class Idempotency(Protocol):
+    """Executes unless another call just has, or is doing it. Never caches a failure, never runs twice at once."""
 
-    def __call__(self, key: Key, execute: Callable[[], Result]) -> Answer: ...
+    def __call__(self, key: Key, execute: Callable[[], Result]) -> KeyedResult: ...
 
 
-class LocalOnce:
-    """For one machine. `open_keys` gives each thread its own connection."""
+class StoredResult(NamedTuple):
+    prompt: str
+    #: None if the run is under way, or was lost with its owner.
+    result: Result | None
+    #: When it was written, by the clock of the store.
+    at: float
+    #: Whether it is a success within its window.
+    fresh: bool
+
+
+class KeyStore(Protocol):
+    """The stored results, with their clock and a lock for each key."""
+
+    def now(self) -> float: ...
+
+    def find(self, key: Key) -> StoredResult | None: ...
+
+    def owning(self, key: Key) -> AbstractContextManager[bool]:
+        """Hold the key's lock; gives whether another call had it. Refuses to wait for another prompt's run."""
+
+    def begin(self, key: Key) -> None: ...
+
+    def finish(self, key: Key, result: Result) -> None:
+        """Store the result, and forget what no window reaches any more."""
+
+
+def execute_with_key(store: KeyStore, key: Key, execute: Callable[[], Result]) -> KeyedResult:
+    arrived = store.now()
+    stored = store.find(key)
+    if stored and stored.result and stored.fresh:
+        key.check_prompt(stored.prompt)
+        return KeyedResult(stored.result, shared=True)
+    with store.owning(key) as waited:
+        stored = store.find(key)
+        # A success within its window counts for all; whoever waited for a run gets what it gave, also its failure.
+        if stored and stored.result and (stored.fresh or (waited and stored.at >= arrived)):
+            key.check_prompt(stored.prompt)
+            return KeyedResult(stored.result, shared=True)
+        store.begin(key)
+        result = execute()
+        store.finish(key, result)
+        return KeyedResult(result, shared=False)
+
+
+class LocalIdempotency:
+    """For one machine: rows in our database, and an flock for each key.
+
+    Covered: threads and processes of one user, kill -9 of the owner, jumps of the wall clock.
+    `open_keys` gives each thread a connection of its own.
+    """
 
     def __init__(self, open_keys: Callable[[], Keys], folder: Path, window_seconds: float = WINDOW_SECONDS) -> None:
-        self._open_keys = open_keys
-        self._folder = folder
-        self._window = window_seconds
+        self._open_keys, self._folder, self._window = open_keys, folder, window_seconds
         self._threads = threading.local()
 
-    def __call__(self, key: Key, execute: Callable[[], Result]) -> Answer:
-        arrived = now()
+    def __call__(self, key: Key, execute: Callable[[], Result]) -> KeyedResult:
+        return execute_with_key(self, key, execute)
+
+    def now(self) -> float:
+        return now()
+
+    def find(self, key: Key) -> StoredResult | None:
         kept = self._keys.find(key.digest)
-        if kept and kept.result and self._is_fresh(kept):
-            return _shared(key, kept)
-        with self._owning(key) as waited:
-            kept = self._keys.find(key.digest)
-            if kept and kept.result and self._answers(kept, arrived, waited=waited):
-                return _shared(key, kept)
-            self._keys.begin(key.digest, key.prompt, boot_id(), now())
-            result = execute()
-            self._keys.finish(key.digest, result, boot_id(), now())
-            self._keys.forget_before(boot_id(), now() - self._window)
-            return Answer(result, shared=False)
+        if kept is None:
+            return None
+        at = kept.at if kept.boot == boot_id() else -math.inf
+        return StoredResult(kept.prompt, kept.result, at, kept.ok and 0 <= now() - at <= self._window)
 
-    def _answers(self, kept: KeyRecord, arrived: float, *, waited: bool) -> bool:
-        """A success within its window; for those who waited, whatever the run gave that they waited for."""
-        ended_while_waiting = waited and kept.boot == boot_id() and kept.at >= arrived
-        return self._is_fresh(kept) or ended_while_waiting
+    def begin(self, key: Key) -> None:
+        self._keys.begin(key.digest, key.prompt, boot_id(), now())
 
-    def _is_fresh(self, kept: KeyRecord) -> bool:
-        age = now() - kept.at
-        return kept.ok and kept.boot == boot_id() and 0 <= age <= self._window
+    def finish(self, key: Key, result: Result) -> None:
+        self._keys.finish(key.digest, result, boot_id(), now())
+        self._keys.forget_before(boot_id(), now() - self._window)
 
     @contextmanager
-    def _owning(self, key: Key) -> Iterator[bool]:
-        """Hold the key's lock; whether somebody else had it when we came."""
+    def owning(self, key: Key) -> Iterator[bool]:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._folder / key.digest
-        file, waited = self._locked(key, path)
+        file, waited = self._lock(key, path)
         try:
             yield waited
         finally:
@@ -96,23 +142,22 @@ class LocalOnce:
             path.unlink(missing_ok=True)
             os.close(file)
 
-    def _locked(self, key: Key, path: Path) -> tuple[int, bool]:
+    def _lock(self, key: Key, path: Path) -> tuple[int, bool]:
         waited = False
         while True:
             file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            if not locks.take(file):
-                waited = True
-                self._refuse_another_prompt(key, file)
-                fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_same_file(file, path):
-                return file, waited
-            os.close(file)  # its owner took the file away: what counts now is the one that is there
-
-    def _refuse_another_prompt(self, key: Key, file: int) -> None:
-        kept = self._keys.find(key.digest)
-        if kept and kept.prompt != key.prompt:
-            os.close(file)
-            raise another_prompt(key)
+            try:
+                if not locks.take(file):
+                    waited = True
+                    if stored := self.find(key):
+                        key.check_prompt(stored.prompt)
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                if _is_same_file(file, path):
+                    return file, waited
+            except BaseException:
+                os.close(file)
+                raise
+            os.close(file)  # its owner removed the file: what counts now is the one that is there
 
     @property
     def _keys(self) -> Keys:
@@ -122,26 +167,11 @@ class LocalOnce:
         return keys
 
 
-def _shared(key: Key, kept: KeyRecord) -> Answer:
-    if kept.prompt != key.prompt:
-        raise another_prompt(key)
-    assert kept.result is not None  # noqa: S101  (asked before)
-    return Answer(kept.result, shared=True)
-
-
-def another_prompt(key: Key) -> InvalidArgs:
-    return InvalidArgs(
-        Message("the key {name!r} was just used for another prompt: one key, one meaning", name=key.name)
-    )
-
-
 def _is_same_file(file: int, path: Path) -> bool:
     try:
-        there = path.stat()
+        return os.path.samestat(os.fstat(file), path.stat())
     except FileNotFoundError:
         return False
-    ours = os.fstat(file)
-    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
 
 def now() -> float:
@@ -150,7 +180,7 @@ def now() -> float:
 
 
 def boot_id() -> str:
-    """Which start of the machine that counts from."""
+    """The start of the machine that `now` counts from."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -9,7 +9,7 @@ from skillyard.install.review import Review, Reviews
 if TYPE_CHECKING:
     from skillyard.core.values import Json
     from skillyard.install.source import Tell
-    from skillyard.scripts.workflow_graph import Begun
+    from skillyard.scripts.install_graph import Begun
 
 
 class InstallSteps:
@@ -19,7 +19,7 @@ class InstallSteps:
         self._installer, self._reviews, self._tell, self._on_terminal = installer, reviews, tell, on_terminal
 
     def begin(self, source: str, skills: Sequence[str]) -> "Begun":
-        from skillyard.scripts.workflow_graph import Begun
+        from skillyard.scripts.install_graph import Begun  # noqa: PLC0415  (needs an extra)
 
         result = self._installer.add(source, skills, self._tell, everything=True)
         installed = tuple(skill.folder for skill in result.installed)

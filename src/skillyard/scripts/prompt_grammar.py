@@ -1,7 +1,8 @@
-"""The prompt grammar of Task: `执行 @name [args]`, `运行 @name`, `run @name`, `@name`.
+"""The prompt grammar of Task: `执行 @name [args]` for a skill, `执行 python bin/<script> [args]` for the worker.
 
 Words are split like a shell splits them, and nothing more: no variables, no globs, no substitutions. What is outside
-the grammar is InvalidArgs with the usage; it is never guessed.
+the grammar raises InvalidArgs with the usage; it is never guessed. The worker takes one script on each line, with
+`>/dev/null`, `2>/dev/null` and `2>&1`; `-c`, `-m` and here-documents are refused: it runs scripts that exist.
 """
 
 import re
@@ -12,14 +13,18 @@ from typing import NamedTuple
 
 from skillyard.catalog.files import exists as path_exists
 from skillyard.catalog.files import expand_home, is_folder
-from skillyard.core.errors import InvalidArgs, MultiStep
+from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.messages import Message
 from skillyard.core.shell_words import Word, split
 
 USAGE = "执行 @<name> [args…] · run @<name> [args…] · @<name> [args…]"
+SCRIPT_USAGE = "执行 python bin/<script> [args…] · run python bin/<script> [args…], one on each line"
 VERBS = frozenset({"执行", "运行", "run"})
 _ARCHIVE = re.compile(r"\.(?:skill|zip|tar|tgz|tar\.gz)(?:[@#:]|$)", re.IGNORECASE)
 _FIRST = re.compile("[@#:]")
+_PYTHONS = frozenset({"python", "python3"})
+_REDIRECTION = re.compile(r"([0-9&]?)(>>?)(.*)", re.DOTALL)
+_SHELL = re.compile(r"[|;<>]|&&|&\Z")
 _SEPARATORS = ("&&", "||", ";", "；", "|", "然后", "then")
 
 
@@ -39,7 +44,7 @@ def addressee(text: str) -> Addressee:
     first, second = (*words[1 if has_verb else 0 :], "", "")[:2]
     if first.startswith("TaskOutput") or (first.startswith("@") and len(first) > 1):
         return Addressee.SKILLS
-    if first in {"python", "python3"} and (has_verb or second.startswith(("bin/", "./bin/"))):
+    if first in _PYTHONS and (has_verb or second.startswith(("bin/", "./bin/"))):
         return Addressee.WORKER
     return Addressee.BACKEND
 
@@ -52,16 +57,22 @@ class SkillPrompt(NamedTuple):
 
 def parse_prompt(text: str, exists: Callable[[str], bool]) -> SkillPrompt:
     """The one skill that a prompt calls. `exists` tells whether a name is a skill's: then a second one is a step."""
-    if text.lstrip().startswith("TaskOutput"):
-        raise InvalidArgs(Message("results carry no task id: the result was in the return value of Task"))
-    words = split(text)
-    if words and not words[0].quoted and words[0].text in VERBS:
-        words = words[1:]
+    _refuse_task_output(text)
+    words = _without_verb(split(text))
     if not words or words[0].quoted or not words[0].text.startswith("@") or len(words[0].text) < 2:
         raise InvalidArgs(Message("not a prompt for a skill; write: {usage}", usage=USAGE), details={"usage": USAGE})
     _refuse_steps(words, exists)
     name, script = split_name(words[0].text)
     return SkillPrompt(name, script, tuple(word.text for word in words[1:]))
+
+
+def _refuse_task_output(text: str) -> None:
+    if text.lstrip().startswith("TaskOutput"):
+        raise InvalidArgs(Message("results carry no task id: the result was in the return value of Task"))
+
+
+def _without_verb(words: Sequence[Word]) -> Sequence[Word]:
+    return words[1:] if words and not words[0].quoted and words[0].text in VERBS else words
 
 
 def split_name(text: str) -> tuple[str, str]:
@@ -137,7 +148,7 @@ def _leads_to_call(rest: Sequence[Word]) -> bool:
 
 def _as_workflow(calls: Sequence[Sequence[str]]) -> str:
     """A workflow.yaml that runs as it stands: one line, so that it can be read in a result too."""
-    from json import dumps
+    from json import dumps  # noqa: PLC0415  (only an error needs it)
 
     steps = []
     for number, (skill, *args) in enumerate(calls, 1):
@@ -145,3 +156,88 @@ def _as_workflow(calls: Sequence[Sequence[str]]) -> str:
         shown = f"id: step{number}, skill: {dumps(skill, ensure_ascii=False)}"
         steps.append(f"{{{shown}, args: [{words}]}}" if args else f"{{{shown}}}")
     return f"steps: [{', '.join(steps)}]"
+
+
+class ScriptCall(NamedTuple):
+    """One script of bin/ to run."""
+
+    script: str
+    args: tuple[str, ...] = ()
+    drop_stdout: bool = False
+    drop_stderr: bool = False
+    join_stderr: bool = False
+
+
+def parse_script_calls(prompt: str) -> tuple[ScriptCall, ...]:
+    """Return the call on each line of a prompt. Raise InvalidArgs if a line is none."""
+    _refuse_task_output(prompt)
+    lines = [line.strip() for line in prompt.splitlines() if line.strip()]
+    if not lines:
+        raise _not_a_script_call(prompt)
+    return tuple(_parse_script_call(line) for line in lines)
+
+
+def _parse_script_call(line: str) -> ScriptCall:
+    words = _without_verb(split(line))
+    if len(words) < 2 or words[0].text not in _PYTHONS:
+        raise _not_a_script_call(line)
+    script = words[1].text
+    _refuse_shell(words[1])
+    if script.startswith("-"):
+        raise InvalidArgs(
+            Message("python {script} runs code, not a script of bin/: {usage}", script=script, usage=SCRIPT_USAGE),
+            details={"usage": SCRIPT_USAGE},
+        )
+    if not script.startswith(("bin/", "./bin/")):
+        raise PermissionDenied(Message("{script} is not in bin/", script=script))
+    return _with_redirections(ScriptCall(script.removeprefix("./")), words[2:])
+
+
+def _with_redirections(call: ScriptCall, words: Sequence[Word]) -> ScriptCall:
+    args: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.quoted:
+            args.append(word.text)
+            continue
+        found = _REDIRECTION.fullmatch(word.text)
+        if not found:
+            _refuse_shell(word)
+            args.append(word.text)
+            continue
+        target = found[3] or (rest.pop(0).text if rest else "")
+        call = _redirected(call, found[1], target)
+    return call._replace(args=tuple(args))
+
+
+def _refuse_shell(word: Word) -> None:
+    if not word.quoted and _SHELL.search(word.text):
+        raise InvalidArgs(
+            Message(
+                "{text!r} needs a shell, and there is none: one script on each line, quote the rest", text=word.text
+            )
+        )
+
+
+def _redirected(call: ScriptCall, stream: str, target: str) -> ScriptCall:
+    if target.lower() in {"nul", "nul:"}:
+        raise InvalidArgs(Message("`> nul` makes a file named nul here: write > /dev/null"))
+    if stream == "2" and target == "&1":
+        return call._replace(join_stderr=True)
+    if target != "/dev/null":
+        raise InvalidArgs(
+            Message(
+                "only /dev/null can be redirected to, not {target!r}; the result is in the return value", target=target
+            )
+        )
+    if stream == "2":
+        return call._replace(drop_stderr=True)
+    return call._replace(drop_stdout=True, drop_stderr=call.drop_stderr or stream == "&")
+
+
+def _not_a_script_call(text: str) -> InvalidArgs:
+    return InvalidArgs(
+        Message("not a prompt for the worker: {text!r}; write: {usage}", text=text[:80], usage=SCRIPT_USAGE),
+        details={"usage": SCRIPT_USAGE},
+    )

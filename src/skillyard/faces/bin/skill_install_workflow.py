@@ -20,8 +20,8 @@ from skillyard.faces.bin import script
 from skillyard.faces.cli.command import Answer, Options
 
 if TYPE_CHECKING:
+    from skillyard.scripts.install_graph import InstallStatus, InstallWorkflow
     from skillyard.scripts.install_workflow import InstallSteps
-    from skillyard.scripts.workflow_graph import Stand, Workflow
 
 _DONE = Message("installed: {kept} kept, {dropped} uninstalled")
 
@@ -62,9 +62,9 @@ def _resume(options: Options) -> Answer:
 
 
 @contextmanager
-def _opened(yard: Project) -> "Iterator[tuple[Workflow, InstallSteps]]":
+def _opened(yard: Project) -> "Iterator[tuple[InstallWorkflow, InstallSteps]]":
     try:
-        from skillyard.scripts.workflow_graph import open_workflow
+        from skillyard.scripts.install_graph import open_workflow
     except ModuleNotFoundError as error:
         raise ScriptFailed(
             Message("{name} is missing; install it: pip install 'skillyard[langgraph]'", name=error.name)
@@ -76,7 +76,7 @@ def _opened(yard: Project) -> "Iterator[tuple[Workflow, InstallSteps]]":
         yield workflow, steps
 
 
-def _told(yard: Project, steps: "InstallSteps", thread: str, stand: "Stand") -> Answer:
+def _told(yard: Project, steps: "InstallSteps", thread: str, stand: "InstallStatus") -> Answer:
     kept, dropped = ([name for name, word in sorted(stand.outcomes.items()) if word == said] for said in _WORDS)
     done: dict[str, Json] = {"kept": [*kept], "uninstalled": [*dropped], "thread": thread}
     review = steps.find(stand.review)

@@ -22,7 +22,7 @@ from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs, SkillError, TextNotFound
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.editor.editor import Edit, Report, read_batch
+from skillyard.editor.editor import Edit, EditReport, read_batch
 from skillyard.editor.json_edit import as_value
 from skillyard.editor.operations import REGEX_SECONDS, fields_of, make_operation
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive
@@ -163,7 +163,7 @@ def _answer(options: Options) -> Answer:
     )
 
 
-def _data(options: Options, report: Report, changed: bool) -> dict[str, Json]:
+def _data(options: Options, report: EditReport, changed: bool) -> dict[str, Json]:
     if options.operation == "batch":
         data: dict[str, Json] = {"file": options.file, "operation": "batch", "changed": changed}
         data["edits"] = [edited.as_dict() for edited in report.edited]

@@ -17,7 +17,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -45,9 +44,10 @@ from skillyard.faces.cli.job_progress import end_lost
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Progress, Table, one_line
 from skillyard.jobs.engine import Engine
-from skillyard.jobs.flow import Told
-from skillyard.jobs.flow_plan import find_workflow, make_flow, workflows_of
+from skillyard.jobs.flow import FlowProgress
+from skillyard.jobs.jobs import Job, Jobs
 from skillyard.jobs.schedule import PREFIX
+from skillyard.jobs.worker_loop import Attempts
 from skillyard.store.runs import Run
 
 _LOOK_SECONDS = 0.2
@@ -97,7 +97,7 @@ def arguments(parser: Parser) -> None:
 def _list(options: Options) -> Answer:
     lang = lang_of(options)
     with open_project(ends_with_process=True) as yard:
-        found = workflows_of(yard)
+        found = yard.jobs.workflows.list()
         latest = {run.skill: run for run in reversed(yard.runs(1000)) if run.kind == "flow"}
         rows = [(each, latest.get(f"{PREFIX}{each.name}")) for each in found]
         root = yard.root
@@ -136,7 +136,8 @@ def _as_data(workflow: WorkflowFile, root: Path, run: Run | None = None) -> dict
 
 def _validate(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
-        found = [find_workflow(yard, name, Path.cwd()) for name in options.files] or list(workflows_of(yard))
+        workflows = yard.jobs.workflows
+        found = [workflows.find(name, Path.cwd()) for name in options.files] or list(workflows.list())
     lang = lang_of(options)
     worst = Severity.WARNING if options.strict else Severity.ERROR
     passed = [all(finding.severity.rank < worst.rank for finding in each.findings) for each in found]
@@ -172,33 +173,21 @@ def _validate(options: Options) -> Answer:
     )
 
 
-@contextmanager
-def _engine(yard: Project) -> Iterator[Any]:
-    from skillyard.jobs.setup import open_engine
-
-    engine = open_engine(yard)
-    try:
-        yield engine
-    finally:
-        engine.close()
-
-
 def _run(options: Options) -> NoReturn:
     if options.detach:
         answer_with(_detach, options)
     with open_project() as yard:
         job = _job(yard, options)
         job = job._replace(flow={**job.flow, _HERE: True})
-        with _engine(yard) as engine:
-            _follow(yard, engine, options, lambda jobs, attempts: jobs.start(job, attempts, partial(end_lost, options)))
+        with yard.jobs.open() as jobs:
+            _follow(yard, jobs, options, lambda attempts: jobs.start(job, attempts, partial(end_lost, options)))
 
 
-def _job(yard: Project, options: Options) -> Any:
-    from skillyard.jobs.jobs import Job
-
+def _job(yard: Project, options: Options) -> Job:
     given = dict(map(_pair, options.input))
-    workflow = find_workflow(yard, options.workflow, Path.cwd())
-    return make_flow(yard, workflow, given, Job(skill="", lang=str(style_of(options).lang)))
+    workflows = yard.jobs.workflows
+    workflow = workflows.find(options.workflow, Path.cwd())
+    return workflows.make_job(workflow, given, Job(skill="", lang=str(style_of(options).lang)))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -209,12 +198,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _detach(options: Options) -> Answer:
-    from skillyard.jobs.setup import make_jobs
-
     with open_project() as yard:
         job = _job(yard, options)
-        with _engine(yard) as engine:
-            flow_id = make_jobs(yard, engine).enqueue(job)
+        with yard.jobs.open() as jobs:
+            flow_id = jobs.enqueue(job)
     return Answer(
         summary=Message("queued: {name} ({id}); a worker runs it"),
         words={"name": job.label, "id": flow_id},
@@ -222,16 +209,13 @@ def _detach(options: Options) -> Answer:
     )
 
 
-def _follow(yard: Project, engine: Any, options: Options, begin: Callable[[Any, Any], str]) -> NoReturn:
+def _follow(yard: Project, jobs: Jobs, options: Options, begin: Callable[[Attempts], str]) -> NoReturn:
     """Have it done in this process, tell how far it is, and print what came of it. Ctrl-C cancels it."""
-    from skillyard.jobs.setup import make_attempts, make_jobs
-
-    jobs = make_jobs(yard, engine)
     interrupted = False
     style = style_of(options)
     with _Shown(style.lang) as shown:
-        attempts = make_attempts(yard, watch=shown)
-        flow_id = begin(jobs, attempts)
+        attempts = yard.jobs.attempts(watch=shown)
+        flow_id = begin(attempts)
         shown.say(_BEGUN.render(style.lang, id=flow_id))
         known = None
         while known is None:
@@ -242,7 +226,7 @@ def _follow(yard: Project, engine: Any, options: Options, begin: Callable[[Any, 
                     raise
                 interrupted = True
                 shown.say(_CANCELLING.render(style.lang))
-                engine.cancel(flow_id)
+                jobs.engine.cancel(flow_id)
             if interrupted:
                 attempts.underway.stop(flow_id)
     result = from_json(json.dumps(known.result, default=dict))
@@ -268,7 +252,7 @@ class _Shown:
     def __exit__(self, *_: object) -> None:
         self._clear()
 
-    def __call__(self, told: Told) -> None:
+    def __call__(self, told: FlowProgress) -> None:
         if told.state:
             self.say(told.line(self._lang))
         elif told.items[1]:
@@ -302,24 +286,25 @@ def _taken_over(engine: Engine) -> bool:
 def _resume(options: Options) -> NoReturn:
     with open_project() as yard:
         run = _found(yard, options.flow_id)
-        with _engine(yard) as engine:
+        with yard.jobs.open() as jobs:
+            engine = jobs.engine
             standing = engine.find(run.id)
             if standing is None or standing.stage.is_over:
                 raise InvalidArgs(Message("{id} is over: {state}", id=run.id, state=run.state), advice=_OVER)
 
-            def take(_: object, attempts: Any) -> str:
+            def take(attempts: Attempts) -> str:
                 engine.serve(attempts, {}, partial(end_lost, options))
                 if not _taken_over(engine):
                     raise InvalidArgs(
                         Message("{id} is alive: whoever started it, or a worker, goes on with it", id=run.id)
                     )
-                if not standing.ticket.body["flow"].get(_HERE):
+                if not Job.from_body(standing.ticket.body).flow.get(_HERE):
                     raise InvalidArgs(
                         Message("{id} is queued again: the next `skillyard worker` goes on with it", id=run.id)
                     )
                 return run.id
 
-            _follow(yard, engine, options, take)
+            _follow(yard, jobs, options, take)
 
 
 def _show(options: Options) -> Answer:

@@ -52,12 +52,10 @@ from skillyard.faces.cli.job_progress import Looking, end_lost
 from skillyard.faces.cli.runs import as_lines, as_run_data
 from skillyard.faces.cli.split_options import take_ours
 from skillyard.faces.present import Lines, Table, one_line
-from skillyard.jobs.agent_job import Errand
-from skillyard.jobs.agent_task import refuse_loops, with_task
-from skillyard.jobs.engine import Engine, Line
-from skillyard.jobs.jobs import QUEUE, Job, Jobs, Known
+from skillyard.jobs.agent_task import AgentTask
+from skillyard.jobs.engine import TimetableEntry
+from skillyard.jobs.jobs import QUEUE, Job, Jobs, JobStatus
 from skillyard.jobs.schedule import PREFIX, Misfire, Overlap, Schedule, as_choice, checked, local_zone, usual_overlap
-from skillyard.jobs.setup import Schedules, find_schedule, make_job, make_jobs, make_shift, open_engine
 from skillyard.scripts.prompt_grammar import split_name
 from skillyard.trust.grant_rules import refuse_inside_agents
 
@@ -164,18 +162,14 @@ def _add_job_options(parser: Parser) -> None:
 
 
 @contextmanager
-def _opened() -> Iterator[tuple[Project, Engine, Jobs]]:
-    with open_project() as yard:
-        engine = open_engine(yard)
-        try:
-            yield yard, engine, make_jobs(yard, engine)
-        finally:
-            engine.close()
+def _opened() -> Iterator[tuple[Project, Jobs]]:
+    with open_project() as project, project.jobs.open() as jobs:
+        yield project, jobs
 
 
 def _list(options: Options) -> Answer:
     lang = style_of(options).lang
-    with _opened() as (_, _, jobs):
+    with _opened() as (_, jobs):
         found = jobs.list(1000 if options.failed else options.limit)
     if options.failed:
         found = tuple(known for known in found if known.state in _FAILED)[: options.limit]
@@ -202,7 +196,7 @@ def _list(options: Options) -> Answer:
 
 
 def _show(options: Options) -> Answer:
-    with _opened() as (yard, _, jobs):
+    with _opened() as (yard, jobs):
         known = jobs.find(options.job_id)
         run, log = yard.find_run(known.run), yard.logs.read(known.run)
     lang = lang_of(options)
@@ -217,19 +211,19 @@ def _show(options: Options) -> Answer:
 
 
 def _cancel(options: Options) -> Answer:
-    with _opened() as (_, _, jobs):
+    with _opened() as (_, jobs):
         known = jobs.cancel(options.job_id)
     return _about(known, Message("cancelled: {name} ({id})"))
 
 
 def _retry(options: Options) -> Answer:
-    with _opened() as (_, _, jobs):
-        refuse_loops(jobs.find(options.job_id).job)
+    with _opened() as (yard, jobs):
+        yard.jobs.refuse_loops(jobs.find(options.job_id).job)
         known = jobs.retry(options.job_id, from_start=options.from_start)
     return _about(known, Message("queued again: {name} ({id})"))
 
 
-def _about(known: Known, says: Message) -> Answer:
+def _about(known: JobStatus, says: Message) -> Answer:
     return Answer(says, {"name": known.job.label, "id": known.id}, {"jobs": [_as_data(known)]})
 
 
@@ -237,7 +231,7 @@ def _enqueue(options: Options, parser: Parser) -> NoReturn:
     _settle(options, parser)
     if not options.wait:
         answer_with(_queued, options)
-    with _opened() as (yard, _, jobs):
+    with _opened() as (yard, jobs):
         job = _job(yard, options)
         job_id = jobs.enqueue(job, delay_seconds=options.delay)
         with Looking(job.label, style_of(options)) as looking:
@@ -246,7 +240,7 @@ def _enqueue(options: Options, parser: Parser) -> NoReturn:
     _show_result(known, options)
 
 
-def _look_on(yard: Project, jobs: Jobs, job_id: str, looking: Looking) -> Known | None:
+def _look_on(yard: Project, jobs: Jobs, job_id: str, looking: Looking) -> JobStatus | None:
     """Until it is over. What its run says is seen where it runs on this machine."""
     heard: dict[str, int] = {}
     while True:
@@ -276,7 +270,7 @@ def _settle(options: Options, parser: Parser) -> None:
 
 
 def _queued(options: Options) -> Answer:
-    with _opened() as (yard, _, jobs):
+    with _opened() as (yard, jobs):
         known = jobs.find(jobs.enqueue(_job(yard, options), delay_seconds=options.delay))
     return _about(known, Message("queued: {name} ({id})"))
 
@@ -299,14 +293,14 @@ def _job(yard: Project, options: Options) -> Job:
         lang=str(style_of(options).lang),
     )
     if options.task:
-        job = with_task(yard, job, Errand(options.task, to=options.to, session=options.session, model=options.model))
-        refuse_loops(job)
+        task = AgentTask(options.task, to=options.to, session=options.session, model=options.model)
+        job = yard.jobs.for_task(job, task)
     if options.to:
         choose(yard.drivers, options.to, "", ())  # a name that nobody has is told now
-    return make_job(yard, job)
+    return yard.jobs.prepare(job)
 
 
-def _show_result(known: Known | None, options: Options) -> NoReturn:
+def _show_result(known: JobStatus | None, options: Options) -> NoReturn:
     """The result of the run itself, as `skillyard run` shows it."""
     if known is None:
         raise InvalidArgs(Message("the job is gone"))
@@ -320,7 +314,7 @@ def _add(options: Options, parser: Parser) -> NoReturn:
 
 def _added(options: Options) -> Answer:
     misfire = as_choice(Misfire, options.misfire, Misfire.RUN_ONCE)
-    with _opened() as (yard, engine, _):
+    with _opened() as (yard, jobs):
         job = _job(yard, options)
         schedule = checked(
             Schedule(
@@ -343,11 +337,11 @@ def _added(options: Options) -> Answer:
                 queue=options.queue,
             )
         )
-        lines = engine.timetable.list()
+        lines = jobs.timetable.list()
         if any(found.name == schedule.name for found in _recurring(yard, lines)):
             raise InvalidArgs(Message("there is a schedule {name!r} already", name=schedule.name), advice=_ANOTHER_NAME)
-        line = Line(schedule.name, schedule.as_mapping(), until=engine.now(), when=schedule.mark)
-        engine.timetable.put(line)
+        line = TimetableEntry(schedule.name, schedule.as_mapping(), until=jobs.engine.now(), when=schedule.mark)
+        jobs.timetable.put(line)
     told = _as_schedule(schedule, line)
     return Answer(
         summary=Message("scheduled: {name}, next: {next}"),
@@ -356,19 +350,19 @@ def _added(options: Options) -> Answer:
     )
 
 
-def _recurring(yard: Project, lines: Sequence[Line]) -> tuple[Schedule, ...]:
-    found = Schedules(yard, _tell)
+def _recurring(yard: Project, lines: Sequence[TimetableEntry]) -> tuple[Schedule, ...]:
+    found = yard.jobs.schedules(_tell)
     return (*found(lines), *found.untrusted())
 
 
 def _schedules(options: Options) -> Answer:
     lang = style_of(options).lang
-    with _opened() as (yard, engine, _):
-        lines = {line.name: line for line in engine.timetable.list()}
-        schedules = Schedules(yard, _tell)
+    with _opened() as (yard, jobs):
+        lines = {line.name: line for line in jobs.timetable.list()}
+        schedules = yard.jobs.schedules(_tell)
         found = schedules(tuple(lines.values()))
         waiting = schedules.untrusted()
-    rows = [(each, lines.get(each.name) or Line(each.name), each in waiting) for each in (*found, *waiting)]
+    rows = [(each, lines.get(each.name) or TimetableEntry(each.name), each in waiting) for each in (*found, *waiting)]
     data = [{**_as_schedule(each, line), "trusted": not waits} for each, line, waits in rows]
     return Answer(
         summary=Message("{count} schedules"),
@@ -392,38 +386,35 @@ def _schedules(options: Options) -> Answer:
 
 def _run(options: Options) -> NoReturn:
     """Here and now; a worker takes over if we die."""
-    with _opened() as (yard, engine, jobs):
-        schedule = find_schedule(yard, engine, options.name, _tell)
+    with _opened() as (yard, jobs):
+        schedule = yard.jobs.find_schedule(jobs, options.name, _tell)
         style = style_of(options)
         with Looking(schedule.name, style) as looking:
-            shift = make_shift(yard, engine, looking.tell, style.lang, looking.hear)
-            job_id = jobs.start(shift.job_of(schedule), shift.attempts, partial(end_lost, options))
+            worker = yard.jobs.worker_loop(jobs, looking.tell, style.lang, looking.hear)
+            job_id = jobs.start(worker.job_of(schedule), worker.attempts, partial(end_lost, options))
             while (known := jobs.wait(job_id, _LOOK_SECONDS)) is None:
-                shift.watch()
+                worker.watch()
                 if latest := jobs.latest(job_id):
                     looking.look(latest.state)
     _show_result(known, options)
 
 
 def _pause(options: Options, *, paused: bool) -> Answer:
-    with _opened() as (yard, engine, _):
-        schedule = find_schedule(yard, engine, options.name, _tell)
-        lines = {line.name: line for line in engine.timetable.list()}
-        line = lines.get(schedule.name) or Line(schedule.name)
-        line = line._replace(paused=paused, when=schedule.mark, until=engine.now())
-        engine.timetable.put(line)
+    with _opened() as (yard, jobs):
+        schedule = yard.jobs.find_schedule(jobs, options.name, _tell)
+        line = yard.jobs.pause(jobs, schedule, paused=paused)
     says = Message("paused: {name}") if paused else Message("resumed: {name}")
     return Answer(says, {"name": schedule.name}, {"schedules": [_as_schedule(schedule, line)]})
 
 
 def _remove(options: Options) -> Answer:
-    with _opened() as (yard, engine, _):
-        schedule = find_schedule(yard, engine, options.name, _tell)
+    with _opened() as (yard, jobs):
+        schedule = yard.jobs.find_schedule(jobs, options.name, _tell)
         if schedule.source:
             raise InvalidArgs(
                 Message("{name} stands in {source}", name=schedule.name, source=schedule.source), advice=_IN_A_FILE
             )
-        engine.timetable.drop(schedule.name)
+        jobs.timetable.drop(schedule.name)
     return Answer(Message("removed: {name}"), {"name": schedule.name}, {"schedules": []})
 
 
@@ -443,14 +434,14 @@ def _history(options: Options) -> Answer:
     )
 
 
-def _as_data(known: Known) -> dict[str, Json]:
+def _as_data(known: JobStatus) -> dict[str, Json]:
     job = known.job
     return {
         "id": known.id,
         "name": job.label,
         "state": known.state,
         "skill": job.skill,
-        "task": Errand.from_mapping(job.errand).text,
+        "task": AgentTask.from_mapping(job.task).text,
         "args": list(job.args),
         "params": dict(job.params),
         "queue": job.queue,
@@ -464,7 +455,7 @@ def _as_data(known: Known) -> dict[str, Json]:
     }
 
 
-def _as_schedule(schedule: Schedule, line: Line) -> dict[str, Json]:
+def _as_schedule(schedule: Schedule, line: TimetableEntry) -> dict[str, Json]:
     return {
         **schedule.as_mapping(),
         "timezone": schedule.timezone,
@@ -474,7 +465,7 @@ def _as_schedule(schedule: Schedule, line: Line) -> dict[str, Json]:
     }
 
 
-def _next_of(schedule: Schedule, line: Line) -> tuple[str, ...]:
+def _next_of(schedule: Schedule, line: TimetableEntry) -> tuple[str, ...]:
     if line.paused or not schedule.enabled:
         return ()
     zone = parse_zone(schedule.timezone)

@@ -12,7 +12,7 @@ examples:
 
 from functools import partial
 
-from skillyard.app.paths import find_paths
+from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.core.states import State
@@ -20,7 +20,7 @@ from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
 from skillyard.faces.present import Lines
 from skillyard.jobs.jobs import QUEUE
-from skillyard.jobs.service import Service, install, is_active, may_linger, remove, service_of
+from skillyard.jobs.service import WorkerService
 from skillyard.trust.grant_rules import refuse_inside_agents
 
 _INSTALLED = Message("installed: {name}")
@@ -49,8 +49,9 @@ def arguments(parser: Parser) -> None:
         add_output_options(each)
 
 
-def _service(options: Options) -> Service:
-    return service_of(find_paths(), ("--concurrency", str(options.concurrency), "--queues", options.queues))
+def _service(options: Options) -> WorkerService:
+    with open_project(ends_with_process=True) as project:
+        return project.worker_service(("--concurrency", str(options.concurrency), "--queues", options.queues))
 
 
 def _install(options: Options) -> Answer:
@@ -63,14 +64,14 @@ def _install(options: Options) -> Answer:
     question = _QUESTION.render(lang_of(options), text=service.text, file=service.file)
     if not options.accept and not (on_terminal() and confirm(question)):
         raise InvalidArgs(Message("nothing was written: say yes on a terminal, or give --accept"), details=data)
-    install(service)
-    says = _WAITS if may_linger() else _INSTALLED
+    service.install()
+    says = _WAITS if service.may_linger() else _INSTALLED
     return Answer(says, {"name": service.name}, data)
 
 
 def _status(options: Options) -> Answer:
     service = _service(options)
-    there, active = service.file.is_file(), is_active(service)
+    there, active = service.file.is_file(), service.is_active()
     state = _ACTIVE if active else _RESTS if there else _ABSENT
     return Answer(
         Message("service: {state}"),
@@ -82,7 +83,7 @@ def _status(options: Options) -> Answer:
 
 def _remove(options: Options) -> Answer:
     service = _service(options)
-    if not remove(service):
+    if not service.remove():
         raise InvalidArgs(
             Message("no service is installed for this project ({file})", file=service.file), advice=_INSTALL_IT
         )

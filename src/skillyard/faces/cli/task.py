@@ -16,7 +16,7 @@ from skillyard.faces.cli.command import Options, Parser, ProgramLines, add_outpu
 from skillyard.faces.passthrough import pass_through
 
 if TYPE_CHECKING:
-    from skillyard.scripts.deciders import Decider
+    from skillyard.scripts.interrupt import Decider
 
 
 def arguments(parser: Parser) -> None:
@@ -34,7 +34,7 @@ def _decider(lang: Lang) -> "Decider | None":
     """The person, where there is one."""
     if not on_terminal():
         return None
-    from skillyard.scripts.deciders import Person
+    from skillyard.scripts.interrupt import Person
 
     return Person(ask, lang)
 

@@ -32,9 +32,7 @@ from skillyard.faces.cli.command import (
     seconds,
 )
 from skillyard.faces.present import one_line
-from skillyard.jobs.engine import Engine
-from skillyard.jobs.jobs import QUEUE
-from skillyard.jobs.setup import make_shift, open_engine
+from skillyard.jobs.jobs import QUEUE, Jobs
 
 _GRACE_SECONDS = 10.0
 _WORKING = Message("working for {root}, {count} at a time in {queues}")
@@ -72,24 +70,24 @@ def _serve(options: Options) -> Answer:
         sys.stderr.flush()
 
     with open_project() as yard:
-        engine = _open(yard, tell, reconnect=options.reconnect)
-        shift = make_shift(yard, engine, tell, lang)
+        jobs = _open(yard, tell, reconnect=options.reconnect)
+        worker = yard.jobs.worker_loop(jobs, tell, lang)
         tell(_WORKING.render(lang, root=yard.root, count=options.concurrency, queues=", ".join(queues)))
         try:
-            shift.serve(queues, ended, _start_anew(tell, lang), drain=options.drain)
+            worker.serve(queues, ended, _start_anew(tell, lang), drain=options.drain)
         finally:
-            engine.close(options.grace if shift.attempts.underway.list() else 0.0)
-        if left := shift.attempts.underway.list():
+            jobs.engine.close(options.grace if worker.attempts.underway.list() else 0.0)
+        if left := worker.attempts.underway.list():
             tell(_LEFT.render(lang, count=len(left)))
             _leave()  # before the sandbox is closed, which would wait for them
     return Answer(Message("the worker ended"), {}, {"queues": list(queues)})
 
 
-def _open(yard: Project, tell: Callable[[str], None], *, reconnect: bool) -> Engine:
+def _open(yard: Project, tell: Callable[[str], None], *, reconnect: bool) -> Jobs:
     pause, longest = _RECONNECT_SECONDS
     while True:
         try:
-            return open_engine(yard)
+            return yard.jobs.of(yard.jobs.open_engine())
         except RuntimeFailed as error:
             if not reconnect:
                 raise

@@ -25,8 +25,7 @@ from skillyard.scripts.prompt_grammar import split_name
 
 if TYPE_CHECKING:
     from skillyard.backends.driver import Event
-    from skillyard.jobs.engine import Engine
-    from skillyard.jobs.jobs import Job
+    from skillyard.jobs.jobs import Job, Jobs
     from skillyard.runtime.record import OnProgress
     from skillyard.sandbox.cancel_token import CancelToken
 
@@ -156,27 +155,20 @@ class JobRun(NamedTuple):
     lang: Lang
 
     def __call__(self, yard: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
-        from skillyard.jobs.agent_task import refuse_loops  # noqa: PLC0415  (only who may run jobs needs the engine)
-        from skillyard.jobs.setup import make_jobs, open_engine  # noqa: PLC0415
-
         if bool(self.schedule) == bool(self.skill):
             raise InvalidArgs(Message("job_run takes name, of a schedule, or skill, and not both"))
         if self.schedule and (self.params or self.action):
             raise InvalidArgs(Message("a schedule has its own params: they go with skill"))
         del on_progress
         started, moment = time.monotonic(), datetime.now(UTC)
-        engine = open_engine(yard)
-        try:
-            job = self._job(yard, engine)
-            refuse_loops(job)
-            jobs = make_jobs(yard, engine)
+        with yard.jobs.open() as jobs:
+            job = self._job(yard, jobs)
+            yard.jobs.refuse_loops(job)
             job_id = jobs.enqueue(job)
             known, until = None, time.monotonic() + self.wait_seconds
             while known is None and not stop.cancelled and (left := until - time.monotonic()) > 0:
                 known = jobs.wait(job_id, min(left, _LOOK_SECONDS))
             known = known or jobs.find(job_id)
-        finally:
-            engine.close()
         about: dict[str, Json] = {"job": {"id": known.id, "name": known.job.label, "state": known.state}}
         if known.result:
             result = from_json(json.dumps(known.result, default=dict))
@@ -184,14 +176,13 @@ class JobRun(NamedTuple):
         summary = _QUEUED.render(self.lang, name=known.job.label, id=known.id)
         return Result(AGENT, State.SUCCESS, summary, about, make_meta(AGENT, time.monotonic() - started, moment))
 
-    def _job(self, yard: Project, engine: "Engine") -> "Job":
+    def _job(self, yard: Project, jobs: "Jobs") -> "Job":
         from skillyard.jobs.jobs import Job  # noqa: PLC0415
-        from skillyard.jobs.setup import find_schedule, job_of, make_job  # noqa: PLC0415
 
         if self.schedule:
-            return job_of(yard, find_schedule(yard, engine, self.schedule), self.lang)
+            return yard.jobs.for_schedule(yard.jobs.find_schedule(jobs, self.schedule), self.lang)
         skill = self.skill.removeprefix("@")
-        return make_job(yard, Job(skill, params=self.params, action=self.action, lang=str(self.lang)))
+        return yard.jobs.prepare(Job(skill, params=self.params, action=self.action, lang=str(self.lang)))
 
     @property
     def name(self) -> str:

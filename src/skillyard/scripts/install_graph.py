@@ -1,9 +1,9 @@
-"""The seeds' install workflow as a LangGraph graph: bring in → ask about what is held back → settle → ask again.
+"""The install workflow as a LangGraph graph: install → ask about what is held back → settle → ask again.
 
 The graph keeps no skills and no verdicts: what waits is a review, and the review is the only truth. So it may be
 decided elsewhere too (`skillyard review resume`), and the graph finds that out. A node runs again from its top when the
 graph resumes: nothing has an effect before `interrupt()`, and every step can be done twice. LangGraph stores where a
-thread stands and restarts nothing: `resume` picks up after a decision, and after a crash.
+thread stands and restarts nothing: `resume` continues after a decision, and after a crash.
 
 Needs the extra `skillyard[langgraph]`: only whoever runs the workflow imports this module.
 """
@@ -24,18 +24,18 @@ from langsmith import tracing_context
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.scripts.deciders import Decision
+from skillyard.scripts.interrupt import Decision
 from skillyard.store.database import make_private
 
 
 class Begun(NamedTuple):
-    """What was clean is installed; the rest waits in a review, unless there is none."""
+    """What was clean is installed; the rest waits in a review, if there is any."""
 
     installed: tuple[str, ...]
     review: str
 
 
-class Steps(Protocol):
+class WorkflowSteps(Protocol):
     """What the graph does to skills. Each step can be done again after a crash."""
 
     def begin(self, source: str, skills: Sequence[str]) -> Begun: ...
@@ -51,8 +51,8 @@ class Steps(Protocol):
     def is_installed(self, name: str, content_hash: str) -> bool: ...
 
 
-class Stand(NamedTuple):
-    """Where a thread stands: what waits for a decision, and what became of the rest."""
+class InstallStatus(NamedTuple):
+    """The state of a thread: what waits for a decision, and what became of the rest."""
 
     review: str
     waiting: tuple[str, ...]
@@ -75,19 +75,19 @@ class _State(TypedDict, total=False):
     refused: str
 
 
-class Workflow:
-    def __init__(self, steps: Steps, saver: SqliteSaver, project: str) -> None:
+class InstallWorkflow:
+    def __init__(self, steps: WorkflowSteps, saver: SqliteSaver, project: str) -> None:
         self._steps = steps
         self._graph = _build(steps).compile(checkpointer=saver)
         self._project = project
 
-    def start(self, thread: str, source: str, skills: Sequence[str] = ()) -> Stand:
+    def start(self, thread: str, source: str, skills: Sequence[str] = ()) -> InstallStatus:
         """A thread that failed before anything was brought in may start again."""
         if "review" in self._state(thread).values:
             raise InvalidArgs(Message("{thread} was started before: resume it, or choose another name", thread=thread))
         return self._go({"source": source, "skills": list(skills)}, thread)
 
-    def stand(self, thread: str) -> Stand:
+    def stand(self, thread: str) -> InstallStatus:
         """After a crash, first to the end of what was begun."""
         state = self._state(thread)
         if not state.created_at:
@@ -96,7 +96,7 @@ class Workflow:
             return self._go(None, thread)
         return self._stand(thread)
 
-    def resume(self, thread: str, decisions: Mapping[str, str]) -> Stand:
+    def resume(self, thread: str, decisions: Mapping[str, str]) -> InstallStatus:
         """Go on with these answers; without any, with what was decided elsewhere."""
         stand = self.stand(thread)
         answers = {skill: decision for skill, decision in decisions.items() if stand.outcomes.get(skill) != decision}
@@ -124,13 +124,13 @@ class Workflow:
             return stand
         return self._go(Command(resume={_id(questions): answers}), thread)
 
-    def _go(self, given: Any, thread: str) -> Stand:
+    def _go(self, given: Any, thread: str) -> InstallStatus:
         # Nothing of a project goes to a tracing service, whatever the environment says.
         with tracing_context(enabled=False):
             self._graph.invoke(given, self._config(thread), durability="sync")
         return self._stand(thread)
 
-    def _stand(self, thread: str) -> Stand:
+    def _stand(self, thread: str) -> InstallStatus:
         values = self._state(thread).values
         review, shown = values.get("review", ""), values.get("shown", {})
         waiting = self._steps.held(review)
@@ -140,7 +140,7 @@ class Workflow:
                 is_kept = self._steps.is_installed(name, content_hash)
                 outcomes[name] = Decision.KEEP if is_kept else Decision.UNINSTALL
         changed = tuple(name for name in values.get("changed", ()) if name in waiting)
-        return Stand(review, tuple(sorted(waiting)), outcomes, changed, values.get("refused", ""))
+        return InstallStatus(review, tuple(sorted(waiting)), outcomes, changed, values.get("refused", ""))
 
     def _state(self, thread: str) -> StateSnapshot:
         return self._graph.get_state(self._config(thread))
@@ -154,16 +154,16 @@ def _id(questions: Sequence[Interrupt]) -> str:
 
 
 @contextmanager
-def open_workflow(steps: Steps, database: Path, project: Path) -> Iterator[Workflow]:
+def open_workflow(steps: WorkflowSteps, database: Path, project: Path) -> Iterator[InstallWorkflow]:
     make_private(database)
     connection = sqlite3.connect(database, timeout=30, check_same_thread=False)
     try:
-        yield Workflow(steps, SqliteSaver(connection), str(project))
+        yield InstallWorkflow(steps, SqliteSaver(connection), str(project))
     finally:
         connection.close()
 
 
-def _build(steps: Steps) -> StateGraph[_State]:
+def _build(steps: WorkflowSteps) -> StateGraph[_State]:
     def bring(state: _State) -> _State:
         begun = steps.begin(state["source"], state["skills"])
         return {"installed": [*begun.installed], "review": begun.review, "shown": {**steps.held(begun.review)}}

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from skillyard.core.values import Json
-from skillyard.jobs.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order
+from skillyard.jobs.engine import Acts, DurableSteps, Stage, T, Ticket, TicketStatus, TimetableEntry, Work, in_order
 
 
 class MemoryEngine:
@@ -17,7 +17,7 @@ class MemoryEngine:
         self.timetable = MemoryTimetable()
         self._now = now
         self._changed = threading.Condition()
-        self._known: dict[str, Standing] = {}
+        self._known: dict[str, TicketStatus] = {}
         #: What the steps of each ticket gave.
         self.ended: dict[str, dict[str, Json]] = {}
         self._waiting: dict[str, list[tuple[float, int, str]]] = {}
@@ -28,7 +28,7 @@ class MemoryEngine:
         with self._changed:
             if ticket.id in self._known:
                 return False
-            self._known[ticket.id] = Standing(ticket, Stage.QUEUED, self._now())
+            self._known[ticket.id] = TicketStatus(ticket, Stage.QUEUED, self._now())
             waiting = self._waiting.setdefault(ticket.queue, [])
             heapq.heappush(waiting, (time.monotonic() + ticket.delay_seconds, len(self._known), ticket.id))
             self._changed.notify_all()
@@ -38,12 +38,12 @@ class MemoryEngine:
         with self._changed:
             if ticket.id in self._known:
                 return
-            self._known[ticket.id] = Standing(ticket, Stage.RUNNING, self._now())
+            self._known[ticket.id] = TicketStatus(ticket, Stage.RUNNING, self._now())
         thread = threading.Thread(target=self._do, args=(ticket, work), daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def wait(self, ticket_id: str, seconds: float | None = None) -> Standing | None:
+    def wait(self, ticket_id: str, seconds: float | None = None) -> TicketStatus | None:
         with self._changed:
             if ticket_id not in self._known:
                 return None
@@ -58,11 +58,11 @@ class MemoryEngine:
             self._put(standing._replace(stage=Stage.CANCELLED))
         return True
 
-    def find(self, ticket_id: str) -> Standing | None:
+    def find(self, ticket_id: str) -> TicketStatus | None:
         with self._changed:
             return self._known.get(ticket_id)
 
-    def list(self, limit: int, *, live: bool = False) -> tuple[Standing, ...]:
+    def list(self, limit: int, *, live: bool = False) -> tuple[TicketStatus, ...]:
         with self._changed:
             found = [each for each in self._known.values() if not (live and each.stage.is_over)]
         return tuple(reversed(found))[:limit]
@@ -114,7 +114,7 @@ class MemoryEngine:
     def _do(self, ticket: Ticket, work: Work) -> None:
         stage, answer, trouble = Stage.DONE, None, ""
         try:
-            answer = work(ticket, _Steps(self, ticket.id))
+            answer = work(ticket, _MemorySteps(self, ticket.id))
         except Exception as error:  # noqa: BLE001  (a bug in the work must not take the engine down)
             stage, trouble = Stage.BROKEN, f"{type(error).__name__}: {error}"
         with self._changed:
@@ -122,23 +122,23 @@ class MemoryEngine:
             if not standing.stage.is_over:
                 self._put(standing._replace(stage=stage, answer=answer, trouble=trouble))
 
-    def _put(self, standing: Standing) -> None:
+    def _put(self, standing: TicketStatus) -> None:
         self._known[standing.ticket.id] = standing
         self._changed.notify_all()
 
 
-class _Steps(Steps):
+class _MemorySteps(DurableSteps):
     def __init__(self, engine: MemoryEngine, ticket_id: str) -> None:
         self._engine = engine
         self._ended = engine.ended.setdefault(ticket_id, {})
 
-    def once(self, name: str, act: Callable[[], T]) -> T:
+    def run(self, name: str, act: Callable[[], T]) -> T:
         result = act()
         self._ended.setdefault(name, result)
         return result
 
-    def each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
-        return in_order(lambda position: self.once(f"{name}[{position}]", acts[position]), len(acts), at_once, go_on)
+    def run_each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
+        return in_order(lambda position: self.run(f"{name}[{position}]", acts[position]), len(acts), at_once, go_on)
 
     def ended_of(self, ticket_id: str) -> Mapping[str, Json]:
         return dict(self._engine.ended.get(ticket_id, {}))
@@ -149,14 +149,14 @@ class _Steps(Steps):
 
 class MemoryTimetable:
     def __init__(self) -> None:
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, TimetableEntry] = {}
         self._lock = threading.Lock()
 
-    def list(self) -> tuple[Line, ...]:
+    def list(self) -> tuple[TimetableEntry, ...]:
         with self._lock:
             return tuple(sorted(self._lines.values()))
 
-    def put(self, line: Line) -> None:
+    def put(self, line: TimetableEntry) -> None:
         with self._lock:
             self._lines[line.name] = line
 
@@ -164,7 +164,7 @@ class MemoryTimetable:
         with self._lock:
             return self._lines.pop(name, None) is not None
 
-    def swap(self, before: Line, after: Line) -> bool:
+    def swap(self, before: TimetableEntry, after: TimetableEntry) -> bool:
         with self._lock:
             if self._lines.get(before.name) != before:
                 return False
