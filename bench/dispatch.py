@@ -10,7 +10,7 @@ from bench.ground import make_skills
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.catalog.discover import is_settled, stamp_of
-from skillyard.dispatch.handover import find_active, prepare
+from skillyard.dispatch.dispatcher import find_active, prepare
 
 _SKILLS = 20
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from skillyard.app.task import execute_skill as execute_skill
     from skillyard.core.request import Request as Request
     from skillyard.core.result import Result as Result
-    from skillyard.dispatch.handover import active_skills as active_skills
-    from skillyard.dispatch.handover import dispatch_task as dispatch_task
+    from skillyard.dispatch.dispatcher import active_skills as active_skills
+    from skillyard.dispatch.dispatcher import dispatch_task as dispatch_task
     from skillyard.dispatch.text import ActiveSkill as ActiveSkill
     from skillyard.dispatch.text import build_enhanced_task as build_enhanced_task
 
@@ -24,9 +24,9 @@ _HOMES = {
     "Kernel": "skillyard.app.task",
     "Request": "skillyard.core.request",
     "Result": "skillyard.core.result",
-    "active_skills": "skillyard.dispatch.handover",
+    "active_skills": "skillyard.dispatch.dispatcher",
     "build_enhanced_task": "skillyard.dispatch.text",
-    "dispatch_task": "skillyard.dispatch.handover",
+    "dispatch_task": "skillyard.dispatch.dispatcher",
     "execute_skill": "skillyard.app.task",
     "run": "skillyard.app.project",
 }

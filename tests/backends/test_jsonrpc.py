@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError, as_incoming
+from skillyard.backends.json_messages import Notice, Peer, Request, Response, RpcError, as_incoming
 from skillyard.core.values import Json
 
 Message = Mapping[str, Json]

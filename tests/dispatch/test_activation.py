@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.errors import InvalidArgs, MetadataMissing, SkillNotFound
-from skillyard.dispatch.handover import find_active
+from skillyard.dispatch.dispatcher import find_active
 from skillyard.store.activations import Activation, Activations
 from skillyard.store.database import _VERSIONS, open_database
 from tests.conftest import TORTURE, WriteSkill

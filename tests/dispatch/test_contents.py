@@ -15,7 +15,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.catalog.discover import is_settled, stamp_of
 from skillyard.dispatch.contents import Memo
-from skillyard.dispatch.handover import find_active
+from skillyard.dispatch.dispatcher import find_active
 from tests.conftest import Skillyard, WriteSkill
 from tests.dispatch.test_activation import activate, names, skill_text
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skillyard.dispatch.activation import Activator
     from skillyard.dispatch.contents import Contents, Memo
     from skillyard.dispatch.order import Dispatcher
-    from skillyard.dispatch.warmth import Warmth
+    from skillyard.dispatch.warm import Warmth
     from skillyard.editor.editor import Editor
     from skillyard.runtime.pipeline import Runtime
     from skillyard.runtime.record import Recorder
@@ -200,7 +200,7 @@ class Project:
 
     @cached_property
     def dispatcher(self) -> "Dispatcher":
-        from skillyard.dispatch.dispatcher import Conversing, Terms
+        from skillyard.dispatch.delivery import Conversing, Terms
 
         asked = self.dispatching
         return Conversing(
@@ -237,7 +237,7 @@ class Project:
     @cached_property
     def warmth(self) -> "Warmth":
         from skillyard import __version__
-        from skillyard.dispatch.warmth import Warmth
+        from skillyard.dispatch.warm import Warmth
 
         return Warmth(self.places.own_home / "conversations", __version__)
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from skillyard.backends.driver import Event, Permission, Running, Start, Told
 from skillyard.backends.json_access import items, mapping, text
-from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError
+from skillyard.backends.json_messages import Notice, Peer, Request, Response, RpcError
 from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Installed, Program, check_version, find, locate, version_in
 from skillyard.backends.running import Agent, Played, launch, shortened, shown

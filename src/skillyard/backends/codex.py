@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from skillyard.backends.driver import Event, Permission, Running, Start, Told
 from skillyard.backends.json_access import items, mapping, number, text
-from skillyard.backends.jsonrpc import Notice, Peer, Request, Response, RpcError
+from skillyard.backends.json_messages import Notice, Peer, Request, Response, RpcError
 from skillyard.backends.process import Process
 from skillyard.backends.programs import PROGRAMS, Located, check_version, version_in
 from skillyard.backends.running import Agent, Played, launch, shortened, shown

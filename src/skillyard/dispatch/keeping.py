@@ -24,8 +24,8 @@ from skillyard.core.errors import BackendFailed, InvalidArgs, PermissionDenied, 
 from skillyard.core.own_process import own_function
 from skillyard.core.values import Json
 from skillyard.dispatch.activation import as_conversation
-from skillyard.dispatch.handover import working_folder
-from skillyard.dispatch.warmth import Fit, Kept
+from skillyard.dispatch.dispatcher import working_folder
+from skillyard.dispatch.warm import Fit, Kept
 from skillyard.store.conversations import Conversation, ConversationState, Telling
 
 IDLE_SECONDS = 900.0
@@ -147,7 +147,7 @@ def _tell(answer: IO[str], message: Mapping[str, Json]) -> bool:
 
 
 def _keep(yard: Project, order: dict[str, Json], answer: IO[str]) -> None:
-    from skillyard.dispatch.keeper import Keeper
+    from skillyard.dispatch.warm_server import Keeper
 
     number, fit, idle_seconds = int(str(order["conversation"])), mapping(order["fit"]), float(str(order["idle"]))
     with ExitStack() as held:

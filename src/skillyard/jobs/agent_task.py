@@ -16,7 +16,7 @@ from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
-from skillyard.dispatch.handover import check_task, hand_over, make_order
+from skillyard.dispatch.dispatcher import check_task, hand_over, make_order
 from skillyard.jobs.agent_job import Errand
 from skillyard.jobs.jobs import Job, about
 from skillyard.scripts.prompt_grammar import Addressee, addressee, parse_prompt

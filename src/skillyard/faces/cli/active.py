@@ -26,7 +26,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    from skillyard.dispatch.handover import find_active
+    from skillyard.dispatch.dispatcher import find_active
     from skillyard.dispatch.text import LIMIT_CHARACTERS, enhance
 
     with open_project() as yard:

@@ -43,7 +43,7 @@ from skillyard.store.conversations import Conversation, ConversationState, Telli
 
 if TYPE_CHECKING:
     from skillyard.backends.driver import Driver
-    from skillyard.dispatch.warmth import Kept
+    from skillyard.dispatch.warm import Kept
 
 _LOOK_SECONDS = 0.2
 #: How long whoever is at work has to end it.

@@ -76,7 +76,7 @@ def _plan(options: Options) -> Answer:
 
 
 def _hand_over(options: Options) -> NoReturn:
-    from skillyard.dispatch.handover import hand_over
+    from skillyard.dispatch.dispatcher import hand_over
     from skillyard.faces.cli.agents import Watching
 
     style = style_of(options)
@@ -101,7 +101,7 @@ def _for_people(result: Result, project: Path | None) -> Result:
 
 
 def _order(yard: Project, options: Options) -> "Order":
-    from skillyard.dispatch.handover import make_order
+    from skillyard.dispatch.dispatcher import make_order
 
     return make_order(
         yard,

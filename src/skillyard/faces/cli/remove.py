@@ -12,7 +12,7 @@ from functools import partial
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text, as_read
-from skillyard.dispatch.handover import forget_skills
+from skillyard.dispatch.dispatcher import forget_skills
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import links_data

@@ -156,7 +156,7 @@ def _run_shown(yard: Project, request: Request) -> Result:
 
 
 def _by_agent(yard: Project, request: Request, options: Options) -> Result:
-    from skillyard.dispatch.handover import run_by_agent
+    from skillyard.dispatch.dispatcher import run_by_agent
     from skillyard.faces.cli.agents import Watching
 
     watched = Watching(request.lang)

@@ -111,7 +111,7 @@ class Dispatch(NamedTuple):
     lang: Lang
 
     def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
-        from skillyard.dispatch.handover import dispatch_task  # noqa: PLC0415
+        from skillyard.dispatch.dispatcher import dispatch_task  # noqa: PLC0415
         from skillyard.faces.cli.agents import line_of  # noqa: PLC0415  (only who may dispatch needs the agents)
 
         root = yard.root.resolve()

@@ -19,7 +19,7 @@ from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, T
 from skillyard import __version__
 from skillyard.app.project import Project
 from skillyard.core.skill import Kind, Skill
-from skillyard.dispatch.handover import find_active
+from skillyard.dispatch.dispatcher import find_active
 from skillyard.faces.mcp import prompts, resources
 from skillyard.faces.mcp.answering import Answering
 from skillyard.faces.mcp.instructions import instructions_of

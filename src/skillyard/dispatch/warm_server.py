@@ -15,7 +15,7 @@ from skillyard.backends.driver import Driver, Event, Permission, Running, Start,
 from skillyard.backends.wire import Gone, Wire, error_as_json, event_as_json, is_ours, listen
 from skillyard.core.errors import SkillError, Stopped
 from skillyard.core.values import Json
-from skillyard.dispatch.warmth import Fit
+from skillyard.dispatch.warm import Fit
 from skillyard.store.conversations import ConversationState
 
 _HELLO_SECONDS = 120.0
