@@ -18,8 +18,8 @@ _MOST_BYTES = 4096
 class Bells:
     """One for each conversation, in the folder of their locks."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, ending: str = ".bell") -> None:
+        self._folder, self._ending = folder, ending
 
     @contextlib.contextmanager
     def listening(self, conversation_id: int, run: str, act: Callable[[], None]) -> Iterator[None]:
@@ -57,7 +57,7 @@ class Bells:
         return True
 
     def _path(self, conversation_id: int) -> Path:
-        return self._folder / f"{conversation_id}.bell"
+        return self._folder / f"{conversation_id}{self._ending}"
 
 
 def _listen(bell: int, leave: int, run: str, act: Callable[[], None]) -> None:

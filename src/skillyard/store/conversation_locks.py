@@ -32,7 +32,7 @@ class Hold:
 
 
 #: What stands for a conversation in the folder, beside its lock: its bell, and what a keeper of a warm agent has.
-_BESIDE = (".bell", ".warm", ".sock", ".log")
+_BESIDE = (".bell", ".warm", ".sock", ".log", ".state", ".end")
 
 
 class Holds:
