@@ -250,7 +250,7 @@ def test_execute_skill_gives_s3s_own_response(yard: Project, role: Path) -> None
         skill_name="build_analysis",
         action="analyze",
         params={"days": 3},
-        yard=yard,
+        project=yard,
     )
 
     metadata = response.pop("metadata")
@@ -274,12 +274,12 @@ def test_the_request_has_s3s_shape_and_the_skill_runs_in_its_roles_folder(
         action="报告",
         params={"文件": "a.md", "n": 1.5, "list": [1, None, True]},
         context={"user_id": "u-1"},
-        yard=yard,
+        project=yard,
     )
 
     data = response["data"]
     assert isinstance(data, dict)
-    run = yard.runs.list()[0]
+    run = yard.history.list()[0]
     assert data["request"] == {
         "action": "报告",
         "params": {"文件": "a.md", "n": 1.5, "list": [1, None, True]},
@@ -297,12 +297,12 @@ def test_the_request_has_s3s_shape_and_the_skill_runs_in_its_roles_folder(
 
 def test_an_unknown_action_comes_back_as_the_skill_says_it(yard: Project, role: Path) -> None:
     response = execute_skill(
-        agent_role="dev_efficiency_analyst", skill_name="build_analysis", action="explode", yard=yard
+        agent_role="dev_efficiency_analyst", skill_name="build_analysis", action="explode", project=yard
     )
 
     assert response["success"] is False
     assert response["error"] == {"code": "UNKNOWN_ACTION", "message": "Unknown action: explode"}
-    assert yard.runs.list()[0].state == "error"
+    assert yard.history.list()[0].state == "error"
 
 
 def test_an_action_that_agent_yaml_does_not_list_is_refused_as_s3s_template_does(yard: Project, role: Path) -> None:
@@ -310,16 +310,16 @@ def test_an_action_that_agent_yaml_does_not_list_is_refused_as_s3s_template_does
     (role / "agent.yaml").write_text(f"skills: [{skill}]\n", "utf-8")
 
     response: Any = execute_skill(
-        agent_role="dev_efficiency_analyst", skill_name="build_analysis", action="explode", yard=yard
+        agent_role="dev_efficiency_analyst", skill_name="build_analysis", action="explode", project=yard
     )
 
     assert response["error"]["code"] == "UNKNOWN_ACTION"
     assert response["error"]["supported_actions"] == ["analyze"]
-    assert yard.runs.list() == (), "nothing was started"
+    assert yard.history.list() == (), "nothing was started"
 
 
 def test_a_role_or_skill_that_is_not_there_is_a_response_too(yard: Project, role: Path) -> None:
-    response = execute_skill(agent_role="nobody", skill_name="nothing", action="x", yard=yard)
+    response = execute_skill(agent_role="nobody", skill_name="nothing", action="x", project=yard)
 
     assert response["success"] is False
     error = response["error"]
@@ -468,7 +468,7 @@ def test_s3s_own_logging_goes_to_the_log_and_never_into_the_response(yard: Proje
     response = JobExecutor(yard).execute_skill("dev_efficiency_analyst", "logs", "full")
 
     assert response["data"] == {"debug": False}
-    assert yard.logs.read(yard.runs.list()[0].id) == "Processing started\nFailed to connect to database\n"
+    assert yard.logs.read(yard.history.list()[0].id) == "Processing started\nFailed to connect to database\n"
 
 
 def test_the_timeout_of_agent_yaml_is_enforced_and_told_with_its_limit(yard: Project, role: Path) -> None:

@@ -219,4 +219,4 @@ def test_s2_the_call_example_resolves_parses_executes_and_records(
     assert result.summary == "执行成功: 转换 → mybox/output/output.html"
     assert result.data["content"] == ".claude/skills/md-tools-v1/convert.py"
     assert result.data["output_path"] == "mybox/output/output.html"
-    assert yard.runs.uses() == {"markdown-converter": 1}
+    assert yard.history.uses() == {"markdown-converter": 1}

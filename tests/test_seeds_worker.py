@@ -344,7 +344,7 @@ def test_a_module_beside_a_script_of_init_is_not_imported_in_its_place(kernel: K
 
 def test_recording_a_use_from_a_script_counts_it_once(kernel: Kernel, yard: Project, laid_out: Path) -> None:
     assert run(kernel, "skill_manager.py record photo-tool").ok
-    assert yard.runs.uses()["photo-tool"] == 1
+    assert yard.history.uses()["photo-tool"] == 1
 
 
 def test_the_environment_of_the_caller_does_not_leak_into_scripts(

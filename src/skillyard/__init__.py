@@ -7,49 +7,80 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # what typing has under this name, without its import
 if TYPE_CHECKING:
+    from skillyard.app.dispatching import active_skills as active_skills
+    from skillyard.app.dispatching import dispatch_task as dispatch_task
+    from skillyard.app.project import Project as Project
     from skillyard.app.project import run as run
     from skillyard.app.task import JobExecutor as JobExecutor
     from skillyard.app.task import Kernel as Kernel
     from skillyard.app.task import execute_skill as execute_skill
+    from skillyard.catalog.catalog import Hit as Hit
+    from skillyard.catalog.index import Entry as Entry
+    from skillyard.core.envelope import parse as parse
+    from skillyard.core.errors import SkillError as SkillError
+    from skillyard.core.phrases import Lang as Lang
     from skillyard.core.request import Request as Request
     from skillyard.core.result import Result as Result
-    from skillyard.dispatch.dispatcher import active_skills as active_skills
-    from skillyard.dispatch.dispatcher import dispatch_task as dispatch_task
+    from skillyard.core.states import State as State
+    from skillyard.core.values import Json as Json
     from skillyard.dispatch.text import ActiveSkill as ActiveSkill
     from skillyard.dispatch.text import build_enhanced_task as build_enhanced_task
+    from skillyard.store.runs import Run as Run
 
-_HOMES = {
+_MODULES = {
     "ActiveSkill": "skillyard.dispatch.text",
+    "Entry": "skillyard.catalog.index",
+    "Hit": "skillyard.catalog.catalog",
     "JobExecutor": "skillyard.app.task",
+    "Json": "skillyard.core.values",
     "Kernel": "skillyard.app.task",
+    "Lang": "skillyard.core.phrases",
+    "Project": "skillyard.app.project",
     "Request": "skillyard.core.request",
     "Result": "skillyard.core.result",
-    "active_skills": "skillyard.dispatch.dispatcher",
+    "Run": "skillyard.store.runs",
+    "SkillError": "skillyard.core.errors",
+    "State": "skillyard.core.states",
+    "active_skills": "skillyard.app.dispatching",
     "build_enhanced_task": "skillyard.dispatch.text",
-    "dispatch_task": "skillyard.dispatch.dispatcher",
+    "dispatch_task": "skillyard.app.dispatching",
     "execute_skill": "skillyard.app.task",
+    "parse": "skillyard.core.envelope",
     "run": "skillyard.app.project",
 }
 
 __all__ = [
     "ActiveSkill",
+    "Entry",
+    "Hit",
     "JobExecutor",
+    "Json",
     "Kernel",
+    "Lang",
+    "Project",
     "Request",
     "Result",
+    "Run",
+    "SkillError",
+    "State",
     "__version__",
     "active_skills",
     "build_enhanced_task",
     "dispatch_task",
     "execute_skill",
+    "parse",
     "run",
 ]
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415  (the package must import in no time)
 
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.backends.process import Ended, Process
+from skillyard.backends.process import Process, ProcessEnded
 from skillyard.core.values import Json
 from tests.sandbox.test_trees import HOSTILE, marked, until
 
@@ -69,19 +69,19 @@ def test_what_is_no_message_is_noise_and_kept_as_words(tmp_path: Path) -> None:
 def test_the_end_is_told_again_and_again_with_how_it_ended(tmp_path: Path) -> None:
     with running('import sys; print("bad key", file=sys.stderr); sys.exit(3)', tmp_path) as process:
         for _ in range(2):
-            with pytest.raises(Ended):
+            with pytest.raises(ProcessEnded):
                 received(process)
 
         assert process.close() == process.close() == "exit code 3"
         assert process.words() == "bad key"
-        with pytest.raises(Ended):
+        with pytest.raises(ProcessEnded):
             process.receive(1)
 
 
 def test_a_program_that_cannot_start_says_why(tmp_path: Path) -> None:
     process = Process((str(tmp_path / "nobody"),), tmp_path, {})
 
-    with pytest.raises(Ended):
+    with pytest.raises(ProcessEnded):
         received(process)
     assert process.close().startswith("it could not start: ")
     assert process.close().endswith("nobody: No such file or directory")
@@ -89,7 +89,7 @@ def test_a_program_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 def test_words_on_stderr_are_bounded(tmp_path: Path) -> None:
     with running('import sys; sys.stderr.write("x" * 1_000_000 + "the end")', tmp_path) as process:
-        with pytest.raises(Ended):
+        with pytest.raises(ProcessEnded):
             received(process)
         process.close()
 

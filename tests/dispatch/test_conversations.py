@@ -16,7 +16,7 @@ import pytest
 from skillyard import Result, dispatch_task
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.backends.driver import Event, Permission, Told
+from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.depth import DEPTH
 from skillyard.core.phrases import Lang
 from skillyard.core.states import State
@@ -149,7 +149,7 @@ def test_the_answer_comes_with_everything_that_led_to_it(hand: Callable[..., Res
     assert [told for told, _ in history(yard)] == ["task", "started", "text", "usage", "done"]
     assert history(yard)[2] == ("text", "你好 🎉")
     assert the_talk(yard).state is ConversationState.IDLE
-    assert yard.runs.uses() == {}
+    assert yard.history.uses() == {}
 
 
 def test_a_task_without_a_session_can_be_gone_on_with_by_its_run(hand: Callable[..., Result], yard: Project) -> None:
@@ -208,7 +208,7 @@ def test_an_agent_that_is_too_old_is_passed_over_unless_it_was_asked_for(
 
     assert (passed["state"], passed["data"]["backend"]) == ("success", "small")
     assert (asked["data"]["type"], asked["data"]["version"]) == ("AgentNotInstalled", "0.1.0")
-    assert sorted((run.agent, run.state) for run in yard.list_runs(9)) == [
+    assert sorted((run.agent, run.state) for run in yard.runs(9)) == [
         ("codex", "error"),
         ("codex", "error"),
         ("small", "success"),
@@ -288,7 +288,7 @@ def test_a_stop_from_another_thread_ends_it_and_the_conversation_goes_on(
     stop = Stop()
 
     def tell(event: Event) -> None:
-        if event.told is Told.TEXT:
+        if event.kind is EventKind.TEXT:
             threading.Thread(target=stop.ask).start()
 
     result = hand("hang", session="talk", tell=tell, stop=stop)
@@ -342,10 +342,10 @@ def test_a_ring_for_an_earlier_run_does_not_stop_the_present_one(begin: StartCom
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk", "--json")
     talk = until_running(yard)
 
-    assert yard.bells.ring(talk.id, "an-earlier-run")
-    assert yard.bells.ring(talk.id, talk.run)
+    assert yard.dispatcher.cancel_pipes.ring(talk.id, "an-earlier-run")
+    assert yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
     envelope(process)
-    assert not yard.bells.ring(talk.id, talk.run)
+    assert not yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
 
 
 def test_two_tasks_in_one_conversation_come_one_after_the_other(
@@ -357,7 +357,7 @@ def test_two_tasks_in_one_conversation_come_one_after_the_other(
     assert second.stderr is not None
     assert "another task runs in the conversation talk" in second.stderr.readline()
 
-    yard.bells.ring(talk.id, talk.run)
+    yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
 
     assert envelope(first)["data"]["stop"] == "cancelled"
     assert envelope(second)["data"]["content"] == "second"
@@ -379,7 +379,7 @@ def test_no_more_than_so_many_run_at_once_in_all_processes(
     assert second.stderr is not None
     assert "1 agents run already" in second.stderr.readline()
 
-    yard.bells.ring(talk.id, talk.run)
+    yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
 
     assert envelope(second)["data"]["content"] == "second"
 
@@ -413,7 +413,7 @@ def test_what_a_killed_runtime_left_goes_when_its_conversation_is_forgotten(
     process.kill()
     process.wait()
     until(lambda: not agents_of(places.own_home))
-    assert not yard.bells.ring(talk.id, talk.run)
+    assert not yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
 
     assert yard.conversations.forget_before(time.time() + 1) == 1
     assert [file.name for file in (places.own_home / "conversations").iterdir()] == ["slot-0.lock"]
@@ -497,7 +497,7 @@ def test_the_log_tells_a_conversation_and_follows_it_to_its_end(
     assert following.stdout is not None
     assert following.stdout.readline().endswith("←\n")
     assert following.poll() is None
-    yard.bells.ring(talk.id, talk.run)
+    yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
     process.communicate()
 
     rest = following.communicate(timeout=CEILING_SECONDS)[0]
@@ -581,7 +581,7 @@ def test_a_prompt_skill_is_run_by_an_agent_and_counts_as_its_run(
     run = yard.find_run(told["meta"]["run"])
     assert run is not None
     assert (run.skill, run.agent, run.kind) == ("ideas", "small", "prompt")
-    assert yard.runs.uses() == {"ideas": 1}
+    assert yard.history.uses() == {"ideas": 1}
     wrong = envelope(skillyard("run", "@tool", "--to", "small", "--json", "x"))
     assert (wrong["data"]["type"], wrong["agent"]) == ("InvalidArgs", "skills")
     assert skillyard("run", "--model", "m", "@ideas").returncode == 2

@@ -36,7 +36,7 @@ def test_a_run_is_kept_with_what_was_asked_started_and_answered(yard: Project, w
 
     result = yard.runtime.run(Request(name="say", args=("你好",)))
 
-    run = yard.runs.find(str(result.meta["run"]))
+    run = yard.history.find(str(result.meta["run"]))
     assert run is not None
     assert run.request["params"] == {"text": "你好"}
     argv = run.launch["argv"]
@@ -70,7 +70,7 @@ def test_a_failed_run_is_kept_too(yard: Project, write_skill: WriteSkill) -> Non
 
     result = yard.runtime.run(Request(name="say", args=("x",)))
 
-    run = yard.runs.find(str(result.meta["run"]))
+    run = yard.history.find(str(result.meta["run"]))
     assert run is not None
     assert (run.state, run.launch["exit"]) == ("error", 3)
 
@@ -79,8 +79,8 @@ def test_what_never_started_is_no_run(yard: Project, write_skill: WriteSkill) ->
     write_skill("say", SAY, {"say.sh": "echo x\n"})
 
     assert yard.runtime.run(Request(name="say")).state is State.PENDING
-    assert yard.runs.list() == ()
-    assert yard.runs.uses() == {}
+    assert yard.history.list() == ()
+    assert yard.history.uses() == {}
 
 
 def test_a_runtime_that_is_killed_leaves_no_program_and_its_run_gets_an_end(
@@ -167,19 +167,19 @@ def test_uses_are_counted_once_for_each_run_under_concurrency(
     ]
 
     assert [racer.wait(120) for racer in racers] == [0] * 8
-    assert yard.runs.uses() == {"say": 8}
-    assert len(yard.runs.list(100)) == 8
+    assert yard.history.uses() == {"say": 8}
+    assert len(yard.history.list(100)) == 8
 
 
 def test_only_so_many_runs_are_kept_and_their_logs_go_with_them(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("say", SAY, {"say.sh": "echo x >&2\n"})
-    runtime = yard.runtime._replace(recorder=Recorder(yard.runs, yard.logs, keep=2))
+    runtime = yard.runtime._replace(recorder=Recorder(yard.history, yard.logs, keep=2))
 
     ids = [str(runtime.run(Request(name="say", args=(str(number),))).meta["run"]) for number in range(4)]
 
-    assert [run.id for run in yard.runs.list()] == [ids[3], ids[2]]
+    assert [run.id for run in yard.history.list()] == [ids[3], ids[2]]
     assert [yard.logs.path(run_id).exists() for run_id in ids] == [False, False, True, True]
-    assert yard.runs.uses() == {"say": 4}
+    assert yard.history.uses() == {"say": 4}
 
 
 def test_a_secret_that_was_passed_is_masked_wherever_it_is_kept(
@@ -193,7 +193,7 @@ def test_a_secret_that_was_passed_is_masked_wherever_it_is_kept(
     result = yard.runtime.run(Request(name="say", args=("x",)))
 
     run_id = str(result.meta["run"])
-    run = yard.runs.find(run_id)
+    run = yard.history.find(run_id)
     assert run is not None
     assert "very-secret-value" not in str(run)
     assert yard.logs.read(run_id) == f"got {MASK}\n"

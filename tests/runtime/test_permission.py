@@ -265,7 +265,7 @@ def test_a_dry_run_shows_everything_and_starts_nothing(yard: Project, project: P
     assert isinstance(reads, list)
     assert str(project / "a.txt") in reads
     assert plan["writes"] == [str(project / "mybox")]
-    assert yard.runs.list() == ()
+    assert yard.history.list() == ()
     assert not (project / "mybox").exists()
 
 

@@ -100,7 +100,7 @@ def test_without_trust_a_role_with_secrets_does_not_run_and_says_what_to_do(
     assert result.data["type"] == "NotGranted"
     assert result.data["grant"] == "skillyard trust"
     assert "secret:TOKEN" in str(result.data["msg"])
-    assert yard.runs.list() == ()
+    assert yard.history.list() == ()
 
 
 def test_a_process_gets_the_declared_secret_under_its_name_and_no_other_variable(
@@ -159,8 +159,8 @@ def test_s3s_own_response_is_masked_too(yard: Project, role: Path, monkeypatch: 
     monkeypatch.setenv("MY_TOKEN", VALUE)
     trust(yard.grants, yard.root)
 
-    printed = execute_skill(agent_role="dev", skill_name="leak", action="print", yard=yard)
-    refused = execute_skill(agent_role="dev", skill_name="leak", action="error", yard=yard)
+    printed = execute_skill(agent_role="dev", skill_name="leak", action="print", project=yard)
+    refused = execute_skill(agent_role="dev", skill_name="leak", action="error", project=yard)
 
     assert printed["message"] == f"used {MASK}"
     assert refused["error"] == {
@@ -340,7 +340,7 @@ def test_a_secret_on_the_longest_of_lines_is_not_cut_in_two(
     trust(yard.grants, yard.root)
 
     assert run(yard, "print").ok
-    log = yard.logs.read(yard.runs.list()[0].id).replace("\n", "")
+    log = yard.logs.read(yard.history.list()[0].id).replace("\n", "")
     assert "straddling" not in log
     assert "-secret" not in log
     assert MASK in log

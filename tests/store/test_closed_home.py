@@ -103,10 +103,10 @@ def test_nothing_is_kept_in_a_database_that_stands_in_for_one(tmp_path: Path) ->
 
 def test_a_run_that_lost_its_runtime_has_ended_also_where_that_cannot_be_kept(yard: Project) -> None:
     lost = Run("r1", "skills", "echo", "command", RUNNING, 1.0)
-    yard.runs.start(lost)
+    yard.history.start(lost)
     yard._database.execute("PRAGMA query_only = ON")
 
-    assert [run.state for run in yard.list_runs(10)] == ["error"]
+    assert [run.state for run in yard.runs(10)] == ["error"]
     found = yard.find_run("r1")
     assert found is not None
     assert found.state == "error"

@@ -100,7 +100,7 @@ class AtWork:
         self._ended = threading.Event()
         self._shift = Shift(
             engine=self.engine,
-            jobs=Jobs(self.engine, yard.runs, new_run_id),
+            jobs=Jobs(self.engine, yard.history, new_run_id),
             attempts=make_attempts(yard),
             schedules=lambda _: (schedule,),
             job_of=lambda schedule: Job(schedule.skill, schedule=schedule.name),

@@ -37,7 +37,7 @@ class Place:
 
     def __init__(self, yard: Project) -> None:
         self.yard, self.engine = yard, MemoryEngine()
-        self.jobs = Jobs(self.engine, yard.runs, new_run_id)
+        self.jobs = Jobs(self.engine, yard.history, new_run_id)
         self.attempts = make_attempts(yard)
         self.engine.serve(self.attempts, {"default": 1}, lambda: None)
 

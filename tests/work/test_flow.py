@@ -66,7 +66,7 @@ class Place:
     def __init__(self, yard: Project, engine: Engine) -> None:
         self.yard, self.engine = yard, engine
         self.told: list[Told] = []
-        self.jobs = Jobs(engine, yard.runs, new_run_id)
+        self.jobs = Jobs(engine, yard.history, new_run_id)
         self.attempts = make_attempts(yard, watch=self.told.append)
 
     def write(self, text: str, name: str = "test") -> Path:
@@ -142,7 +142,7 @@ steps:
         ("all", "success"),
         ("first", "success"),
     ]
-    everything = place.yard.runs.find(steps[2]["run"])
+    everything = place.yard.history.find(steps[2]["run"])
     assert everything is not None
     data: Any = everything.result["data"]
     assert data["content"] == "你好 世界 0/0 😀 ${x}\n你好 世界 1/1 😀 ${x}"
@@ -155,10 +155,10 @@ def test_the_flow_and_each_of_its_runs_have_a_row(place: Place) -> None:
     )
     flow_id = result["meta"]["run"]
 
-    flow = place.yard.runs.find(flow_id)
+    flow = place.yard.history.find(flow_id)
     assert flow is not None
     assert (flow.kind, flow.skill, flow.state, flow.job) == ("flow", "flow:test", "success", "test")
-    runs = place.yard.runs.list_of(flow_id)
+    runs = place.yard.history.list_of(flow_id)
     assert [run.id for run in runs] == [f"{flow_id}.1", f"{flow_id}.2.0", f"{flow_id}.2.1"]
     assert [run.request["job"]["step"] for run in runs] == ["count", "echo[0]", "echo[1]"]  # type: ignore[call-overload,index]
     assert "2/2 echo: 2/2 items success" in place.yard.logs.read(flow_id)
@@ -189,7 +189,7 @@ steps:
     assert result["data"]["succeeded"] == ["picky[0]", "picky[2]", "echo"]
     (failed,) = result["data"]["failed"]
     assert (failed["step"], failed["type"]) == ("picky[1]", "RuntimeFailed")
-    last = place.yard.runs.find(result["data"]["steps"][1]["run"])
+    last = place.yard.history.find(result["data"]["steps"][1]["run"])
     assert last is not None
     assert last.result["data"]["content"] == "1\n3"  # type: ignore[call-overload,index]
 
@@ -198,7 +198,7 @@ def test_items_after_one_that_failed_are_not_started(place: Place) -> None:
     result = place.run('steps: [{skill: picky, for_each: [1, 2, 3], params: {text: "${item}"}}]')
 
     assert (result["state"], result["data"]["step"]) == ("error", "picky[1]")
-    assert len(place.yard.runs.list_of(result["meta"]["run"])) == 2
+    assert len(place.yard.history.list_of(result["meta"]["run"])) == 2
 
 
 def test_all_failed_is_an_error(place: Place) -> None:
@@ -213,7 +213,7 @@ def test_a_step_is_tried_again_as_often_as_it_says(place: Place) -> None:
 
     assert result["state"] == "success"
     flow_id = result["meta"]["run"]
-    assert [(run.id, run.state) for run in place.yard.runs.list_of(flow_id)] == [
+    assert [(run.id, run.state) for run in place.yard.history.list_of(flow_id)] == [
         (f"{flow_id}.1", "error"),
         (f"{flow_id}.1-2", "success"),
     ]
@@ -246,7 +246,7 @@ def test_what_only_a_run_can_tell_is_an_error_of_the_step_with_a_row(memory: Pla
 
     assert (result["state"], result["data"]["type"], result["data"]["step"]) == ("error", "InvalidParam", "echo")
     assert says in result["data"]["msg"]
-    row = memory.yard.runs.find(f"{result['meta']['run']}.2")
+    row = memory.yard.history.find(f"{result['meta']['run']}.2")
     assert row is not None
     assert row.state == "error"
 
@@ -307,7 +307,7 @@ def test_nothing_starts_where_something_is_wrong(memory: Place, text: str, line:
 
     assert raised.value.msg.startswith(f"workflows/test.yaml:{line}: ")
     assert says in raised.value.msg
-    assert memory.yard.list_runs(10) == ()
+    assert memory.yard.runs(10) == ()
 
 
 @pytest.fixture
@@ -416,7 +416,7 @@ def test_a_thousand_items_are_each_done_once(memory: Place) -> None:
     assert sorted(map(int, notes)) == list(range(1000))
     assert [item["content"] for item in result["data"]["result"]] == [str(number) for number in range(1000)]
     memory.run("steps: [{skill: echo, params: {text: a}}]")
-    assert memory.yard.runs.find(result["meta"]["run"]) is not None, "a flow is not forgotten over its own items"
+    assert memory.yard.history.find(result["meta"]["run"]) is not None, "a flow is not forgotten over its own items"
 
 
 def test_a_flow_can_be_a_job_by_its_name(memory: Place) -> None:
@@ -442,7 +442,7 @@ def test_a_flow_that_failed_is_retried_as_its_skills_are_now(place: Place, write
 
     assert again is not None
     assert (again.id, again.run, again.state) == (failed.id, f"{failed.id}-2", "success")
-    assert [run.id for run in place.yard.runs.list_of(again.run)] == [f"{again.run}.2"], "the first is not repeated"
+    assert [run.id for run in place.yard.history.list_of(again.run)] == [f"{again.run}.2"], "the first is not repeated"
 
 
 def test_a_retried_flow_keeps_what_succeeded_before_the_step_that_failed_and_nothing_after_it(
@@ -467,7 +467,7 @@ def test_a_retried_flow_keeps_what_succeeded_before_the_step_that_failed_and_not
 
     assert again is not None
     assert again.state == "success", again.result
-    assert [run.id.removeprefix(again.run) for run in place.yard.runs.list_of(again.run)] == [".2.1", ".3", ".4"]
+    assert [run.id.removeprefix(again.run) for run in place.yard.history.list_of(again.run)] == [".2.1", ".3", ".4"]
     steps: Any = again.result["data"]
     assert [step["state"] for step in steps["steps"]] == ["success"] * 4
     assert steps["steps"][0]["run"] == f"{failed.id}.1"
@@ -486,8 +486,8 @@ def test_a_retry_from_the_start_repeats_every_step(place: Place, write_skill: Wr
     again = place.jobs.wait(place.jobs.retry(failed.id, from_start=True).run, SECONDS)
 
     assert again is not None
-    assert [run.id for run in place.yard.runs.list_of(first)] == [f"{first}.2"]
-    assert [run.id for run in place.yard.runs.list_of(again.run)] == [f"{again.run}.1", f"{again.run}.2"]
+    assert [run.id for run in place.yard.history.list_of(first)] == [f"{first}.2"]
+    assert [run.id for run in place.yard.history.list_of(again.run)] == [f"{again.run}.1", f"{again.run}.2"]
 
 
 def test_a_flow_that_tries_again_by_itself_goes_on_with_the_step_that_failed(
@@ -500,7 +500,7 @@ def test_a_flow_that_tries_again_by_itself_goes_on_with_the_step_that_failed(
 
     assert failed is not None
     assert (failed.state, failed.run) == ("error", f"{failed.id}-2")
-    assert [run.id for run in place.yard.runs.list_of(failed.run)] == [f"{failed.run}.2"]
+    assert [run.id for run in place.yard.history.list_of(failed.run)] == [f"{failed.run}.2"]
 
 
 def test_cancelling_stops_the_run_under_way_and_starts_no_other(place: Place) -> None:
@@ -514,7 +514,7 @@ def test_cancelling_stops_the_run_under_way_and_starts_no_other(place: Place) ->
     wait_until(lambda: not place.attempts.underway.list())
 
     assert notes.read_text() == "a\n"
-    row = place.yard.runs.find(flow_id)
+    row = place.yard.history.find(flow_id)
     assert row is not None
     assert row.state == "error"
     assert "cancelled" in str(row.result["summary"])

@@ -35,7 +35,7 @@ class Place:
     def __init__(self, yard: Project) -> None:
         self.yard = yard
         self.engine = MemoryEngine()
-        self.jobs = Jobs(self.engine, yard.runs, new_run_id)
+        self.jobs = Jobs(self.engine, yard.history, new_run_id)
         self.attempts = make_attempts(yard)
         self.told: list[str] = []
 
@@ -69,7 +69,7 @@ def test_a_job_is_a_run_under_the_same_id_with_the_host_that_did_it(place: Place
     meta: Any = known.result["meta"]
     assert meta["run"] == known.id
     assert meta["host"]
-    run = place.yard.runs.find(known.id)
+    run = place.yard.history.find(known.id)
     assert run is not None
     assert (run.state, run.job, run.skill) == ("success", "echo", "echo")
 
@@ -95,7 +95,7 @@ def test_nobody_can_answer_so_a_missing_param_is_an_error_in_a_job(place: Place)
 
     assert known is not None
     assert (known.state, data_of(known)["type"]) == ("error", "ParamMissing")
-    row = place.yard.runs.find(known.id)
+    row = place.yard.history.find(known.id)
     assert row is not None
     assert row.state == "error", "history knows it, though no program was started"
 
@@ -120,7 +120,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_then_lies_there_to_be_retrie
     assert known is not None
     assert (known.state, known.job.attempt) == ("error", 2)
     assert known.run == f"{known.id}-2"
-    assert [run.id for run in place.yard.runs.list_jobs(10)] == [known.run, known.id]
+    assert [run.id for run in place.yard.history.list_jobs(10)] == [known.run, known.id]
     (listed,) = place.jobs.list(10)
     assert (listed.id, listed.state, listed.job.attempt) == (known.id, "error", 2)
 
@@ -161,7 +161,7 @@ def test_a_queued_job_that_is_cancelled_never_runs_and_history_says_so(place: Pl
     place.done(Job("echo", args=("y",)))
 
     assert (cancelled.state, data_of(cancelled)["type"]) == ("error", "Cancelled")
-    row = place.yard.runs.find(job_id)
+    row = place.yard.history.find(job_id)
     assert row is not None
     assert "cancelled" in str(row.result["summary"])
     with pytest.raises(InvalidArgs, match="is over"):
@@ -178,7 +178,7 @@ def test_a_job_that_is_cancelled_while_it_runs_is_stopped_with_everything_it_sta
     wait_until(lambda: not place.attempts.underway.list())
 
     def row() -> tuple[str, object]:
-        found = place.yard.runs.find(job_id)
+        found = place.yard.history.find(job_id)
         return (found.state, found.result.get("summary")) if found else ("", "")
 
     wait_until(lambda: row() == ("error", "Cancelled: the job was cancelled: slow"))
@@ -187,7 +187,7 @@ def test_a_job_that_is_cancelled_while_it_runs_is_stopped_with_everything_it_sta
 
 
 def running(place: Place, job_id: str) -> bool:
-    row = place.yard.runs.find(job_id)
+    row = place.yard.history.find(job_id)
     return row is not None and row.state == "running"
 
 

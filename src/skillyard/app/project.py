@@ -1,28 +1,32 @@
-"""Builds the rest, each part when it is first needed."""
+"""A project and everything in it, each part built when it is first needed. The library, and what every face calls."""
 
 import os
 import time
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
+from skillyard.app.arguments import expect, expect_params
 from skillyard.app.paths import ProjectPaths, find_paths
 from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
+from skillyard.core.phrases import Lang
 
 if TYPE_CHECKING:
     import sqlite3
-    from pathlib import Path
+    from os import PathLike
 
     from skillyard.app.settings import Dispatching, Settings
     from skillyard.backends.driver import Driver
-    from skillyard.catalog.catalog import Catalog
-    from skillyard.core.phrases import Lang
+    from skillyard.catalog.catalog import Catalog, Hit
+    from skillyard.catalog.index import Entry
     from skillyard.core.request import Request
     from skillyard.core.result import Result
-    from skillyard.dispatch.activation import Activator
-    from skillyard.dispatch.contents import Contents, Memo
-    from skillyard.dispatch.order import Dispatcher
-    from skillyard.dispatch.warm import Warmth
+    from skillyard.core.values import Json
+    from skillyard.dispatch.activation import Activator, ContentCache, Contents
+    from skillyard.dispatch.delivery import DispatchRequest
+    from skillyard.dispatch.dispatcher import Dispatcher
     from skillyard.editor.editor import Editor
     from skillyard.runtime.pipeline import Runtime
     from skillyard.runtime.record import Recorder
@@ -31,31 +35,66 @@ if TYPE_CHECKING:
     from skillyard.scripts.idempotency import Once
     from skillyard.scripts.worker import Worker
     from skillyard.store.activations import Activations
-    from skillyard.store.cancel_pipe import Bells
-    from skillyard.store.conversation_locks import Slots
     from skillyard.store.conversations import Conversations
     from skillyard.store.grants import Grants
     from skillyard.store.logs import Logs
     from skillyard.store.runs import Run, Runs
 
 
+T = TypeVar("T")
+
+
+class per_thread(Generic[T]):  # noqa: N801  (a decorator, like cached_property)
+    """A cached property with one value for each thread: for whatever holds a SQLite connection."""
+
+    def __init__(self, build: "Callable[[Any], T]") -> None:
+        self._build, self._name = build, build.__name__
+        self.__doc__ = build.__doc__
+
+    @overload
+    def __get__(self, project: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, project: "Project", owner: type) -> T: ...
+    def __get__(self, project: "Project | None", owner: type) -> "T | Self":
+        if project is None:
+            return self
+        parts = project.parts_of_this_thread()
+        if self._name not in parts:
+            parts[self._name] = self._build(project)
+        value: T = parts[self._name]
+        return value
+
+
 class Project:
-    """One project with everything in it. Leave it with `close`, or as a context manager."""
+    """One project. Any number of threads may use it at once.
+
+    Open it with the path of a folder; without one it is the project that the working directory belongs to. Close it
+    with `close()` or as a context manager, once no call is running any more.
+    """
 
     def __init__(
         self,
-        places: ProjectPaths,
+        path: "str | PathLike[str] | ProjectPaths | None" = None,
         *,
+        lang: "Lang | str | None" = None,
         ends_with_process: bool = False,
         notify: Callable[[SkillError], None] | None = None,
     ) -> None:
-        """`ends_with_process`: leaving gives nothing back, because the end of the process does that faster.
-        `notify` hears what is wrong with our own files and was repaired, or does not count; the default is stderr."""
-        self.places = places
+        """`lang` is "en" or "zh"; the default is SKILLYARD_LANG, else the locale.
+
+        `ends_with_process`: release nothing at the end, because the end of the process does that faster. `notify` gets
+        what was wrong with our own files; the default writes it to stderr.
+        """
+        self.places = path if isinstance(path, ProjectPaths) else find_paths(_as_folder(path))
+        self.lang = as_lang(lang)
         self._notify = notify or _notify_on_stderr
         self._ends_with_process = ends_with_process
-        self._borrows_sandbox = False
         self._is_closed = False
+        self._lock = allocate_lock()
+        self._sandbox: Sandbox | None = None
+        self._borrows_sandbox = False
+        #: By the thread's identifier. A thread that ended leaves its parts to the next one with the same identifier.
+        self._parts: dict[int, dict[str, Any]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -63,29 +102,96 @@ class Project:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def parts_of_this_thread(self) -> dict[str, Any]:
+        if self._is_closed and not self._ends_with_process:
+            raise ValueError("this project is closed")
+        return self._parts.setdefault(get_ident(), {})
+
     def close(self) -> None:
-        """Give back what was opened, and only that."""
-        opened = vars(self)
-        if "sandbox" in opened:
-            self._remember_machine()
-        if "_database" in opened and not self._is_closed and self._database.total_changes:
+        """Release what was opened, in every thread."""
+        if self._is_closed:
+            return
+        if self._sandbox is not None:
+            self._remember_machine(self._sandbox)
+        databases = [parts["_database"] for parts in self._parts.values() if "_database" in parts]
+        if any(database.total_changes for database in databases):
             self.back_up_if_due(is_short=True)
         self._is_closed = True
         if self._ends_with_process:
             return
-        if "sandbox" in opened and not self._borrows_sandbox:
-            getattr(self.sandbox, "close", lambda: None)()
-        if "_database" in opened:
-            self._database.close()
-        if "catalog" in opened:
-            self.catalog.index.close()
+        if self._sandbox is not None and not self._borrows_sandbox:
+            getattr(self._sandbox, "close", lambda: None)()
+        for database in databases:
+            database.close()
+        for parts in self._parts.values():
+            if "catalog" in parts:
+                parts["catalog"].index.close()
 
-    def twin(self) -> "Project":
-        """The same project for another thread: databases of its own, because SQLite's belong to the thread that
-        opened them, and this one's sandbox, which any number of threads may call. Outlive it."""
-        twin = Project(self.places, ends_with_process=self._ends_with_process, notify=self._notify)
-        twin.sandbox, twin._borrows_sandbox = self.sandbox, True
-        return twin
+    def reopen(self) -> "Project":
+        """Return the project with the settings and the trust of now. It uses this one's sandbox: close it first."""
+        fresh = Project(self.places, lang=self.lang, ends_with_process=self._ends_with_process, notify=self._notify)
+        fresh._sandbox, fresh._borrows_sandbox = self.sandbox, True
+        return fresh
+
+    def run(self, name: "str | Request", /, *args: str, **params: "Json") -> "Result":
+        """Run one skill and return its result; an expected failure is a result too.
+
+        `args` are words as they would be typed, `params` values by name. For every other option pass a `Request`.
+        """
+        from skillyard.core.request import Request
+
+        if isinstance(name, Request):
+            if args or params:
+                raise TypeError("run() takes either a Request or a name with arguments, not both")
+            return self.runtime.run(name)
+        expect("name", name, str)
+        for arg in args:
+            expect("args", arg, str)
+        expect_params("params", params)
+        return self.runtime.run(Request(name=name.removeprefix("@"), args=args, params=params, lang=self.lang))
+
+    def task(
+        self,
+        agent: str,
+        description: str,
+        prompt: str,
+        *,
+        idempotency_key: str | None = None,
+        model: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> "Result":
+        """Hand a Task to the skills agent or the worker agent: docs/spec/task.md."""
+        from skillyard.app.task import Kernel
+
+        return Kernel(self, self.lang).task(
+            agent,
+            description,
+            prompt,
+            idempotency_key=idempotency_key,
+            model=model,
+            timeout_seconds=timeout_seconds,
+        )
+
+    def skills(self) -> "tuple[Entry, ...]":
+        """Every skill that can be used here."""
+        self.catalog.sync()
+        return self.catalog.list()
+
+    def search(self, query: str, limit: int = 20) -> "tuple[Hit, ...]":
+        """The skills that fit the query best, the best first."""
+        expect("query", query, str)
+        expect("limit", limit, int)
+        self.catalog.sync()
+        return self.catalog.search(query, limit)
+
+    def runs(self, limit: int = 20) -> "tuple[Run, ...]":
+        """The latest runs of this project, the latest first."""
+        expect("limit", limit, int)
+        return tuple(map(self._closed, self.history.list(limit)))
+
+    def find_run(self, run_id: str) -> "Run | None":
+        run = self.history.find(run_id)
+        return self._closed(run) if run else None
 
     @cached_property
     def root(self) -> "Path":
@@ -93,7 +199,7 @@ class Project:
             raise InvalidArgs("this is not a project folder: change into one, or make one")
         return self.places.project
 
-    @cached_property
+    @per_thread
     def catalog(self) -> "Catalog":
         from skillyard.catalog.catalog import Catalog
         from skillyard.catalog.index import Index
@@ -109,8 +215,8 @@ class Project:
 
         return read_settings(self.places.own_home, self.places.user_home)
 
-    @cached_property
-    def runs(self) -> "Runs":
+    @per_thread
+    def history(self) -> "Runs":
         from skillyard.store.runs import Runs
 
         return Runs(self._database, self._key)
@@ -121,13 +227,13 @@ class Project:
 
         return Logs(self.places.own_home / "logs")
 
-    @cached_property
+    @per_thread
     def recorder(self) -> "Recorder":
         from skillyard.runtime.record import Recorder
 
-        return Recorder(self.runs, self.logs, self.settings.keep_runs, self.settings.keep_days)
+        return Recorder(self.history, self.logs, self.settings.keep_runs, self.settings.keep_days)
 
-    @cached_property
+    @per_thread
     def grants(self) -> "Grants":
         from skillyard.store.grantfile import GrantFile
         from skillyard.store.grants import Grants
@@ -136,18 +242,22 @@ class Project:
             self._database  # noqa: B018  (an older version kept them there: to open it moves them into their file)
         return Grants(GrantFile(self.places.own_home, self._notify, self.settings.lock_seconds), self._key)
 
-    @cached_property
+    @property
     def sandbox(self) -> "Sandbox":
-        from skillyard.app.sandbox_cache import remembered_layers
-        from skillyard.sandbox.launch import make_sandbox
+        """One for all threads."""
+        with self._lock:
+            if self._sandbox is None:
+                from skillyard.app.sandbox_cache import remembered_layers
+                from skillyard.sandbox.launch import make_sandbox
 
-        return make_sandbox(assumed=remembered_layers(self.places.own_home))
+                self._sandbox = make_sandbox(assumed=remembered_layers(self.places.own_home))
+            return self._sandbox
 
     def accept_weak_sandbox(self) -> None:
         """Run without namespaces even as root. Only for what a person said on the command line."""
         getattr(self.sandbox, "accept_weak", lambda: None)()
 
-    @cached_property
+    @per_thread
     def runtime(self) -> "Runtime":
         from skillyard.runtime.pipeline import Runtime
 
@@ -161,7 +271,7 @@ class Project:
             new_id=new_run_id,
         )
 
-    @cached_property
+    @per_thread
     def editor(self) -> "Editor":
         """Reaches `mybox/`, the user's own roots, and the project's where a person trusted it."""
         from skillyard.editor.allowed_roots import project_root, user_root
@@ -172,47 +282,56 @@ class Project:
         users = map(user_root, self.settings.editor_roots)
         return Editor((*mine, *users), [project_root(self.root, folder) for folder in asked], self.places.own_home)
 
-    @cached_property
+    @per_thread
     def activations(self) -> "Activations":
         from skillyard.store.activations import Activations
 
         return Activations(self._database)
 
-    @cached_property
+    @per_thread
     def contents(self) -> "Contents":
-        from skillyard.dispatch.contents import Contents
+        """The active skills; a home where nothing was ever kept stays untouched."""
+        from skillyard.dispatch.activation import Contents
 
-        return Contents(self.activations, self._key, _memo_of(self.places))
+        def activations() -> "Activations | None":
+            return self.activations if self.places.database.exists() else None
 
-    @cached_property
+        return Contents(activations, self._key, _content_cache(self.places))
+
+    @per_thread
     def activator(self) -> "Activator":
         """Its catalog must be in step with the folders: `catalog.sync()` first."""
         from skillyard.dispatch.activation import Activator
 
         return Activator(self.catalog, self.activations, self.contents, self._key)
 
-    @cached_property
+    @per_thread
     def conversations(self) -> "Conversations":
         from skillyard.store.conversation_locks import Holds
         from skillyard.store.conversations import Conversations
 
         return Conversations(self._database, Holds(self.places.own_home / "conversations"))
 
-    @cached_property
+    @per_thread
     def dispatcher(self) -> "Dispatcher":
-        from skillyard.dispatch.delivery import Conversing, Terms
+        from skillyard import __version__
+        from skillyard.dispatch.delivery import DispatchSettings
+        from skillyard.dispatch.dispatcher import Dispatcher
+        from skillyard.dispatch.warm import WarmBackends
+        from skillyard.store.cancel_pipe import Bells
+        from skillyard.store.conversation_locks import Slots
 
-        asked = self.dispatching
-        return Conversing(
+        asked, folder = self.dispatching, self.places.own_home / "conversations"
+        lock_seconds = self.settings.lock_seconds
+        return Dispatcher(
             drivers=self.drivers,
             conversations=self.conversations,
             recorder=self.recorder,
-            slots=self.slots,
-            bells=self.bells,
-            warmth=self.warmth,
-            terms=Terms(
+            slots=Slots(folder, asked.at_once),
+            cancel_pipes=Bells(folder),
+            warm=WarmBackends(folder, __version__, self.places.database, lock_seconds, asked.at_once),
+            settings=DispatchSettings(
                 order=asked.order,
-                at_once=asked.at_once,
                 limit_seconds=asked.limit_seconds,
                 silent_seconds=asked.silent_seconds,
                 allowed_tools=asked.allowed_tools,
@@ -223,40 +342,54 @@ class Project:
         )
 
     @cached_property
-    def bells(self) -> "Bells":
-        from skillyard.store.cancel_pipe import Bells
-
-        return Bells(self.places.own_home / "conversations")
-
-    @cached_property
-    def slots(self) -> "Slots":
-        from skillyard.store.conversation_locks import Slots
-
-        return Slots(self.places.own_home / "conversations", self.dispatching.at_once)
-
-    @cached_property
-    def warmth(self) -> "Warmth":
-        from skillyard import __version__
-        from skillyard.dispatch.warm import Warmth
-
-        return Warmth(self.places.own_home / "conversations", __version__)
-
-    @cached_property
     def drivers(self) -> "Mapping[str, Driver]":
-        from skillyard.backends.acp import Acp
+        """The backends by name."""
         from skillyard.backends.registry import make_drivers
 
-        return make_drivers(os.environ, [Acp(name, command) for name, command in self.dispatching.commands.items()])
+        return make_drivers(os.environ, self.dispatching.commands)
 
-    @cached_property
+    def backend(self, name: str) -> "Driver":
+        """Raise InvalidArgs if no backend has this name."""
+        from skillyard.dispatch.dispatcher import find_driver
+
+        return find_driver(self.drivers, name)
+
+    def check_backend(self, name: str, *, ask: bool = False) -> str:
+        """Start a backend and do its handshake; with `ask` return its model's answer to a question."""
+        from skillyard.dispatch.dispatcher import check_backend
+
+        return check_backend(self.backend(name), Path.cwd(), ask=ask)
+
+    def make_dispatch_request(
+        self,
+        task: str,
+        *,
+        to: str | None = None,
+        session: str | None = None,
+        model: str | None = None,
+        cwd: Path | None = None,
+        limit_seconds: float | None = None,
+        lang: Lang | None = None,
+    ) -> "DispatchRequest":
+        """Return the task with the active skills, for `dispatcher.dispatch`. Raise InvalidArgs. Nothing is started."""
+        from skillyard.dispatch.delivery import make_request
+
+        asked = make_request(self.contents, task, session, cwd)
+        return asked._replace(to=to, model=model, limit_seconds=limit_seconds, lang=lang or self.lang)
+
+    @per_thread
     def decider(self) -> "Decider | None":
-        """The backend that decides where no person can, where the user or a trusted project names one."""
-        name = self.dispatching.decider
-        if not name:
-            return None
-        from skillyard.dispatch.question import agent_decider
+        """The backend that decides where no person can, if the user or a trusted project names one.
 
-        return agent_decider(self, name)
+        None inside an agent: an agent keeps nothing."""
+        from skillyard.core.depth import DEPTH
+
+        backend = self.dispatching.decider
+        if not backend or os.environ.get(DEPTH):
+            return None
+        from skillyard.scripts.deciders import Agent
+
+        return Agent(lambda question: self.dispatcher.ask(backend, question))
 
     @cached_property
     def dispatching(self) -> "Dispatching":
@@ -272,13 +405,6 @@ class Project:
             return mine
         return mine.over(theirs)
 
-    def list_runs(self, limit: int) -> "tuple[Run, ...]":
-        return tuple(map(self._closed, self.runs.list(limit)))
-
-    def find_run(self, run_id: str) -> "Run | None":
-        run = self.runs.find(run_id)
-        return self._closed(run) if run else None
-
     def _closed(self, run: "Run") -> "Run":
         """A run that nobody holds any more has lost its runtime: it gets its end now."""
         from skillyard.store.runs import RUNNING
@@ -286,8 +412,8 @@ class Project:
         if run.state != RUNNING or self.logs.is_held(run.id):
             return run
         told = {"state": "error", "summary": "RuntimeFailed: the runtime ended before the run did"}
-        self.runs.close_abandoned(run.id, "error", told)
-        after = self.runs.find(run.id) or run
+        self.history.close_abandoned(run.id, "error", told)
+        after = self.history.find(run.id) or run
         return after._replace(state="error", result=told) if after.state == RUNNING else after
 
     def _trusted_roots(self) -> "tuple[Path, ...]":
@@ -305,15 +431,15 @@ class Project:
         roots = project_roots(project, table)
         return (roots, ()) if roots and are_settings_trusted(self.grants, project) else ((), roots)
 
-    def _remember_machine(self) -> None:
+    def _remember_machine(self, sandbox: "Sandbox") -> None:
         """Only what this process looked up itself is new."""
-        layers = getattr(self.sandbox, "layers", None) if getattr(self.sandbox, "probed", False) else None
+        layers = getattr(sandbox, "layers", None) if getattr(sandbox, "probed", False) else None
         if layers is not None:
             from skillyard.app.sandbox_cache import remember_layers
 
             remember_layers(self.places.own_home, layers)
 
-    @cached_property
+    @per_thread
     def once(self) -> "Once":
         if database := self._shared_database():
             try:
@@ -373,7 +499,7 @@ class Project:
             lang=lang,
         )
 
-    @cached_property
+    @per_thread
     def _database(self) -> "sqlite3.Connection":
         from skillyard.store.database import open_database
 
@@ -396,13 +522,11 @@ class Project:
         return str(self.places.project or "")
 
     def _uses(self) -> Mapping[str, int]:
-        return self.runs.uses() if self.places.database.exists() else {}
+        return self.history.uses() if self.places.database.exists() else {}
 
 
 def _notify_on_stderr(error: SkillError) -> None:
     import sys
-
-    from skillyard.core.phrases import Lang
 
     lang = Lang.choose(None, os.environ)
     said = error.summary(lang).removeprefix(f"{error.type}: ")
@@ -410,12 +534,12 @@ def _notify_on_stderr(error: SkillError) -> None:
 
 
 @lru_cache(maxsize=64)
-def _memo_of(places: ProjectPaths) -> "Memo":
-    """What was read outlives a yard: the next one of the same places in this process finds it."""
-    from skillyard.dispatch.contents import Memo
+def _content_cache(places: ProjectPaths) -> "ContentCache":
+    """The cache outlives a project: the next one of the same places in this process uses it."""
+    from skillyard.dispatch.activation import ContentCache
 
     del places
-    return Memo()
+    return ContentCache()
 
 
 def new_run_id() -> str:
@@ -423,11 +547,31 @@ def new_run_id() -> str:
     return f"{time.time_ns() // 1_000_000:011x}{os.urandom(6).hex()}"
 
 
+def as_lang(lang: "Lang | str | None") -> Lang:
+    """Return the language; without one that of the environment."""
+    if lang is None:
+        return Lang.choose(None, os.environ)
+    expect("lang", lang, str)
+    if lang not in tuple(Lang):
+        raise ValueError(f"lang must be one of {', '.join(Lang)}, not {lang!r}")
+    return Lang(lang)
+
+
+def _as_folder(path: "str | PathLike[str] | None") -> Path | None:
+    if path is None:
+        return None
+    expect("path", path, str, os.PathLike)
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise InvalidArgs(f"{folder} is no folder")
+    return folder
+
+
 def open_project(*, ends_with_process: bool = False) -> Project:
-    return Project(find_paths(), ends_with_process=ends_with_process)
+    return Project(ends_with_process=ends_with_process)
 
 
 def run(request: "Request") -> "Result":
     """Run one skill of the project that the working directory belongs to."""
-    with open_project() as yard:
-        return yard.runtime.run(request)
+    with Project() as project:
+        return project.run(request)

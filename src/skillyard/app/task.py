@@ -1,20 +1,21 @@
-"""The Kernel of the seeds: Task in, one result out."""
+"""Kernel and its Task (docs/spec/task.md), and the calls of JSON skills by role (docs/spec/json-skills.md)."""
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from types import NoneType
 from typing import TYPE_CHECKING
 
-from skillyard.app.project import Project, open_project
+from skillyard.app.arguments import expect
+from skillyard.app.project import Project, as_lang
 from skillyard.catalog.plainfile import is_utf8
-from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.errors import InvalidArgs, InvalidParam, SkillError
 from skillyard.core.phrases import CACHE_HIT, Lang
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
-from skillyard.core.values import Json, check_text
+from skillyard.core.values import Json, check_text, check_value
 from skillyard.scripts.prompt_grammar import parse_prompt
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from skillyard.sandbox.cancel_token import Stop
     from skillyard.scripts.deciders import Decider
 
-#: S0: a Task to the skills agent may take this long, over everything.
+#: The limit of a Task to the skills agent, over everything.
 DEADLINE_SECONDS = 90.0
 SKILLS, WORKER = "skills", "worker_agent"
 _AGENTS: Mapping[str, str] = {"skills": SKILLS, "skills_agent": SKILLS, "worker": WORKER, "worker_agent": WORKER}
@@ -31,9 +32,11 @@ _AGENTS: Mapping[str, str] = {"skills": SKILLS, "skills_agent": SKILLS, "worker"
 class Kernel:
     """Dispatches a Task to the skills agent or the worker. Synchronous: the result is the return value."""
 
-    def __init__(self, yard: Project | None = None, lang: Lang | None = None, decide: "Decider | None" = None) -> None:
-        self._yard = yard or open_project()
-        self._lang = lang or Lang.choose(None, os.environ)
+    def __init__(
+        self, project: Project | None = None, lang: Lang | str | None = None, decide: "Decider | None" = None
+    ) -> None:
+        self._project = project or Project()
+        self._lang = as_lang(lang)
         self._decide = decide
 
     def task(
@@ -48,8 +51,15 @@ class Kernel:
         on_progress: "OnProgress" = None,
         stop: "Stop | None" = None,
     ) -> Result:
-        """S0 §1.1 and S1 §1.2. Bad calls come back as results too; the description is for people and logs."""
-        del description
+        """Run what the prompt says. A call that cannot be read is a result too; only a wrong type raises TypeError.
+
+        The description is for people and logs.
+        """
+        for name, text in {"agent": agent, "description": description, "prompt": prompt}.items():
+            expect(name, text, str)
+        expect("idempotency_key", idempotency_key, str, NoneType)
+        expect("model", model, str, NoneType)
+        expect("timeout_seconds", timeout_seconds, int, float, NoneType)
         started, moment = time.monotonic(), datetime.now(UTC)
         named = _AGENTS.get(agent, SKILLS)
 
@@ -69,19 +79,19 @@ class Kernel:
         return result._replace(meta={**result.meta, "model": model}) if model and is_utf8(model) else result
 
     def _once(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
-        """S1 §1.3: the same key within five seconds gives the same result, told as what it is."""
+        """Return the result of the key's first run if that was within the last seconds, marked as cached."""
         if not key.strip():
             raise InvalidArgs("an idempotency key is a text that is not empty")
         from skillyard.scripts.idempotency import Key
 
         started, moment = time.monotonic(), datetime.now(UTC)
-        answer = self._yard.once(Key(f"{self._yard.root}\0{agent}", key, prompt), execute)
+        answer = self._project.once(Key(f"{self._project.root}\0{agent}", key, prompt), execute)
         if not answer.shared or not answer.result.ok:
             return answer.result
         return Result(
             agent=agent,
             state=State.SUCCESS,
-            summary=CACHE_HIT.fill(self._lang, seconds=self._yard.settings.key_seconds),
+            summary=CACHE_HIT.fill(self._lang, seconds=self._project.settings.key_seconds),
             data={"cached": True, "original_result": answer.result.data},
             meta=make_meta(agent, time.monotonic() - started, moment, run=answer.result.meta.get("run")),
         )
@@ -89,7 +99,7 @@ class Kernel:
     def _run_scripts(
         self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "Stop | None"
     ) -> Result:
-        worker = self._yard.worker(self._lang, self._decide or self._yard.decider)._replace(stop=stop)
+        worker = self._project.worker(self._lang, self._decide or self._project.decider)._replace(stop=stop)
         if timeout_seconds is not None:
             worker = worker._replace(limit_seconds=timeout_seconds)
         return worker.run(prompt, on_progress)
@@ -97,7 +107,7 @@ class Kernel:
     def _run_skill(
         self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "Stop | None"
     ) -> Result:
-        catalog = self._yard.catalog
+        catalog = self._project.catalog
         catalog.sync()
         asked = parse_prompt(prompt, catalog.knows)
         request = Request(
@@ -108,7 +118,7 @@ class Kernel:
             deadline_seconds=DEADLINE_SECONDS,
             lang=self._lang,
         )
-        return self._yard.runtime.run(request, on_progress, stop)
+        return self._project.runtime.run(request, on_progress, stop)
 
 
 def _check_text(text: str) -> None:
@@ -125,26 +135,48 @@ def execute_skill(
     action: str,
     params: Mapping[str, Json] | None = None,
     context: Mapping[str, Json] | None = None,
-    yard: Project | None = None,
+    timeout_seconds: float | None = None,
+    project: Project | None = None,
 ) -> dict[str, Json]:
-    """S3: run a JSON skill of agents/<role>/agent.yaml; the response is S3's own."""
+    """Run a JSON skill of agents/<role>/agent.yaml and return its response, also for a call that cannot be made."""
+    for name, text in {"agent_role": agent_role, "skill_name": skill_name, "action": action}.items():
+        expect(name, text, str)
+    try:
+        for name, values in {"params": params, "context": context}.items():
+            _check_values(name, values)
+    except InvalidParam as error:
+        from skillyard.runners.responses import as_response
+
+        return dict(as_response(error, action).fields)
     request = Request(
         name=f"{agent_role}/{skill_name}",
         role=agent_role,
         action=action,
         params=params or {},
         context=context or {},
+        timeout_seconds=timeout_seconds,
         interactive=False,
     )
-    with nullcontext(yard) if yard else open_project() as opened:
+    with nullcontext(project) if project else Project() as opened:
         return opened.runtime.respond(request)
 
 
-class JobExecutor:
-    """S3's name for whoever runs the skills of roles; the same as `execute_skill`, in a project of your choice."""
+def _check_values(name: str, values: object) -> None:
+    if values is None:
+        return
+    if not isinstance(values, Mapping):
+        raise InvalidParam(f"{name} must be an object, not {type(values).__name__}")
+    try:
+        check_value(values)
+    except ValueError as error:
+        raise InvalidParam(f"{name}: {error}") from None
 
-    def __init__(self, yard: Project | None = None) -> None:
-        self._yard = yard
+
+class JobExecutor:
+    """`execute_skill` for a project of your choice."""
+
+    def __init__(self, project: Project | None = None) -> None:
+        self._project = project
 
     def execute_skill(
         self,
@@ -153,6 +185,7 @@ class JobExecutor:
         action: str,
         params: Mapping[str, Json] | None = None,
         context: Mapping[str, Json] | None = None,
+        timeout_seconds: float | None = None,
     ) -> dict[str, Json]:
         return execute_skill(
             agent_role=agent_role,
@@ -160,5 +193,6 @@ class JobExecutor:
             action=action,
             params=params,
             context=context,
-            yard=self._yard,
+            timeout_seconds=timeout_seconds,
+            project=self._project,
         )

@@ -1,7 +1,7 @@
 """A backend's process: one JSON object on each line, both ways; and the turns that are played with it.
 
-Covered: lines of any sensible length; a write never blocks on a backend that does not read; the whole process tree, with
-the tools that the backend started, ends when we close it and when we are killed with SIGKILL.
+Covered: lines of any sensible length; a write never blocks on a backend that does not read; the whole process tree,
+with the tools that the backend started, ends when we close it and when we are killed with SIGKILL.
 
 A driver adds `_open` (the handshake), `_play` (one turn) and `_interrupt`. All but the last run in the thread that
 iterates, so only `cancel` and `close` can come from another thread.

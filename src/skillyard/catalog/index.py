@@ -307,7 +307,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
 
 
 def _prepared(name: str, path: Path | None = None) -> _Connection:
-    connection = sqlite3.connect(name, timeout=30, isolation_level=None, factory=_Connection)
+    connection = sqlite3.connect(name, timeout=30, isolation_level=None, check_same_thread=False, factory=_Connection)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")

@@ -144,8 +144,8 @@ CHINESE: dict[str, str] = {
     "{}, for more than {} s": "{}, 超过 {} 秒",
     "it used {}, and was to use no tools": "它用了 {}, 而它不应使用任何工具",
     "{} was stopped while it started": "{} 在启动时被停止",
-    "a process that keeps an agent warm (skillyard.dispatch.keeping) hangs": (
-        "保持智能体预热的进程 (skillyard.dispatch.keeping) 没有反应"
+    "a process that keeps an agent warm (skillyard.dispatch.warm) hangs": (
+        "保持智能体预热的进程 (skillyard.dispatch.warm) 没有反应"
     ),
     "{} is missing; install it: pip install 'skillyard[langgraph]'": (
         "缺少 {}; 安装: pip install 'skillyard[langgraph]'"

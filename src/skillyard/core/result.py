@@ -36,8 +36,20 @@ class Result(NamedTuple):
     def exit_code(self) -> int:
         return self.mark.exit_code
 
+    def as_text(self) -> str:
+        """Return the two lines of docs/spec/result.md; `parse` reads them back."""
+        from skillyard.core.envelope import as_text  # noqa: PLC0415  (it imports this module)
+
+        return as_text(self)
+
+    def as_json(self) -> str:
+        """Return one JSON object on one line."""
+        from skillyard.core.envelope import as_json  # noqa: PLC0415  (it imports this module)
+
+        return as_json(self)
+
     def as_dict(self) -> dict[str, Json]:
-        """The JSON object of `--json`, HTTP and MCP."""
+        """Return the JSON object of `--json`, HTTP and MCP."""
         return {
             "agent": self.agent,
             "state": str(self.state),

@@ -1,28 +1,28 @@
-"""Brings a task to an agent and waits: one conversation for each agent, folder and name of ours.
+"""One task on its way to one backend: it waits for its place, plays its turn and becomes a result.
 
-Covered: two tasks in one conversation come one after the other; at most so many agents run at once, in all processes
-together; whatever ends a turn, the agent is gone and the conversation says how it ended; what was told before stays.
-The agent's own session is gone on with, also after we were killed in the middle of a turn.
+Covered: two tasks in one conversation run one after the other; the number of backends that run at once is limited, over
+all processes; whatever ends a turn, the backend has ended too and the conversation says how; its history is kept. The
+backend's own session is resumed, also after we were killed during a turn.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.backends.distant import Distant
-from skillyard.backends.driver import Ask, Driver, Event, Start, Told, Turn, refuse
-from skillyard.backends.driver import Stop as TurnStop
-from skillyard.core.errors import AgentTooOld, BackendFailed, SkillError, Stopped
-from skillyard.core.phrases import RAN, Text
+from skillyard.backends.driver import Driver, Start, Turn
+from skillyard.core.backend_events import Ask, Event, EventKind, Tell, TurnEnd, refuse
+from skillyard.core.errors import BackendFailed, InvalidArgs, SkillError, Stopped
+from skillyard.core.phrases import RAN, Lang, Text
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
-from skillyard.core.values import Json
-from skillyard.dispatch.choose import choose
-from skillyard.dispatch.order import Order, Tell, tell_nobody
-from skillyard.dispatch.transcript import TASK, Hearing, Log
-from skillyard.dispatch.warm import Warmth
+from skillyard.core.values import NOTHING, Json
+from skillyard.dispatch.activation import Contents, Unreadable, is_text
+from skillyard.dispatch.text import EnhancedTask, enhance
+from skillyard.dispatch.transcript import TASK, Log, Transcript
+from skillyard.dispatch.warm import WarmBackends, WarmTurn
 from skillyard.runtime.record import Recorder
 from skillyard.runtime.redact import Redactor
 from skillyard.sandbox.cancel_token import Stop
@@ -31,11 +31,7 @@ from skillyard.store.conversation_locks import Hold, Slots
 from skillyard.store.conversations import Conversation, Conversations, ConversationState
 from skillyard.store.runs import RUNNING, Run
 
-#: Whose result it is: a task runs no skill and no script; a prompt skill is one.
-AGENT, SKILLS = "skillyard", "skills"
-KIND = "dispatch"
-_DAY = 86_400
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _DONE = Text("{backend} 已完成任务", "{backend} is done")
 _SAID_STOP = Text("需要时用 skillyard backend stop 停止", "`skillyard backend stop` ends what is running")
 _GOES_ON = Text(
@@ -44,130 +40,187 @@ _GOES_ON = Text(
 )
 
 
-class Terms(NamedTuple):
-    """What holds for every task: the user's settings."""
+class PromptSkill(NamedTuple):
+    """The prompt skill whose text is the task: the run counts as a run of it."""
 
-    #: Where nobody says which; empty for the order in which we know them.
+    #: By its frontmatter, as the caller named it, and what a person calls it.
+    name: str
+    asked_as: str
+    label: str
+
+
+class DispatchRequest(NamedTuple):
+    """Everything that is decided before a backend is looked for."""
+
+    #: As the caller wrote it; the backend gets `enhanced.text`.
+    task: str
+    enhanced: EnhancedTask
+    #: The backend's working directory.
+    folder: Path
+    #: Its name; None for a task that nothing follows.
+    conversation: str | None = None
+    #: A backend's name; None for the first one in the configured order that works.
+    to: str | None = None
+    model: str | None = None
+    limit_seconds: float | None = None
+    lang: Lang = Lang.EN
+    #: Active skills that could not be read, and so are not included.
+    unreadable: tuple[Unreadable, ...] = ()
+    prompt: PromptSkill | None = None
+    #: No tools at all: nothing is allowed, and a backend that uses one anyway is stopped.
+    without_tools: bool = False
+    #: Tools that need no permission, beside those that the user allows this backend.
+    allowed_tools: tuple[str, ...] = ()
+    #: How often the backend may call its model, if it accepts a limit.
+    max_turns: int | None = None
+    #: The id of the run, if the caller has one already; and the job that it is an attempt of.
+    run: str = ""
+    job: Mapping[str, Json] = NOTHING
+
+    @property
+    def agent(self) -> str:
+        """The `agent` of the result."""
+        return "skills" if self.prompt else "skillyard"
+
+    def as_data(self) -> dict[str, Json]:
+        """Return what is known before the task is sent; the same in a dry run and in a result."""
+        enhanced = self.enhanced
+        return {
+            "text": enhanced.text,
+            "skills": [
+                {"name": name, "path": path, "session": conversation or None, "characters": len(content)}
+                for name, content, path, conversation, _ in enhanced.skills
+            ],
+            "omitted": [skill.name for skill in enhanced.omitted],
+            "marked": [
+                {"name": skill.name, "path": skill.path, "imitates": list(skill.imitates)} for skill in enhanced.marked
+            ],
+            "unreadable": [skill._asdict() for skill in self.unreadable],
+            "characters": enhanced.characters,
+            "newline_added": enhanced.shielded,
+            "to": self.to,
+            "session": self.conversation,
+            "model": self.model,
+            "cwd": str(self.folder),
+        }
+
+
+def make_request(contents: Contents, task: str, conversation: str | None, cwd: Path | None) -> DispatchRequest:
+    """Return the task with the active skills of its conversation. Raise InvalidArgs. Nothing is started."""
+    folder = working_folder(cwd)
+    check_task(task)
+    active = contents.active(conversation)
+    return DispatchRequest(task, enhance(task, active.skills), folder, conversation, unreadable=active.unreadable)
+
+
+def check_task(task: str) -> None:
+    if not task.strip():
+        raise InvalidArgs("the task is empty")
+    if "\0" in task or not is_text(task):
+        raise InvalidArgs("the task is no text: it holds NUL or bytes that are not UTF-8")
+
+
+def working_folder(cwd: Path | None) -> Path:
+    """Return the real path: by another path to the folder a backend would not find its session again."""
+    folder = (cwd or Path.cwd()).absolute()
+    if not folder.is_dir():
+        raise InvalidArgs(f"{folder} is no folder that an agent could work in")
+    return folder.resolve()
+
+
+class DispatchSettings(NamedTuple):
+    """The user's settings for every task."""
+
+    #: The order in which backends are tried if nobody names one; empty for all, in our order.
     order: tuple[str, ...] = ()
-    #: How many agents run at once, in all processes together.
-    at_once: int = 4
     limit_seconds: float = 3600.0
-    #: An agent that says nothing for so long hangs.
+    #: A backend that sends nothing for so long hangs.
     silent_seconds: float = 300.0
-    #: By backend: what needs no asking.
+    #: By backend: tools that need no permission.
     allowed_tools: Mapping[str, tuple[str, ...]] = {}
-    #: The command lines of agents that the user named.
+    #: The command lines of backends that the user named.
     commands: Mapping[str, tuple[str, ...]] = {}
     keep_days: float = 30.0
 
 
-class Conversing(NamedTuple):
-    """A `Dispatcher`."""
+class Delivery:
+    """One task for one backend."""
 
-    drivers: Mapping[str, Driver]
-    conversations: Conversations
-    recorder: Recorder
-    slots: Slots
-    bells: Bells
-    warmth: Warmth
-    terms: Terms
-    new_id: Callable[[], str]
+    def __init__(
+        self,
+        request: DispatchRequest,
+        driver: Driver,
+        run: str,
+        tell: Tell,
+        stop: Stop,
+        *,
+        settings: DispatchSettings,
+        conversations: Conversations,
+        slots: Slots,
+        cancel_pipes: Bells,
+        warm_backends: WarmBackends,
+    ) -> None:
+        self._request, self._driver, self._run, self._tell, self._stop = request, driver, run, tell, stop
+        self._settings, self._conversations, self._slots = settings, conversations, slots
+        self._cancel_pipes, self._warm_backends = cancel_pipes, warm_backends
+        self._name = request.conversation or run
+        self._limit = request.limit_seconds or settings.limit_seconds
+        self._started, self._moment = time.monotonic(), datetime.now(UTC)
+        self._transcript: Transcript | None = None
+        self._warm: WarmTurn | None = None
 
-    def __call__(self, order: Order, tell: Tell = tell_nobody, ask: Ask = refuse, stop: Stop | None = None) -> Result:
-        stop = stop or Stop()
-        started, moment = time.monotonic(), datetime.now(UTC)
-        try:
-            drivers = choose(self.drivers, order.to, self._latest(order), self.terms.order)
-        except SkillError as error:
-            agent = _agent_of(order)
-            return error_result(error, agent, order.lang, make_meta(agent, time.monotonic() - started, moment))
-        for driver in drivers[:-1]:
-            result, cause = self._bring(order, driver, tell, ask, stop)
-            if not isinstance(cause, AgentTooOld):  # the next one may be newer
-                return result
-        return self._bring(order, drivers[-1], tell, ask, stop)[0]
-
-    def _latest(self, order: Order) -> str:
-        """Whom the conversation was with."""
-        if order.conversation is None:
-            return ""
-        found = self.conversations.list(1, name=order.conversation, folder=str(order.folder))
-        return found[0].backend if found else ""
-
-    def _bring(
-        self, order: Order, driver: Driver, tell: Tell, ask: Ask, stop: Stop
-    ) -> tuple[Result, SkillError | None]:
-        """One task to one agent, as a result and as the error that it came from."""
-        run = order.run or self.new_id()
-        bringing = _Bringing(self, order, driver, run, tell, stop)
-        try:
-            with bringing.place() as conversation:
-                row = _as_run(order, driver, conversation, run, bringing.moment)
-                with self.recorder.recording(row, order.lang) as record:
-                    try:
-                        bringing.turn(conversation, ask, record.hear)
-                    except SkillError as error:
-                        record.settle(bringing.failed(error))
-                        raise
-                    result = bringing.done()
-                    record.settle(result)
-            self.conversations.forget_before(time.time() - self.terms.keep_days * _DAY)
-        except SkillError as error:
-            return bringing.failed(error), error
-        return result, None
-
-
-class _Bringing:
-    """One task on its way to one agent."""
-
-    def __init__(self, parts: Conversing, order: Order, driver: Driver, run: str, tell: Tell, stop: Stop) -> None:
-        self._parts, self._order, self._driver, self._run = parts, order, driver, run
-        self._tell, self._stop = tell, stop
-        self._name = order.conversation or run
-        self._limit = order.limit_seconds or parts.terms.limit_seconds
-        self._started, self.moment = time.monotonic(), datetime.now(UTC)
-        self._hearing: Hearing | None = None
-        self._warm: Distant | None = None
+    def run(self, recorder: Recorder, ask: Ask) -> Result:
+        """Play the turn as a run. Raise SkillError; `failed` makes a result of it."""
+        with self._place() as conversation:
+            row = _as_run(self._request, conversation, self._run, self._moment)
+            with recorder.recording(row, self._request.lang) as record:
+                try:
+                    self._play(conversation, ask, record.hear)
+                except SkillError as error:
+                    record.settle(self.failed(error))
+                    raise
+                result = self._done()
+                record.settle(result)
+        return result
 
     @contextmanager
-    def place(self) -> Iterator[Conversation]:
-        """The conversation, ours alone, and its warm agent or room for one more; waits for both."""
-        folder = str(self._order.folder)
-        conversations = self._parts.conversations
-        opened = conversations.open(self._driver.name, folder, self._name, self.moment.timestamp())
+    def _place(self) -> Iterator[Conversation]:
+        """Wait for the conversation, and for its warm backend or a slot. Both are held inside."""
+        key = self._driver.name, str(self._request.folder), self._name, self._moment.timestamp()
+        opened = self._conversations.open(*key)
         busy = f"another task runs in the conversation {self._name}"
         with ExitStack() as held:
-            held.enter_context(self._wait(lambda: conversations.hold(opened), busy))
-            # Again: whoever was waited for has gone on with the agent's session, or begun one.
-            conversation = conversations.open(self._driver.name, folder, self._name, self.moment.timestamp())
+            held.enter_context(self._wait(lambda: self._conversations.hold(opened), busy))
+            # Again: the task before this one has changed the backend's session, or begun one.
+            conversation = self._conversations.open(*key)
             self._warm = self._reach(conversation)
             if self._warm:
                 held.callback(self._warm.close)
             else:
-                held.enter_context(self._wait(self._room, f"{self._parts.slots.count} agents run already"))
+                held.enter_context(self._wait(self._slot, f"{self._slots.count} agents run already"))
             yield conversation
 
-    def _reach(self, conversation: Conversation) -> Distant | None:
-        """The agent that is warm for exactly this; one that is for something else is gone then."""
-        warmth, command = self._parts.warmth, self._parts.terms.commands.get(self._driver.name, ())
-        if not warmth.holds.is_held(conversation.id):
+    def _reach(self, conversation: Conversation) -> WarmTurn | None:
+        """Return the backend that is warm for exactly this task; any other of the conversation is ended."""
+        warm = self._warm_backends
+        if not warm.holds.is_held(conversation.id):
             return None
-        fit = warmth.fit(self._driver, self._start(conversation), command)
-        reached, why = warmth.reach(conversation.id, self._driver.name, fit)
+        command = self._settings.commands.get(self._driver.name, ())
+        fit = warm.fit(self._driver, self._start(conversation), command)
+        reached, why = warm.reach(conversation.id, self._driver.name, fit)
         if why:
-            self._tell(Event(Told.WAITING, f"the warm agent was ended: {why}"))
+            self._tell(Event(EventKind.WAITING, f"the warm agent was ended: {why}"))
         return reached
 
-    def _room(self) -> Hold | None:
-        """A warm agent that has nothing to do gives its place away."""
-        slots = self._parts.slots
-        return slots.take() or (slots.take() if self._parts.warmth.give_way() else None)
+    def _slot(self) -> Hold | None:
+        """An idle warm backend gives its slot away."""
+        return self._slots.take() or (self._slots.take() if self._warm_backends.make_room() else None)
 
     def _start(self, conversation: Conversation) -> Start:
-        order = self._order
-        usual = self._parts.terms.allowed_tools.get(self._driver.name, ())
-        allowed = () if order.alone else (*usual, *order.allowed_tools)
-        return Start(order.folder, conversation.session or None, order.model, allowed, order.max_turns)
+        request = self._request
+        usual = self._settings.allowed_tools.get(self._driver.name, ())
+        allowed = () if request.without_tools else (*usual, *request.allowed_tools)
+        return Start(request.folder, conversation.session or None, request.model, allowed, request.max_turns)
 
     def _wait(self, take: Callable[[], Hold | None], why: str) -> Hold:
         deadline = self._started + self._limit
@@ -180,123 +233,117 @@ class _Bringing:
                 error.also_advises = _SAID_STOP
                 raise error
             if not told:
-                self._tell(Event(Told.WAITING, why))
+                self._tell(Event(EventKind.WAITING, why))
                 told = True
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return hold
 
-    def turn(self, conversation: Conversation, ask: Ask, log: Log) -> None:
-        """Whatever happens inside, the agent is gone and the conversation has its end."""
-        conversations = self._parts.conversations
-        hearing = self._hearing = Hearing(conversations, conversation, self._run, self._tell, log)
-        conversations.begin(conversation, self._run, time.time())
-        state = ConversationState.STOPPED  # what an interrupt leaves
+    def _play(self, conversation: Conversation, ask: Ask, log: Log) -> None:
+        """Whatever happens inside, the backend has ended and the conversation has its final state."""
+        transcript = self._transcript = Transcript(self._conversations, conversation, self._run, self._tell, log)
+        self._conversations.begin(conversation, self._run, time.time())
+        state = ConversationState.STOPPED  # after an interrupt
         try:
-            hearing.note(TASK, self._order.enhanced.text)
-            self._hear_all(conversation, hearing, ask)
-            state = ConversationState.STOPPED if hearing.cancelled else ConversationState.IDLE
+            transcript.note(TASK, self._request.enhanced.text)
+            self._follow(conversation, transcript, ask)
+            state = ConversationState.STOPPED if transcript.cancelled else ConversationState.IDLE
         except SkillError as error:
-            hearing.flush()
-            hearing.note(Told.ERROR, error.msg, {"type": error.type})
+            transcript.flush()
+            transcript.note(EventKind.ERROR, error.msg, {"type": error.type})
             state = ConversationState.CRASHED if "ended" in error.details else ConversationState.FAILED
             raise
         finally:
-            hearing.flush()
-            conversations.move(conversation, state, time.time(), hearing.session)
-        self._check(hearing)
+            transcript.flush()
+            self._conversations.move(conversation, state, time.time(), transcript.session)
+        self._check_end(transcript)
 
-    def _hear_all(self, conversation: Conversation, hearing: Hearing, ask: Ask) -> None:
+    def _follow(self, conversation: Conversation, transcript: Transcript, ask: Ask) -> None:
         if self._stop.asked:
             raise Stopped("it was taken back before it began")
-        order = self._order
+        request = self._request
         running = self._warm or self._driver.start(self._start(conversation))
-        turn = Turn(order.enhanced.text, self._parts.terms.silent_seconds, self._limit)
+        turn = Turn(request.enhanced.text, self._settings.silent_seconds, self._limit)
         try:
             with (
                 self._stop.acting(running.cancel),
-                self._parts.bells.listening(conversation.id, self._run, running.cancel),
+                self._cancel_pipes.listening(conversation.id, self._run, running.cancel),
             ):
-                for event in running.turn(turn, hearing.asking(refuse if order.alone else ask)):
-                    hearing.hear(event)
-                    if order.alone and event.told is Told.TOOL_CALL:
+                for event in running.turn(turn, transcript.asking(refuse if request.without_tools else ask)):
+                    transcript.add(event)
+                    if request.without_tools and event.kind is EventKind.TOOL_CALL:
                         raise BackendFailed(self._driver.name, f"it used {event.text}, and was to use no tools")
         finally:
             running.close()
 
-    def _check(self, hearing: Hearing) -> None:
-        if hearing.cancelled:
-            stopped = Stopped(f"{self._driver.name} was stopped", details={"stop": hearing.stop})
+    def _check_end(self, transcript: Transcript) -> None:
+        if transcript.cancelled:
+            stopped = Stopped(f"{self._driver.name} was stopped", details={"stop": transcript.stop})
             stopped.also_advises = _GOES_ON
             stopped.words = {**stopped.words, "session": self._name, "backend": self._driver.name}
             raise stopped
-        if hearing.done is None or hearing.stop == TurnStop.CUT:
-            reason = str(hearing.done.data.get("reason")) if hearing.done else "no end"
-            raise BackendFailed(
-                self._driver.name, f"it gave up: {reason}", details={"stop": hearing.stop, "reason": reason}
-            )
+        if transcript.done is None or transcript.stop == TurnEnd.CUT:
+            reason = str(transcript.done.data.get("reason")) if transcript.done else "no end"
+            details: dict[str, Json] = {"stop": transcript.stop, "reason": reason}
+            raise BackendFailed(self._driver.name, f"it gave up: {reason}", details=details)
 
-    def done(self) -> Result:
-        order, agent = self._order, _agent_of(self._order)
-        if order.prompt:
-            summary = RAN.fill(order.lang, label=order.prompt.label)
-            data = {"skill": order.prompt.asked_as, "type": "prompt", "name": order.prompt.name, **self._told()}
+    def _done(self) -> Result:
+        request, prompt = self._request, self._request.prompt
+        if prompt:
+            summary = RAN.fill(request.lang, label=prompt.label)
+            data: dict[str, Json] = {"skill": prompt.asked_as, "type": "prompt", "name": prompt.name}
         else:
-            summary = _DONE.fill(order.lang, backend=self._driver.name)
-            data = {**order.as_data(), **self._told()}
-        return Result(agent=agent, state=State.SUCCESS, summary=summary, data=data, meta=self._meta(agent))
+            summary = _DONE.fill(request.lang, backend=self._driver.name)
+            data = request.as_data()
+        return Result(request.agent, State.SUCCESS, summary, {**data, **self._facts()}, self._meta())
 
     def failed(self, error: SkillError) -> Result:
-        """With what was sent and what had come of it."""
-        agent = _agent_of(self._order)
-        result = error_result(error, agent, self._order.lang, self._meta(agent))
-        return result._replace(data={**result.data, **self._told()})
+        """Return the error as a result, with what was sent and what came before it."""
+        result = error_result(error, self._request.agent, self._request.lang, self._meta())
+        return result._replace(data={**result.data, **self._facts()})
 
-    def _told(self) -> dict[str, Json]:
-        hearing = self._hearing
-        told: dict[str, Json] = {
-            "content": hearing.content if hearing else "",
+    def _facts(self) -> dict[str, Json]:
+        transcript = self._transcript
+        facts: dict[str, Json] = {
+            "content": transcript.content if transcript else "",
             "backend": self._driver.name,
             "session": self._name,
-            "text": self._order.enhanced.text,
-            "agent_session": (hearing.session if hearing else "") or None,
-            "usage": dict(hearing.usage) if hearing else {},
+            "text": self._request.enhanced.text,
+            "agent_session": (transcript.session if transcript else "") or None,
+            "usage": dict(transcript.usage) if transcript else {},
             "warm": self._warm is not None,
-            "refused": [asked._asdict() for asked in hearing.refused] if hearing else [],
+            "refused": [permission._asdict() for permission in transcript.refused] if transcript else [],
         }
-        if self._order.max_turns and not self._driver.bounds_turns:
-            told["not_supported"] = ["max_turns"]
-        return told
+        if self._request.max_turns and not self._driver.bounds_turns:
+            facts["not_supported"] = ["max_turns"]
+        return facts
 
-    def _meta(self, agent: str) -> Mapping[str, Json]:
+    def _meta(self) -> Mapping[str, Json]:
         seconds = time.monotonic() - self._started
-        model = (self._hearing.model if self._hearing else None) or self._order.model
-        return make_meta(agent, seconds, self.moment, run=self._run if self._hearing else None, model=model)
+        model = (self._transcript.model if self._transcript else None) or self._request.model
+        run = self._run if self._transcript else None
+        return make_meta(self._request.agent, seconds, self._moment, run=run, model=model)
 
 
-def _agent_of(order: Order) -> str:
-    return SKILLS if order.prompt else AGENT
-
-
-def _as_run(order: Order, driver: Driver, conversation: Conversation, run: str, moment: datetime) -> Run:
-    """The row of a task before it is handed over; the agent that it goes to is the one that runs it."""
-    request: dict[str, Json] = {
-        "task": order.task,
-        "text": order.enhanced.text,
+def _as_run(request: DispatchRequest, conversation: Conversation, run: str, moment: datetime) -> Run:
+    """Return the row of a task before it is sent; its agent is the backend."""
+    facts: dict[str, Json] = {
+        "task": request.task,
+        "text": request.enhanced.text,
         "session": conversation.name,
         "agent_session": conversation.session,
-        "model": order.model,
-        "cwd": str(order.folder),
-        "limit_seconds": order.limit_seconds,
-        "max_turns": order.max_turns,
-        "job": dict(order.job),
+        "model": request.model,
+        "cwd": str(request.folder),
+        "limit_seconds": request.limit_seconds,
+        "max_turns": request.max_turns,
+        "job": dict(request.job),
     }
     return Run(
         id=run,
-        agent=driver.name,
-        skill=order.prompt.name if order.prompt else "",
-        kind="prompt" if order.prompt else KIND,
+        agent=conversation.backend,
+        skill=request.prompt.name if request.prompt else "",
+        kind="prompt" if request.prompt else "dispatch",
         state=RUNNING,
         started=moment.timestamp(),
-        job=str(order.job.get("label", "")),
-        request=Redactor().mapping({key: value for key, value in request.items() if value}),
+        job=str(request.job.get("label", "")),
+        request=Redactor().mapping({key: value for key, value in facts.items() if value}),
     )

@@ -1,169 +1,263 @@
-"""What goes to an agent: the active skills of a project and the text made of them; and that it goes there."""
+"""Sends tasks to backends, and looks after the conversations with them."""
 
 import os
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
-from skillyard.app.project import Project, open_project
-from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.core.phrases import Lang
+from skillyard.backends.driver import Driver, Start, Turn
+from skillyard.core.backend_events import Ask, EventKind, Tell, ignore, refuse
+from skillyard.core.depth import DEPTH
+from skillyard.core.errors import (
+    AgentNotInstalled,
+    AgentTooOld,
+    BackendFailed,
+    InvalidArgs,
+    PermissionDenied,
+    RuntimeFailed,
+    SkillError,
+)
+from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
-from skillyard.dispatch.activation import DEFAULT_USER, as_conversation, is_text
-from skillyard.dispatch.contents import Active
-from skillyard.dispatch.text import ActiveSkill, Enhanced, enhance
+from skillyard.core.skill import Kind
+from skillyard.dispatch.activation import as_conversation
+from skillyard.dispatch.delivery import Delivery, DispatchRequest, DispatchSettings, PromptSkill, working_folder
+from skillyard.dispatch.text import EnhancedTask, enhance
+from skillyard.dispatch.warm import WarmBackend, WarmBackends
+from skillyard.runners.prompt import as_task
+from skillyard.runtime.check import check
+from skillyard.runtime.pipeline import Runtime, told
+from skillyard.runtime.record import Recorder
+from skillyard.sandbox.cancel_token import Stop
+from skillyard.store.cancel_pipe import Bells
+from skillyard.store.conversation_locks import Slots
+from skillyard.store.conversations import Conversation, Conversations, ConversationState
 
-if TYPE_CHECKING:
-    from skillyard.backends.driver import Ask
-    from skillyard.core.request import Request
-    from skillyard.dispatch.order import Order, Tell
-    from skillyard.sandbox.cancel_token import Stop
-
-
-def active_skills(user: str = DEFAULT_USER, conversation: str | None = None) -> tuple[ActiveSkill, ...]:
-    """S4's getActiveSkillContents, for the project that the working directory belongs to."""
-    with open_project() as yard:
-        return find_active(yard, user, conversation).skills
-
-
-def find_active(yard: Project, user: str = DEFAULT_USER, conversation: str | None = None) -> Active:
-    """A home where nothing was ever kept stays untouched."""
-    as_conversation(conversation)
-    return yard.contents.active(user, conversation) if yard.places.database.exists() else Active()
-
-
-def prepare(yard: Project, task: str, conversation: str | None, user: str = DEFAULT_USER) -> tuple[Enhanced, Active]:
-    """The exact text for an agent. Pass-through of bytes that are no text is refused here, once for all faces."""
-    check_task(task)
-    active = find_active(yard, user, conversation)
-    return enhance(task, active.skills), active
+_DAY = 86_400
+_POLL_SECONDS = 0.1
+_HELLO_SECONDS = 120.0
+_ANSWER_SECONDS = 300.0
+#: How long a turn that was told to stop may take for that.
+_STOP_SECONDS = 30.0
+_CHECK_QUESTION = "Answer with the one word: ok"
+AT_WORK = (ConversationState.STARTING, ConversationState.RUNNING)
 
 
-def check_task(task: str) -> None:
-    if not task.strip():
-        raise InvalidArgs("the task is empty")
-    if "\0" in task or not is_text(task):
-        raise InvalidArgs("the task is no text: it holds NUL or bytes that are not UTF-8")
+class StartedWarm(NamedTuple):
+    conversation: Conversation
+    backend: WarmBackend
+    #: Whether it was warm before.
+    already: bool
 
 
-def forget_skills(yard: Project, folders: Sequence[Path]) -> None:
-    """Skills that were removed are active nowhere, for nobody."""
-    if yard.places.database.exists():
-        yard.activations.forget([str(folder) for folder in folders])
+class Dispatcher(NamedTuple):
+    """Expected failures of a task come back as results; the other methods raise them."""
+
+    drivers: Mapping[str, Driver]
+    conversations: Conversations
+    recorder: Recorder
+    slots: Slots
+    cancel_pipes: Bells
+    warm: WarmBackends
+    settings: DispatchSettings
+    new_id: Callable[[], str]
+
+    def dispatch(
+        self, request: DispatchRequest, tell: Tell = ignore, ask: Ask = refuse, stop: Stop | None = None
+    ) -> Result:
+        """Send the task and wait for its end.
+
+        `tell` gets every event as it comes, `ask` answers what the backend wants to be allowed, `stop` ends the turn
+        from another thread.
+        """
+        started, moment = time.monotonic(), datetime.now(UTC)
+        try:
+            drivers = choose(self.drivers, request.to, self._latest_backend(request), self.settings.order)
+        except SkillError as error:
+            meta = make_meta(request.agent, time.monotonic() - started, moment)
+            return error_result(error, request.agent, request.lang, meta)
+        for driver in drivers:
+            result, cause = self._deliver(request, driver, tell, ask, stop or Stop())
+            if not isinstance(cause, AgentTooOld):  # the next one may be newer
+                break
+        return result
+
+    def _latest_backend(self, request: DispatchRequest) -> str:
+        if request.conversation is None:
+            return ""
+        found = self.conversations.list(1, name=request.conversation, folder=str(request.folder))
+        return found[0].backend if found else ""
+
+    def _deliver(
+        self, request: DispatchRequest, driver: Driver, tell: Tell, ask: Ask, stop: Stop
+    ) -> tuple[Result, SkillError | None]:
+        delivery = Delivery(
+            request,
+            driver,
+            request.run or self.new_id(),
+            tell,
+            stop,
+            settings=self.settings,
+            conversations=self.conversations,
+            slots=self.slots,
+            cancel_pipes=self.cancel_pipes,
+            warm_backends=self.warm,
+        )
+        try:
+            result = delivery.run(self.recorder, ask)
+            self.conversations.forget_before(time.time() - self.settings.keep_days * _DAY)
+        except SkillError as error:
+            return delivery.failed(error), error
+        return result, None
+
+    def run_prompt(
+        self,
+        runtime: Runtime,
+        request: Request,
+        *,
+        to: str,
+        model: str | None = None,
+        tell: Tell = ignore,
+        ask: Ask = refuse,
+        stop: Stop | None = None,
+    ) -> Result:
+        """Run a prompt skill by a backend: its text, with the arguments filled in, is the task."""
+        started, moment = time.monotonic(), datetime.now(UTC)
+        try:
+            skill = runtime.resolve(request)
+            call = check(skill, request, runtime.root, "")
+            if skill.kind is not Kind.PROMPT or call.script:
+                raise InvalidArgs(f"{request.name} runs by itself: only a prompt skill is run by an agent")
+            text = as_task(call)
+            asked = DispatchRequest(
+                task=text,
+                enhanced=enhance(text, ()),
+                folder=working_folder(None),
+                to=to,
+                model=model,
+                limit_seconds=request.timeout_seconds,
+                lang=request.lang,
+                prompt=PromptSkill(skill.name, call.asked_as, skill.title or call.asked_as),
+            )
+        except SkillError as error:
+            return told(error, request, make_meta(request.agent, time.monotonic() - started, moment))
+        return self.dispatch(asked, tell, ask, stop)
+
+    def ask(self, backend: str, question: str) -> str:
+        """Return a backend's answer to a question, asked in an empty folder and without tools. Raise BackendFailed."""
+        with TemporaryDirectory(prefix="skillyard-") as folder:
+            result = self.dispatch(
+                DispatchRequest(
+                    task=question,
+                    enhanced=EnhancedTask(question),
+                    folder=Path(folder).resolve(),
+                    to=backend,
+                    limit_seconds=_ANSWER_SECONDS,
+                    without_tools=True,
+                )
+            )
+        if not result.ok:
+            raise BackendFailed(backend, result.summary)
+        return str(result.data["content"])
+
+    def list_conversations(
+        self, limit: int = 100, *, backend: str = "", name: str = ""
+    ) -> tuple[tuple[Conversation, ...], dict[int, WarmBackend]]:
+        """Return the latest, then older ones with a warm backend; and the warm backends by a conversation's id."""
+        if backend:
+            find_driver(self.drivers, backend)
+        latest = self.conversations.list(limit, backend=backend, name=name)
+        warm = self.warm.list()
+        ids = {each.id for each in latest}
+        others = [found for each in warm if each not in ids and (found := self.conversations.get(each))]
+        return (*latest, *(o for o in others if backend in {"", o.backend} and name in {"", o.name})), warm
+
+    def stop_conversations(self, *, backend: str = "", name: str = "") -> tuple[Conversation, ...]:
+        """Stop the turns and end the warm backends; return the conversations that had one. Raise RuntimeFailed."""
+        found, _ = self.list_conversations(backend=backend, name=name)
+        told = [each for each in found if each.state in AT_WORK and self.cancel_pipes.ring(each.id, each.run)]
+        deadline = time.monotonic() + _STOP_SECONDS
+        while still := [each for each in told if self._runs_still(each)]:
+            if time.monotonic() > deadline:
+                raise RuntimeFailed(f"{still[0].name} with {still[0].backend} was told to stop and still runs")
+            time.sleep(_POLL_SECONDS)
+        ended = {each.id for each in found if self.warm.end(each.id)}
+        return tuple(each for each in found if each in told or each.id in ended)
+
+    def _runs_still(self, conversation: Conversation) -> bool:
+        now = self.conversations.get(conversation.id)
+        return now is not None and now.run == conversation.run and now.state in AT_WORK
+
+    def start_warm(
+        self,
+        backend: str,
+        *,
+        session: str | None = None,
+        model: str | None = None,
+        cwd: Path | None = None,
+        idle_seconds: float = 900.0,
+        env: Mapping[str, str] = os.environ,
+    ) -> StartedWarm:
+        """Keep a backend warm for a conversation, unless one is that fits.
+
+        Raise InvalidArgs, PermissionDenied inside an agent, and whatever keeps the backend from starting.
+        """
+        if env.get(DEPTH):
+            raise PermissionDenied("an agent cannot keep another one warm: a person must do it, outside")
+        driver = find_driver(self.drivers, backend)
+        name = as_conversation(session) or self.new_id()
+        start = Start(working_folder(cwd), None, model, self.settings.allowed_tools.get(backend, ()))
+        fit = self.warm.fit(driver, start, self.settings.commands.get(backend, ()), env)
+        conversation = self.conversations.open(backend, str(start.folder), name, time.time())
+        return StartedWarm(conversation, *self.warm.start(conversation, fit, idle_seconds, env))
 
 
-def make_order(
-    yard: Project,
-    task: str,
-    *,
-    to: str | None = None,
-    session: str | None = None,
-    model: str | None = None,
-    cwd: Path | None = None,
-    limit_seconds: float | None = None,
-    lang: Lang = Lang.EN,
-    user: str = DEFAULT_USER,
-) -> "Order":
-    """A task with everything that goes along; nothing is started. Raises InvalidArgs."""
-    from skillyard.dispatch.order import Order
+def find_driver(drivers: Mapping[str, Driver], name: str) -> Driver:
+    """Raise InvalidArgs if no backend has this name."""
+    if name not in drivers:
+        raise InvalidArgs(f"no backend {name!r}; there are {', '.join(drivers)}")
+    return drivers[name]
 
-    folder = working_folder(cwd)
-    enhanced, active = prepare(yard, task, session, user)
-    return Order(
-        task=task,
-        enhanced=enhanced,
-        folder=folder,
-        conversation=session,
-        to=to,
-        model=model,
-        limit_seconds=limit_seconds,
-        lang=lang,
-        unreadable=active.unreadable,
+
+def choose(drivers: Mapping[str, Driver], asked: str | None, latest: str, order: Sequence[str]) -> list[Driver]:
+    """Return the backend that was asked for, else the conversation's (`latest`), else all that are installed.
+
+    A conversation stays with its backend: another one would know nothing of it.
+    """
+    if asked is not None or latest in drivers:
+        return [find_driver(drivers, latest if asked is None else asked)]
+    if unknown := [name for name in order if name not in drivers]:
+        raise InvalidArgs(f"[dispatch] order names {unknown[0]!r}; there are {', '.join(drivers)}")
+    found: list[Driver] = []
+    missing: dict[str, AgentNotInstalled] = {}
+    for name in order or drivers:
+        try:
+            drivers[name].locate()
+        except AgentNotInstalled as error:
+            missing[name] = error
+        else:
+            found.append(drivers[name])
+    if found:
+        return found
+    raise AgentNotInstalled(
+        "; ".join(error.msg for error in missing.values()),
+        details={"backends": list(missing)},
+        agent=", ".join(missing),
+        command=" / ".join(str(error.words.get("command")) for error in missing.values()),
     )
 
 
-def working_folder(cwd: Path | None) -> Path:
-    """The real one: by another way to it an agent would not find its session again."""
-    folder = (cwd or Path.cwd()).absolute()
-    if not folder.is_dir():
-        raise InvalidArgs(f"{folder} is no folder that an agent could work in")
-    return folder.resolve()
-
-
-def dispatch_task(
-    task: str,
-    *,
-    to: str | None = None,
-    session: str | None = None,
-    model: str | None = None,
-    cwd: Path | None = None,
-    limit_seconds: float | None = None,
-    lang: Lang | None = None,
-    tell: "Tell | None" = None,
-    ask: "Ask | None" = None,
-    stop: "Stop | None" = None,
-    yard: Project | None = None,
-) -> Result:
-    """Hand a task with the active skills to an agent and wait for its answer; what `skillyard dispatch` does.
-
-    `tell` gets every event as it comes. What the agent asks leave for goes to `ask`; without one it is refused.
-    """
-    chosen = lang or Lang.choose(None, os.environ)
-    started, moment = time.monotonic(), datetime.now(UTC)
-    with nullcontext(yard) if yard else open_project() as opened:
-        try:
-            order = make_order(
-                opened, task, to=to, session=session, model=model, cwd=cwd, limit_seconds=limit_seconds, lang=chosen
-            )
-        except SkillError as error:
-            return error_result(error, "skillyard", chosen, make_meta("skillyard", time.monotonic() - started, moment))
-        return hand_over(opened, order, tell, ask, stop)
-
-
-def hand_over(yard: Project, order: "Order", tell: "Tell | None", ask: "Ask | None", stop: "Stop | None") -> Result:
-    from skillyard.backends.driver import refuse
-    from skillyard.dispatch.order import tell_nobody
-
-    return yard.dispatcher(order, tell or tell_nobody, ask or refuse, stop)
-
-
-def run_by_agent(
-    yard: Project,
-    request: "Request",
-    *,
-    to: str,
-    model: str | None = None,
-    tell: "Tell | None" = None,
-    ask: "Ask | None" = None,
-    stop: "Stop | None" = None,
-) -> Result:
-    """A prompt skill run by an agent: its text, with the arguments filled in, is the task, and nothing goes with it."""
-    from skillyard.core.skill import Kind
-    from skillyard.dispatch.order import Order, Prompt
-    from skillyard.runners.prompt import as_task
-    from skillyard.runtime.check import check
-    from skillyard.runtime.pipeline import told
-
-    started, moment = time.monotonic(), datetime.now(UTC)
+def check_backend(driver: Driver, folder: Path, *, ask: bool = False) -> str:
+    """Start a backend and do its handshake; with `ask` return its model's answer. Raise as a turn does."""
+    running = driver.start(Start(folder))
     try:
-        skill = yard.runtime.resolve(request)
-        call = check(skill, request, yard.root, "")
-        if skill.kind is not Kind.PROMPT or call.script:
-            raise InvalidArgs(f"{request.name} runs by itself: only a prompt skill is run by an agent")
-        text = as_task(call)
-        order = Order(
-            task=text,
-            enhanced=enhance(text, ()),
-            folder=working_folder(None),
-            to=to,
-            model=model,
-            limit_seconds=request.timeout_seconds,
-            lang=request.lang,
-            prompt=Prompt(skill.name, call.asked_as, skill.title or call.asked_as),
-        )
-    except SkillError as error:
-        return told(error, request, make_meta(request.agent, time.monotonic() - started, moment))
-    return hand_over(yard, order, tell, ask, stop)
+        if not ask:
+            running.hello(_HELLO_SECONDS)
+            return ""
+        events = list(running.turn(Turn(_CHECK_QUESTION, _HELLO_SECONDS, _HELLO_SECONDS)))
+        return next((event.text for event in reversed(events) if event.kind is EventKind.DONE), "")
+    finally:
+        running.close()

@@ -1,12 +1,11 @@
 """Warm backends: each is kept running between tasks, for one conversation, by a server process of its own.
 
-The server outlives the command that started it. It describes itself in a file and listens on a socket, through which the
-next task of the conversation is sent. It serves only a task that needs exactly what the backend was started with. Any
-other task in its conversation ends it first: two processes in one session would not know of each other.
+The server outlives the command that started it. It describes itself in a file and gets the next task of the
+conversation through a socket. It serves only a task that needs exactly what the backend was started with. Any other
+task in its conversation ends it first: two processes in one session would not know of each other.
 
 Covered: one turn at a time; a client that disconnects during its turn cancels it; a process of another user, and one
-that sends anything but our messages, is disconnected. The server ends with its backend, whatever ended that: a cancelled
-turn, an error, a crash.
+that sends anything but our messages, is disconnected. The server ends with its backend, whatever ended that.
 """
 
 import contextlib

@@ -19,7 +19,7 @@ from skillyard.install.target import Place, global_place, project_place
 
 if TYPE_CHECKING:
     from skillyard.app.project import Project
-    from skillyard.backends.visible_skills import Sight
+    from skillyard.backends.driver import VisibleSkill
 
 
 def ledger_of(yard: "Project", *, is_user: bool, env: Mapping[str, str] = os.environ) -> Ledger:
@@ -155,11 +155,11 @@ def ask_agents(
 def _views(
     yard: "Project", ledger: Ledger, entries: Sequence[Entry], looker: Looker, env: Mapping[str, str]
 ) -> Iterator[View]:
-    from skillyard.backends.visible_skills import skills_seen
+    from skillyard.backends.visible_skills import list_visible_skills
 
     try:
         with tempfile.TemporaryDirectory() as empty:  # the user's skills are those of no project
-            sights = skills_seen(looker.agent, ledger.base if ledger.is_project else Path(empty), env)
+            sights = list_visible_skills(looker.agent, ledger.base if ledger.is_project else Path(empty), env)
     except AgentNotInstalled as error:
         hint = str(error.words.get("command", ""))
         yield from (View(e.folder_name, looker.agent, Standing.NOT_INSTALLED, note=hint) for e in entries)
@@ -171,7 +171,7 @@ def _views(
         yield _view(yard, ledger, entry, looker, sights)
 
 
-def _view(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sights: "tuple[Sight, ...]") -> View:
+def _view(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sights: "tuple[VisibleSkill, ...]") -> View:
     links = [link for link in read_record(ledger).links.values() if link.name == entry.folder_name]
     ours = {entry.folder.resolve(), *(path_of(ledger, link).resolve() for link in links)}
     paths = [path for sight in sights if (path := _path(yard, ledger, entry, looker, sight))]
@@ -189,7 +189,7 @@ def _view(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sights:
     return View(entry.folder_name, looker.agent, Standing.NOT_SEEN, note=mend)
 
 
-def _path(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sight: "Sight") -> Path | None:
+def _path(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sight: "VisibleSkill") -> Path | None:
     """The folder of a listed skill, where it has this one's name. Claude Code tells a folder's name and whose it is."""
     if sight.path:
         folder = Path(sight.path).parent

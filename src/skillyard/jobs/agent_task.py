@@ -16,7 +16,7 @@ from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.phrases import Lang
 from skillyard.core.result import Result
-from skillyard.dispatch.dispatcher import check_task, hand_over, make_order
+from skillyard.dispatch.delivery import check_task
 from skillyard.jobs.agent_job import Errand
 from skillyard.jobs.jobs import Job, about
 from skillyard.scripts.prompt_grammar import Addressee, addressee, parse_prompt
@@ -58,7 +58,7 @@ def do_errand(yard: "Project", run_id: str, job: Job, stop: "Stop") -> Result:
     """One attempt, under this id. Raises what is known before anything starts."""
     errand = Errand.from_mapping(job.errand)
     # A Project of its own: the settings and the trust of now, not those from when the worker started.
-    with yard.twin() as own:
+    with yard.reopen() as own:
         return _run_scripts(own, run_id, job, errand, stop) if errand.scripts else _hand(own, run_id, job, errand, stop)
 
 
@@ -73,8 +73,7 @@ def _run_scripts(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "
 
 def _hand(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "Stop") -> Result:
     role = _trusted_role(yard, errand.role) if errand.role else None
-    order = make_order(
-        yard,
+    request = yard.make_dispatch_request(
         _text_for(role, errand.text) if role else errand.text,
         to=errand.to or None,
         session=errand.session or None,
@@ -85,8 +84,8 @@ def _hand(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "Stop") 
     )
     if role:
         allowed = is_role_trusted(yard.grants, role.folder, ALLOWED_TOOLS)
-        order = order._replace(allowed_tools=role.allowed_tools if allowed else (), max_turns=role.max_turns)
-    return hand_over(yard, order._replace(task=errand.text, run=run_id, job=about(job)), None, None, stop)
+        request = request._replace(allowed_tools=role.allowed_tools if allowed else (), max_turns=role.max_turns)
+    return yard.dispatcher.dispatch(request._replace(task=errand.text, run=run_id, job=about(job)), stop=stop)
 
 
 def _trusted_role(yard: "Project", name: str) -> Role:

@@ -229,7 +229,7 @@ def find_schedule(yard: Project, engine: "Engine", name: str, tell: Callable[[st
 
 
 def make_jobs(yard: Project, engine: "Engine") -> Jobs:
-    return Jobs(engine, yard.runs, new_run_id)
+    return Jobs(engine, yard.history, new_run_id)
 
 
 def make_attempts(
@@ -245,10 +245,9 @@ def make_attempts(
     def bench() -> Bench:
         found: Bench | None = getattr(threads, "bench", None)
         if found is None:
-            own = Project(yard.places)
-            own.sandbox = sandbox
+            own = yard.reopen()
             errands = partial(do_errand, own)
-            found = threads.bench = Bench(own.runtime, own.runs, lambda: _restore(own), errands)
+            found = threads.bench = Bench(own.runtime, own.history, lambda: _restore(own), errands)
         return found
 
     notify = Notifier(lambda: sandbox, yard.root, yard.places.own_home)

@@ -75,7 +75,14 @@ class StateCursor(sqlite3.Cursor):
 def connect(path: Path, lock_seconds: float, how: str = "") -> StateConnection:
     """Raises sqlite3.Error. Statements on the connection raise named errors. `how`: `mode=ro` or `immutable=1`."""
     address = f"{path.absolute().as_uri()}?{how}" if how else path
-    connection = sqlite3.connect(address, lock_seconds, isolation_level=None, uri=bool(how), factory=StateConnection)
+    connection = sqlite3.connect(
+        address,
+        lock_seconds,
+        isolation_level=None,
+        check_same_thread=False,  # one thread uses it, and another may close it
+        factory=StateConnection,
+        uri=bool(how),
+    )
     connection.path, connection.lock_seconds = path, lock_seconds
     connection.text_factory = _decode
     return connection

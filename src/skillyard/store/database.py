@@ -122,7 +122,7 @@ def _open_to_read(path: Path, lock_seconds: float) -> sqlite3.Connection:
                 connection.close()
                 raise
             connection.close()
-    connection = sqlite3.connect(":memory:", isolation_level=None, factory=StateConnection)
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=StateConnection)
     connection.path, connection.lock_seconds = path, lock_seconds
     _upgrade(connection, None)
     connection.execute("PRAGMA query_only = ON")

@@ -104,8 +104,8 @@ def _validate(options: Options) -> Answer:
 def _record(options: Options) -> Answer:
     with _synced() as yard:
         name = yard.catalog.resolve(_plain(options.name)).name
-        yard.runs.record_use(name, time.time())
-        count = yard.runs.uses()[name]
+        yard.history.record_use(name, time.time())
+        count = yard.history.uses()[name]
     return Answer(summary=RECORDED, words={"name": name, "count": count}, data={"skill": name, "uses": count})
 
 

@@ -8,7 +8,7 @@ from skillyard.faces.cli.command import Answer, Options, Parser, style_of
 from skillyard.faces.present import Lines
 
 if TYPE_CHECKING:
-    from skillyard.dispatch.activation import Change
+    from skillyard.dispatch.activation import ActivationChange
 
 
 def add_scope(parser: Parser) -> None:
@@ -22,7 +22,9 @@ def session_of(options: Options) -> str | None:
     return session
 
 
-def as_answer(changes: "Sequence[Change]", options: Options, summary: Text, did: Text, did_not: Text) -> Answer:
+def as_answer(
+    changes: "Sequence[ActivationChange]", options: Options, summary: Text, did: Text, did_not: Text
+) -> Answer:
     lang = style_of(options).lang
     lines = [(did if change.changed else did_not).fill(lang, name=change.name) for change in changes]
     nothing = Text("没有激活的技能", "nothing was active there").fill(lang)

@@ -102,7 +102,7 @@ def _list(options: Options) -> Answer:
     lang = lang_of(options)
     with open_project(ends_with_process=True) as yard:
         found = workflows_of(yard)
-        latest = {run.skill: run for run in reversed(yard.list_runs(1000)) if run.kind == "flow"}
+        latest = {run.skill: run for run in reversed(yard.runs(1000)) if run.kind == "flow"}
         rows = [(each, latest.get(f"{PREFIX}{each.name}")) for each in found]
         root = yard.root
     return Answer(
@@ -325,7 +325,7 @@ def _resume(options: Options) -> NoReturn:
 def _show(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
         flow = _found(yard, options.flow_id)
-        runs = [yard.find_run(run.id) or run for run in yard.runs.list_of(flow.id)]
+        runs = [yard.find_run(run.id) or run for run in yard.history.list_of(flow.id)]
         log = yard.logs.read(flow.id)
     lang = lang_of(options)
     steps, summary = list(_steps(flow, runs)), str(flow.result.get("summary", ""))
@@ -401,7 +401,7 @@ def _seconds(seconds: Json) -> str:
 def _found(yard: Project, flow_id: str) -> Run:
     run = yard.find_run(flow_id)
     if run is None:  # the runs of its steps start like the flow's own
-        begun = [each for each in yard.list_runs(1000) if each.kind == "flow" and each.id.startswith(flow_id)]
+        begun = [each for each in yard.runs(1000) if each.kind == "flow" and each.id.startswith(flow_id)]
         run = begun[0] if len(begun) == 1 and flow_id else None
     if run is None or run.kind != "flow":
         raise InvalidArgs(f"no flow {flow_id!r} here, or more than one starts so", advice=_LISTED)

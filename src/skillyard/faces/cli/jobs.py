@@ -33,7 +33,6 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text, as_read
 from skillyard.core.request import Request
 from skillyard.core.values import NOTHING, Json
-from skillyard.dispatch.choose import choose
 from skillyard.faces.cli.command import (
     Answer,
     Options,
@@ -315,7 +314,7 @@ def _job(yard: Project, options: Options) -> Job:
         job = with_task(yard, job, Errand(options.task, to=options.to, session=options.session, model=options.model))
         refuse_loops(job)
     if options.to:
-        choose(yard.drivers, options.to, "", ())  # a name that nobody has is told now
+        yard.backend(options.to)  # a name that nobody has is told now
     return make_job(yard, job)
 
 
@@ -440,7 +439,7 @@ def _remove(options: Options) -> Answer:
 
 def _history(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
-        found = yard.runs.list_jobs(1000 if options.name else options.limit)
+        found = yard.history.list_jobs(1000 if options.name else options.limit)
     runs = [run for run in found if not options.name or run.job == options.name][: options.limit]
     return Answer(
         summary=Text("共 {count} 次运行", "{count} runs"),

@@ -12,7 +12,6 @@ from functools import partial
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.phrases import Text, as_read
-from skillyard.dispatch.dispatcher import forget_skills
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import links_data
@@ -53,7 +52,7 @@ def _remove(yard: Project, options: Options) -> Answer:
         raise InvalidArgs("nothing was removed: say yes on a terminal, or give --yes", details={"skills": folders})
     links = unlink_sources(ledger_for(yard, place), [place.skills / folder for folder in folders])
     kept = remove(place, folders)
-    forget_skills(yard, [place.skills / folder for folder in folders])
+    yard.contents.forget([place.skills / folder for folder in folders])
     notes = [_KEPT.fill(lang, path=f"{folder}/{path}") for folder, paths in kept.items() for path in paths]
     notes += [
         _LINK.fill(lang, **step._asdict()) + (f": {as_read(step.note, lang)}" if step.note else "") for step in links

@@ -47,7 +47,7 @@ def arguments(parser: Parser) -> None:
 
 def _list(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
-        runs = yard.list_runs(options.limit)
+        runs = yard.runs(options.limit)
     return Answer(
         summary=Text("共 {count} 次运行", "{count} runs"),
         words={"count": len(runs)},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from skillyard.app.project import Project
 from skillyard.app.task import SKILLS, WORKER, Kernel
+from skillyard.core.backend_events import Event
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, NotGranted, SkillError
 from skillyard.core.phrases import Lang, Text
@@ -24,7 +25,6 @@ from skillyard.faces.mcp.files import list_files
 from skillyard.scripts.prompt_grammar import split_name
 
 if TYPE_CHECKING:
-    from skillyard.backends.driver import Event
     from skillyard.jobs.engine import Engine
     from skillyard.jobs.jobs import Job
     from skillyard.runtime.guard import OnProgress
@@ -111,7 +111,7 @@ class Dispatch(NamedTuple):
     lang: Lang
 
     def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
-        from skillyard.dispatch.dispatcher import dispatch_task  # noqa: PLC0415
+        from skillyard.app.dispatching import dispatch_task  # noqa: PLC0415
         from skillyard.faces.cli.agents import line_of  # noqa: PLC0415  (only who may dispatch needs the agents)
 
         root = yard.root.resolve()
@@ -119,8 +119,8 @@ class Dispatch(NamedTuple):
         if not folder.is_relative_to(root):
             raise InvalidArgs(f"{self.cwd} is outside the project")
 
-        def tell(event: "Event") -> None:
-            line = line_of(event.told, event.text, event.data, self.lang)
+        def tell(event: Event) -> None:
+            line = line_of(event.kind, event.text, event.data, self.lang)
             if on_progress and line:
                 on_progress(f"{line}\n".encode())
 
@@ -240,7 +240,7 @@ def show(yard: Project, name: str, lang: Lang) -> Result:
 def runs(yard: Project, run_id: str, limit: int, lang: Lang) -> Result:
     def answer() -> tuple[str, dict[str, Json]]:
         if not run_id:
-            found = yard.list_runs(min(limit, _MOST))
+            found = yard.runs(min(limit, _MOST))
             return _RUNS.fill(lang, count=len(found)), {"runs": [_in_short(as_run_data(run)) for run in found]}
         run = yard.find_run(run_id)
         if run is None:

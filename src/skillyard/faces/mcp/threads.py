@@ -1,11 +1,9 @@
 """The threads behind the server: the runtime waits for programs, and the protocol must not wait with it.
 
-Each thread has a Project of its own, because a SQLite connection belongs to the thread that opened it; the sandbox is one
-for all. Runs and looks have threads of their own, so that a search never stands behind runs that take minutes.
+Runs and lookups have threads of their own, so that a search never waits for runs that take minutes.
 """
 
 import asyncio
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
@@ -25,7 +23,6 @@ T = TypeVar("T")
 class Threads:
     def __init__(self, yard: Project) -> None:
         self._yard = yard
-        self._own = threading.local()
         self._runs = ThreadPoolExecutor(_MOST_RUNS, "run")
         self._looks = ThreadPoolExecutor(_MOST_LOOKS, "look")
         self._watch = ThreadPoolExecutor(1, "watch")
@@ -33,7 +30,7 @@ class Threads:
 
     async def look(self, work: Callable[[Project], T]) -> T:
         """Something short: what the catalog or the history knows."""
-        return await asyncio.get_running_loop().run_in_executor(self._looks, lambda: work(self._here()))
+        return await asyncio.get_running_loop().run_in_executor(self._looks, lambda: work(self._yard))
 
     async def watch(self, work: Callable[[Project], T]) -> T:
         """The same, always in the one thread: what it saw last time is what it compares with.
@@ -42,14 +39,14 @@ class Threads:
 
         def watch() -> T:
             self._yard.back_up_if_due()
-            return work(self._here())
+            return work(self._yard)
 
         return await asyncio.get_running_loop().run_in_executor(self._watch, watch)
 
     async def run(self, work: Callable[[Project, Stop], T]) -> T:
         """A run. Whoever is cancelled here takes the run with it."""
         stop = Stop()
-        future = self._runs.submit(lambda: work(self._here(), stop))
+        future = self._runs.submit(lambda: work(self._yard, stop))
         self._running[future] = stop
         future.add_done_callback(lambda ended: self._running.pop(ended, None))
         try:
@@ -66,9 +63,3 @@ class Threads:
         for pool in (self._runs, self._looks, self._watch):
             pool.shutdown(wait=False, cancel_futures=True)
         wait(running, timeout=_END_SECONDS)
-
-    def _here(self) -> Project:
-        yard: Project | None = getattr(self._own, "yard", None)
-        if yard is None:
-            yard = self._own.yard = self._yard.twin()
-        return yard
