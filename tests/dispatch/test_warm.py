@@ -348,9 +348,9 @@ def test_a_failed_turn_says_what_it_would_say_without_and_keeps_no_secret(
         b"\xff\xfe\0\n",
         b"[1]\n",
         b'{"do": 5}\n',
-        b'{"do": "turn"}\n',
-        b'{"do": "turn", "fit": {"model": "x"}}\n',
-        b'{"do": "look", "fit": [1]}\n',
+        b'{"text": "x"}\n',
+        b'{"text": "x", "silent_seconds": null, "limit_seconds": 1}\n',
+        b'{"allowed": true}\n',
         b"[" * 100_000 + b"\n",
         b"x" * (1 << 20),
     ],
@@ -399,25 +399,24 @@ def test_another_user_is_hung_up_on(warm: Warm, yard: Project) -> None:
     path.parent.chmod(0o711)
     path.chmod(0o666)
 
-    assert b'"state": "idle"' in _looked_by(0, path)
-    assert _looked_by(65534, path) == b""
+    assert b'"session"' in _greeted(0, path)
+    assert _greeted(65534, path) == b""
 
 
-_LOOK = """\
+_CONNECT = """\
 import os, socket, sys
 os.setuid(int(sys.argv[1]))
 asking = socket.socket(socket.AF_UNIX)
 asking.connect(sys.argv[2])
 try:
-    asking.sendall(b'{"do": "look"}\\n')
     sys.stdout.buffer.write(asking.recv(1000))
 except ConnectionError:
     pass
 """
 
 
-def _looked_by(user: int, path: Path) -> bytes:
-    command = [sys.executable, "-c", _LOOK, str(user), path.name]
+def _greeted(user: int, path: Path) -> bytes:
+    command = [sys.executable, "-c", _CONNECT, str(user), path.name]
     return subprocess.run(command, cwd=path.parent, capture_output=True, check=True, timeout=60).stdout
 
 

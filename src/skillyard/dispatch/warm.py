@@ -397,13 +397,12 @@ class _Server:
             self._client = client
         try:
             client.send({"session": running.session})
-            task, *limits = (client.receive(_TASK_SECONDS).get(name) for name in Turn._fields)
-            silent_seconds, limit_seconds = (each for each in limits if isinstance(each, int | float))
+            turn = _turn_from(client.receive(_TASK_SECONDS))
             self._move(ConversationState.RUNNING)
-            last = self._play(client, running, Turn(text(task), silent_seconds, limit_seconds))
+            last = self._play(client, running, turn)
             self._release()  # before the last message: then the next task may come
             client.send(last)
-        except (Disconnected, ValueError):
+        except Disconnected:
             self._release()
         finally:
             client.close()
@@ -482,6 +481,7 @@ class Connection:
     def close(self) -> None:
         """Thread-safe; a `receive` that waits raises Disconnected."""
         self.finish(socket.SHUT_RDWR)
+        self._lines.close()
         self._socket.close()
 
 
@@ -516,6 +516,13 @@ def open_name(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
+
+
+def _turn_from(message: Mapping[str, Json]) -> Turn:
+    match [message.get(name) for name in Turn._fields]:
+        case [str(task), int() | float() as silent_seconds, int() | float() as limit_seconds]:
+            return Turn(task, silent_seconds, limit_seconds)
+    raise Disconnected
 
 
 def error_as_json(error: SkillError) -> dict[str, Json]:
