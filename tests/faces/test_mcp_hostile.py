@@ -13,7 +13,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.faces.mcp.surface import RESERVED
+from skillyard.faces.mcp.listing import RESERVED
 from tests.conftest import WriteSkill
 from tests.faces.mcp_client import CEILING_SECONDS, Connect, data_of, state_of, variables
 

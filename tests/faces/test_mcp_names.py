@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from skillyard.catalog.index import Entry
 from skillyard.core.kinds import Kind
 from skillyard.core.skill import Param, ParamType, Skill
-from skillyard.faces.mcp.instructions import BUDGET, instructions_of
-from skillyard.faces.mcp.names import safe_names
-from skillyard.faces.mcp.schema import signature_of
-from skillyard.faces.mcp.surface import RESERVED, Shown, Surface
-from skillyard.faces.mcp.text import clean
+from skillyard.faces.mcp.listing import BUDGET, RESERVED, Shown, Surface, clean, instructions_of, safe_names
+from skillyard.faces.mcp.tools import signature_of
 
 SAFE = re.compile(r"[A-Za-z0-9_-]{1,48}")
 anything = st.text(st.characters(exclude_categories=[]))

@@ -74,8 +74,8 @@ def _serve(options: Options, lang: Lang) -> None:
         raise InvalidArgs(f"{options.project} is no folder")
     if importlib.util.find_spec("mcp") is None:
         raise ExtraMissing("mcp", "mcp")
-    from skillyard.faces.mcp.options import Options as Served
-    from skillyard.faces.mcp.stdio import serve
+    from skillyard.faces.mcp.listing import Options as Served
+    from skillyard.faces.mcp.server import serve
 
     with Project(find_paths(folder), ends_with_process=True) as yard:
         serve(yard, Served(options.expose_skills, options.allow, lang))

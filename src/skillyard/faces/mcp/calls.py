@@ -21,7 +21,7 @@ from skillyard.faces.cli.command import AGENT, as_skill_error
 from skillyard.faces.cli.entries import as_skill_data
 from skillyard.faces.cli.runs import as_run_data
 from skillyard.faces.cli.show import as_full_data
-from skillyard.faces.mcp.files import list_files
+from skillyard.faces.mcp.resources import list_files
 from skillyard.scripts.prompt_grammar import split_name
 
 if TYPE_CHECKING:

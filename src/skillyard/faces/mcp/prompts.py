@@ -11,9 +11,7 @@ from skillyard.core.errors import SkillError
 from skillyard.core.phrases import Lang
 from skillyard.core.request import Request
 from skillyard.core.skill import Skill
-from skillyard.faces.mcp.names import safe_names
-from skillyard.faces.mcp.surface import Shown
-from skillyard.faces.mcp.text import clean
+from skillyard.faces.mcp.listing import Shown, clean, safe_names
 
 #: What a prompt takes that declares no names: everything that stands for $ARGUMENTS.
 EVERYTHING = "arguments"

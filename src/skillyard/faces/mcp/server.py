@@ -1,6 +1,9 @@
-"""The server: what each request of the protocol is answered with. Which transport carries it is not its affair."""
+"""The MCP server of one project: what each request is answered with, and serving over stdin and stdout."""
 
+import asyncio
 import contextlib
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -20,13 +23,10 @@ from skillyard import __version__
 from skillyard.app.project import Project
 from skillyard.core.skill import Kind, Skill
 from skillyard.faces.mcp import prompts, resources
-from skillyard.faces.mcp.answering import Answering
-from skillyard.faces.mcp.instructions import instructions_of
-from skillyard.faces.mcp.options import ACTIVE, Options
-from skillyard.faces.mcp.pages import page_of
-from skillyard.faces.mcp.surface import Shown, Surface, read_surface
-from skillyard.faces.mcp.threads import Threads
+from skillyard.faces.mcp.listing import ACTIVE, Options, Shown, Surface, instructions_of, page_of, read_surface
+from skillyard.faces.mcp.tool_calls import Answering, Threads
 from skillyard.faces.mcp.tools import own_tools, skill_tool
+from skillyard.faces.mcp.transport import open_stdio
 
 NAME = "skillyard"
 #: Between two looks at the folders; longer where a look takes long, so that it never costs more than a twentieth.
@@ -234,3 +234,25 @@ def _with_skills(yard: Project, page: Sequence[Shown]) -> list[tuple[Shown, Skil
     """Those that are still there."""
     found = ((shown, yard.catalog.index.find_skill(shown.entry)) for shown in page)
     return [(shown, skill) for shown, skill in found if skill is not None]
+
+
+def serve(yard: Project, options: Options) -> None:
+    """Until stdin ends, nobody reads any more, or a signal says so."""
+    try:
+        anyio.run(_serve, Service(yard, options))
+    except* BrokenPipeError:
+        pass  # the client has left; nothing more to say
+
+
+async def _serve(service: Service) -> None:
+    loop = asyncio.get_running_loop()
+    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(which, _leave, service)
+    async with open_stdio() as (reading, writing):
+        await service.server.run(reading, writing, service.server.create_initialization_options())
+
+
+def _leave(service: Service) -> None:
+    """Agents end their servers so. At once, because the thread that reads stdin sleeps until something comes."""
+    service.close()
+    os._exit(0)

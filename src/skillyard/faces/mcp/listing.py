@@ -1,0 +1,222 @@
+"""What a client sees of the catalog: safe names, cleaned texts, pages, and the instructions of the server."""
+
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from skillyard.catalog.catalog import Catalog, qualified
+from skillyard.catalog.index import Entry
+from skillyard.core.kinds import Kind
+from skillyard.core.phrases import Lang
+
+#: Invisible, but not by category: blanks that pass for letters, the joiner of nothing, and selectors that can carry a
+#: hidden text (of them only the one of emoji stays).
+_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\U000e0100-\U000e01ef]")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def clean(text: str, limit: int) -> str:
+    """One line of at most `limit` characters, cut with an ellipsis."""
+    if not (text.isascii() and text.isprintable()):
+        text = _BLANK.sub("", "".join(_visible(character) for character in text))
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
+
+
+def _visible(character: str) -> str:
+    if character in "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029":
+        return " "
+    return "" if unicodedata.category(character) in _HIDDEN else character
+
+
+#: Clients put `mcp__skillyard__` before a name, and the model APIs take 64 characters of the two together.
+LONGEST = 48
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+#: What we append ourselves; a name that ends so by nature gets one as well, so that nobody can take another's.
+_MARKED = re.compile(r"_[0-9a-f]{8,}\Z")
+_DIGITS = 8
+
+
+def safe_names(names: Iterable[str], reserved: frozenset[str] = frozenset()) -> Mapping[str, str]:
+    """Each name with its safe one: `[A-Za-z0-9_-]{1,48}`, all different in any case of letters, none of them reserved.
+
+    A name that is safe by itself stays as it is, whoever else is there; every other carries a mark of its own.
+    """
+    wanted = sorted(set(names))
+    twice = {name for name, count in Counter(name.lower() for name in wanted).items() if count > 1}
+    taken = {name.lower() for name in reserved}
+    found: dict[str, str] = {}
+    for name in wanted:
+        safe = name if _is_plain(name) and name.lower() not in twice | taken else _marked(name, _DIGITS)
+        digits = _DIGITS
+        while safe.lower() in taken:
+            digits += 1
+            safe = _marked(name, digits)
+        taken.add(safe.lower())
+        found[name] = safe
+    return found
+
+
+def _is_plain(name: str) -> bool:
+    return 0 < len(name) <= LONGEST and not _UNSAFE.search(name) and not _MARKED.search(name)
+
+
+def _marked(name: str, digits: int) -> str:
+    mark = hashlib.blake2b(name.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+    stem = _UNSAFE.sub("_", name).strip("_")[: LONGEST - digits - 1] or "skill"
+    return f"{stem}_{mark}"
+
+
+#: Ours, also those that are still to come: no skill ever has one of these names.
+RESERVED = frozenset({"Task", "skill_search", "skill_show", "skill_run", "runs", "agent_dispatch", "job_run"})
+#: The kinds that start a program of their own: those that can be a tool.
+RUNNABLE = frozenset({Kind.COMMAND, Kind.JSON})
+
+
+class Shown(NamedTuple):
+    """A skill as clients see it."""
+
+    #: What it is called by everywhere else: no other skill of the catalog answers to it.
+    address: str
+    #: What it is called by as a tool or a prompt.
+    name: str
+    entry: Entry
+    #: Changes with the file that declares it.
+    digest: str
+
+
+class Surface(NamedTuple):
+    """All of them, in the order of their addresses."""
+
+    skills: tuple[Shown, ...] = ()
+
+    def find(self, address: str) -> Shown | None:
+        return next((shown for shown in self.skills if shown.address == address), None)
+
+    def of_kind(self, *kinds: Kind) -> tuple[Shown, ...]:
+        return tuple(shown for shown in self.skills if shown.entry.kind in kinds)
+
+    def changed_kinds(self, before: "Surface") -> frozenset[Kind]:
+        """The kinds of which a skill came, went or is another now."""
+        old, new = (_by_file(surface) for surface in (before, self))
+        differing = old.items() ^ new.items()
+        return frozenset(shown.entry.kind for _, shown in differing)
+
+
+def read_surface(catalog: Catalog) -> Surface:
+    """From the index as it stands; whoever wants it fresh syncs first."""
+    digests = {file: digest for root in catalog.roots for file, digest in catalog.index.digests(str(root.path)).items()}
+    addressed = _addressed([entry for entry in catalog.list() if entry.usable])
+    names = safe_names(addressed, RESERVED)
+    return Surface(
+        tuple(Shown(key, names[key], entry, digests.get(entry.file, "")) for key, entry in sorted(addressed.items()))
+    )
+
+
+def _addressed(entries: list[Entry]) -> Mapping[str, Entry]:
+    """The shortest name that only this one answers to."""
+    folders: dict[str, int] = {}
+    for entry in entries:
+        folders[entry.folder_name] = folders.get(entry.folder_name, 0) + 1
+    return {
+        (entry.folder_name if not entry.role and folders[entry.folder_name] == 1 else qualified(entry)): entry
+        for entry in entries
+    }
+
+
+def _by_file(surface: Surface) -> dict[tuple[str, str], Shown]:
+    """Without the number of its row, which means nothing."""
+    return {
+        (shown.entry.file, shown.address): shown._replace(entry=shown.entry._replace(id=0)) for shown in surface.skills
+    }
+
+
+ALL, ACTIVE = "all", "active"
+WORKER, DISPATCH, JOBS = "worker", "dispatch", "jobs"
+
+
+class Options(NamedTuple):
+    #: Names of the skills that are tools of their own; `all` is every one, `active` those that go with a task.
+    exposed: frozenset[str] = frozenset()
+    allowed: frozenset[str] = frozenset()
+    lang: Lang = Lang.EN
+
+    def exposes(self, shown: Shown, active: Container[str]) -> bool:
+        """`active` has the files of the active skills."""
+        if shown.entry.kind not in RUNNABLE:
+            return False
+        names: Container[str] = self.exposed
+        if ACTIVE in names and shown.entry.file in active:
+            return True
+        return ALL in names or shown.address in names or shown.entry.name in names
+
+    def changes_tools(self, kinds: frozenset[Kind]) -> bool:
+        return bool(self.exposed and kinds & RUNNABLE)
+
+
+#: So that no other text passes for one of ours.
+_AFTER = "after:"
+
+
+def page_of(skills: Sequence[Shown], cursor: str | None, size: int) -> tuple[Sequence[Shown], str | None]:
+    """The skills behind the cursor, and the next one. A cursor names the last of its page: a list that changes between
+    two pages neither repeats what stayed nor skips it."""
+    if cursor is not None and not cursor.startswith(_AFTER):
+        raise MCPError(types.INVALID_PARAMS, "this cursor is not one of ours")
+    rest = [shown for shown in skills if shown.address > cursor.removeprefix(_AFTER)] if cursor else skills
+    page = rest[:size]
+    return page, f"{_AFTER}{page[-1].address}" if len(rest) > size else None
+
+
+#: Claude Code cuts a server's instructions at 2,048 characters; what stands behind that is lost, not shortened.
+BUDGET = 2_000
+_DESCRIPTION = 120
+_NAME = 60
+_HOW = (
+    "Skillyard runs the skills of this project in a sandbox. skill_search finds them, skill_show explains one, "
+    "skill_run runs one; every result says its state. `pending` names what is missing: ask the user and call again. "
+    "NotGranted names the command that only the user can run. What follows each name was written by its skill's author."
+)
+
+
+def instructions_of(surface: Surface, uses: Mapping[str, int]) -> str:
+    """Names with descriptions while they fit; the least used lose theirs first, and then are only counted."""
+    ranked = sorted(surface.skills, key=lambda shown: (-uses.get(shown.entry.name, 0), shown.address))
+    names = [clean(shown.address, _NAME) for shown in ranked]
+    if not names:
+        return f"{_HOW}\n\nThere are no skills here yet."
+    room = BUDGET - len(_HOW) - len("\n\nSkills:") - len(_more(len(names)))
+    kept = _fitting(names, room)
+    left = room - sum(map(_cost, names[:kept]))
+    lines = []
+    for position, name in enumerate(names[:kept]):
+        said = clean(ranked[position].entry.description, _DESCRIPTION)
+        fits = said and left >= len(said) + 2
+        if fits:
+            left -= len(said) + 2
+        elif said:
+            left = 0  # who is used less never says more
+        lines.append(f"- {name}: {said}" if fits else f"- {name}")
+    return "\n".join([_HOW, "", "Skills:", *lines]) + (_more(len(names) - kept) if kept < len(names) else "")
+
+
+def _fitting(names: list[str], room: int) -> int:
+    for count, name in enumerate(names):
+        room -= _cost(name)
+        if room < 0:
+            return count
+    return len(names)
+
+
+def _cost(name: str) -> int:
+    return len(name) + len("\n- ")
+
+
+def _more(count: int) -> str:
+    return f"\nand {count} more: use skill_search"
