@@ -57,23 +57,18 @@ class Running(Protocol):
         `ask` is called between two events, in the thread that iterates. An error, and a caller that stops iterating
         early, ends the process.
         """
-        ...
 
     def hello(self, limit_seconds: float) -> None:
         """Do only the handshake, without calling a model. Raise the same errors as `turn`."""
-        ...
 
     def alive(self) -> bool:
         """Whether another turn is possible: the process runs and nobody closed it. Thread-safe."""
-        ...
 
     def cancel(self) -> None:
         """End the turn with DONE (`cancelled`), and the process with it. Return at once. Thread-safe."""
-        ...
 
     def close(self) -> None:
         """End the whole process tree. Thread-safe, and may be called again."""
-        ...
 
 
 class Driver(Protocol):
@@ -85,15 +80,12 @@ class Driver(Protocol):
 
     def locate(self) -> Path:
         """Return the program without starting it. Raise AgentNotInstalled, with the command that installs it."""
-        ...
 
     def find(self) -> "InstalledProgram":
         """Return the program with its version, which starts it. Raise AgentNotInstalled or AgentTooOld."""
-        ...
 
     def start(self, start: Start) -> Running:
         """Raise AgentNotInstalled, TooDeep or BackendFailed."""
-        ...
 
 
 class BackendProgram(NamedTuple):

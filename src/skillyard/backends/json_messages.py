@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 
 from skillyard.core.values import NOTHING, Json
 
-NO_SUCH_METHOD: Final = -32601
-
+_NO_SUCH_METHOD: Final = -32601
 Id = int | str
 
 
@@ -97,7 +96,7 @@ class Peer:
 
     def refuse(self, request: RpcRequest) -> None:
         """Answer a request for something that we never offered."""
-        error: Json = {"code": NO_SUCH_METHOD, "message": f"{request.method} is not offered"}
+        error: Json = {"code": _NO_SUCH_METHOD, "message": f"{request.method} is not offered"}
         self._send({"jsonrpc": "2.0", "id": request.id, "error": error})
 
     def next(self) -> Incoming:
@@ -108,10 +107,9 @@ class Peer:
         self._waiting.clear()
 
     def _read(self) -> Incoming:
-        while True:
-            message = as_incoming(self._receive())
-            if message is not None:
-                return message
+        while (message := as_incoming(self._receive())) is None:
+            pass
+        return message
 
 
 def as_incoming(message: Mapping[str, Json]) -> Incoming | None:

@@ -168,8 +168,8 @@ class WarmBackends:
         warm = self.find(conversation_id)
         if warm is None:
             return None, ""
-        other, why = warm.difference(fit), ""
-        if other:
+        why = ""
+        if other := warm.difference(fit):
             why = f"it was started with another {other}"
         elif warm.state is not ConversationState.STARTING and (client := connect(self.socket(conversation_id))):
             with contextlib.suppress(Disconnected):
@@ -207,7 +207,7 @@ class WarmBackends:
 class WarmTurn:
     """The next turn of a warm backend, and only that. To disconnect, in whatever way, cancels it."""
 
-    def __init__(self, backend: str, connection: "Connection", session: Json) -> None:
+    def __init__(self, backend: str, connection: "JsonConnection", session: Json) -> None:
         self._backend, self._connection, self._session = backend, connection, session
         self._lock = threading.Lock()
         self._begun = self._cancelled = False
@@ -296,7 +296,7 @@ def _serve(request: Mapping[str, Any]) -> None:
             if slot is None:
                 raise BackendFailed(conversation.backend, f"{slots.count} agents run already")
             held.enter_context(slot)
-            server = _Server(folder, conversation_id, mapping(request["fit"]), request["idle_seconds"])
+            server = _WarmServer(folder, conversation_id, mapping(request["fit"]), request["idle_seconds"])
             held.callback(server.close)
             stop = partial(server.end, "it was stopped")
             held.enter_context(Bells(folder, ".end").listening(conversation_id, _END, stop))
@@ -308,7 +308,7 @@ def _serve(request: Mapping[str, Any]) -> None:
         conversations.record(conversation, Telling("", time.time(), "warm", f"the warm agent ends: {server.run()}"))
 
 
-class _Server:
+class _WarmServer:
     """Keeps one backend. Its main thread calls `open` and `run`, any thread calls `end`."""
 
     def __init__(self, folder: Path, conversation_id: int, fit: Fit, idle_seconds: float) -> None:
@@ -317,7 +317,7 @@ class _Server:
         self._warm = WarmBackend(ConversationState.STARTING, now, now, idle_seconds, os.getpid(), model, fit)
         self._lock = threading.Lock()
         #: Whoever is being served, whether its turn runs, and why the server ends.
-        self._client: Connection | None = None
+        self._client: JsonConnection | None = None
         self._why = ""
         self._running: Running | None = None
         self._move(ConversationState.STARTING)
@@ -361,7 +361,7 @@ class _Server:
             with contextlib.suppress(TimeoutError):
                 accepted, _ = self._listener.accept()
                 if is_ours(accepted):
-                    self._serve(Connection(accepted), self._running)
+                    self._serve(JsonConnection(accepted), self._running)
                 accepted.close()
         return why
 
@@ -392,7 +392,7 @@ class _Server:
         if self._running:
             self._running.close()
 
-    def _serve(self, client: "Connection", running: Running) -> None:
+    def _serve(self, client: "JsonConnection", running: Running) -> None:
         with self._lock:
             self._client = client
         try:
@@ -412,7 +412,7 @@ class _Server:
             self._client = None
             self._move(ConversationState.IDLE)
 
-    def _play(self, client: "Connection", running: Running, turn: Turn) -> dict[str, Json]:
+    def _play(self, client: "JsonConnection", running: Running, turn: Turn) -> dict[str, Json]:
         """Return the last message."""
         answers: SimpleQueue[bool] = SimpleQueue()
 
@@ -434,7 +434,7 @@ class _Server:
             return error_as_json(error)
         return last
 
-    def _hear(self, client: "Connection", running: Running, answers: "SimpleQueue[bool]") -> None:
+    def _hear(self, client: "JsonConnection", running: Running, answers: "SimpleQueue[bool]") -> None:
         """A client that disconnects cancels its turn, and never the turn of another."""
         with contextlib.suppress(Disconnected):
             while isinstance(allowed := client.receive().get("allowed"), bool):
@@ -449,7 +449,7 @@ class Disconnected(Exception):
     """The other side closed the connection, or sent something else than our messages."""
 
 
-class Connection:
+class JsonConnection:
     """A JSON object on each line, between two processes of one user."""
 
     def __init__(self, connected: socket.socket) -> None:
@@ -485,13 +485,13 @@ class Connection:
         self._socket.close()
 
 
-def connect(path: Path) -> Connection | None:
+def connect(path: Path) -> JsonConnection | None:
     """Return None if nobody listens, or a process of another user does."""
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with contextlib.suppress(OSError), open_name(path) as name:
         connected.connect(name)
         if is_ours(connected):
-            return Connection(connected)
+            return JsonConnection(connected)
     connected.close()
     return None
 
