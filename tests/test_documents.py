@@ -92,6 +92,33 @@ def test_what_a_page_shows_is_what_happens(page: Path, places: ProjectPaths, pro
     assert shown
 
 
+_PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+PYTHON_PAGES = [page for page in sorted((REPO / "docs").rglob("*.md")) if "```python\n" in page.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("page", [page for page in PYTHON_PAGES if "how-to" in page.parts], ids=lambda page: page.name)
+def test_the_python_of_a_page_prints_what_the_page_shows(page: Path, places: ProjectPaths, project: Path) -> None:
+    shutil.copytree(REPO / "examples" / "skills", project / ".claude" / "skills")
+    shutil.copytree(REPO / "examples" / "data", project, dirs_exist_ok=True)
+    blocks = _PYTHON.findall(page.read_text("utf-8"))
+    program = "\nprint('----')\n".join(code for code, _ in blocks)
+    env = {"PATH": os.environ["PATH"], "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=project,
+        env={**env, "LANG": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.split("----\n")
+    assert [text for text, (_, shown) in zip(printed, blocks, strict=True) if shown] == [s for _, s in blocks if s]
+
+
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
 def test_every_file_has_its_line_in_its_rooms_readme(room: Path) -> None:
     text = (room / "README.md").read_text("utf-8")

@@ -10,7 +10,7 @@ import pytest
 from skillyard.app.project import Project
 from skillyard.app.task import Kernel
 from skillyard.core.envelope import as_block, parse
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.core.result import Result
 from skillyard.core.states import State
 from tests.conftest import Skillyard, WriteSkill

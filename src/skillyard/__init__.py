@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from skillyard.catalog.index import Entry as Entry
     from skillyard.core.envelope import parse as parse
     from skillyard.core.errors import SkillError as SkillError
-    from skillyard.core.phrases import Lang as Lang
+    from skillyard.core.messages import Lang as Lang
     from skillyard.core.request import Request as Request
     from skillyard.core.result import Result as Result
     from skillyard.core.states import State as State
@@ -34,7 +34,7 @@ _MODULES = {
     "JobExecutor": "skillyard.app.task",
     "Json": "skillyard.core.values",
     "Kernel": "skillyard.app.task",
-    "Lang": "skillyard.core.phrases",
+    "Lang": "skillyard.core.messages",
     "Project": "skillyard.app.project",
     "Request": "skillyard.core.request",
     "Result": "skillyard.core.result",

@@ -14,7 +14,7 @@ from skillyard.backends.driver import Turn
 from skillyard.core.backend_events import Event, EventKind, Permission, TurnEnd
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import AgentSilent, BackendFailed, Timeout, TooDeep
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from tests.agents.agent import Agent
 from tests.agents.drivers import (
     TOOLS,

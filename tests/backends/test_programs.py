@@ -8,7 +8,7 @@ from skillyard.backends.driver import find, locate
 from skillyard.backends.registry import list_backends, make_drivers
 from skillyard.core.depth import DEPTH, deeper
 from skillyard.core.errors import AgentNotInstalled, AgentTooOld, TooDeep
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 
 CODEX = list_backends()["codex"].program
 

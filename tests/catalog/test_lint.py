@@ -106,7 +106,7 @@ def test_findings_stand_in_the_order_of_the_file() -> None:
 
 @pytest.mark.parametrize("rule", list(Rule), ids=lambda rule: rule.code)
 def test_every_rule_says_what_is_wrong_and_what_to_do(rule: Rule) -> None:
-    slots = {slot for _, slot, *_ in Formatter().parse(rule.message + rule.advice) if slot}
+    slots = {slot for _, slot, *_ in Formatter().parse(rule.message.template + rule.advice.template) if slot}
     words = dict.fromkeys(slots, "\x1b{x}")
     finding = rule.at(3, 4, **words)
 

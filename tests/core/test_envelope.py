@@ -8,10 +8,10 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from skillyard.core import flow_yaml, phrases
+from skillyard.core import flow_yaml, messages
 from skillyard.core.envelope import as_block, as_json, as_text, from_json, parse, read_envelope
 from skillyard.core.errors import ParamMissing, ScriptNotFound, Timeout
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.core.result import Result
 from skillyard.core.states import CACHED, MARKS, State
 from skillyard.core.values import Json
@@ -270,7 +270,7 @@ PENDING = Seed(
 """,
     State.PENDING,
     {"required": ["input_file"], "optional": ["format", "quality"]},
-    phrases.WAITING.fill(Lang.ZH, names="input_file"),
+    messages.WAITING.render(Lang.ZH, names="input_file"),
 )
 PARAM_MISSING = Seed(
     """\
@@ -294,7 +294,7 @@ SEEDS = {
 """,
         State.SUCCESS,
         {"skill": "markdown-converter", "output_path": "mybox/workspace/result.html", "output_size": "12.5KB"},
-        phrases.RAN_TO.fill(Lang.ZH, label="Markdown转换", path="mybox/workspace/result.html"),
+        messages.RAN_TO.render(Lang.ZH, label="Markdown转换", path="mybox/workspace/result.html"),
     ),
     "S0 2.4 pending": PENDING,
     "S0 2.4 error": PARAM_MISSING,
@@ -313,7 +313,7 @@ SEEDS = {
         PROMPT_TEXT.format(description="提供营销策略建议", content="<SKILL.md完整内容>"),
         State.SUCCESS,
         prompt_data("提供营销策略建议", "<SKILL.md完整内容>"),
-        phrases.PROMPT_LOADED.fill(Lang.ZH, skill="marketing-ideas"),
+        messages.PROMPT_LOADED.render(Lang.ZH, skill="marketing-ideas"),
     ),
     "S1 2.3 success": Seed(
         """\
@@ -335,7 +335,7 @@ SEEDS = {
 """,
         State.SUCCESS,
         {"cached": True, "original_result": {"total": 5, "skills": ["..."]}},
-        phrases.CACHE_HIT.fill(Lang.ZH, seconds=5.0),
+        messages.CACHE_HIT.render(Lang.ZH, seconds=5.0),
     ),
     "S1 2.3 partial": Seed(
         """\
@@ -346,7 +346,7 @@ SEEDS = {
 """,
         State.PARTIAL,
         {"succeeded": ["a.py", "b.py", "c.py"], "failed": ["d.py", "e.py"]},
-        phrases.PARTLY.fill(Lang.ZH, done=3, total=5),
+        messages.PARTLY.render(Lang.ZH, done=3, total=5),
     ),
     "S1 2.3 error": Seed(
         """\
@@ -367,7 +367,7 @@ SEEDS = {
 """,
         State.INTERRUPTED,
         {"interrupted_skills": ["..."], "resume_command": "..."},
-        phrases.PAUSED.fill(Lang.ZH, count="<N>"),
+        messages.PAUSED.render(Lang.ZH, count="<N>"),
     ),
     "S2 4 success": Seed(
         f"""\
@@ -383,7 +383,7 @@ SEEDS = {
             "output_path": RESULT_HTML,
             "output_size": "12.5KB",
         },
-        phrases.RAN_TO.fill(Lang.ZH, label="Markdown转换", path=RESULT_HTML),
+        messages.RAN_TO.render(Lang.ZH, label="Markdown转换", path=RESULT_HTML),
     ),
     "S2 4 pending": PENDING,
     "S2 4 error": PARAM_MISSING,
@@ -402,7 +402,7 @@ SEEDS = {
         PROMPT_TEXT.format(description="提供 139 种营销策略建议", content="<SKILL.md 完整内容>"),
         State.SUCCESS,
         prompt_data("提供 139 种营销策略建议", "<SKILL.md 完整内容>"),
-        phrases.PROMPT_LOADED.fill(Lang.ZH, skill="marketing-ideas"),
+        messages.PROMPT_LOADED.render(Lang.ZH, skill="marketing-ideas"),
     ),
 }
 

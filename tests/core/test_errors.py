@@ -8,7 +8,7 @@ from hypothesis import given
 
 from skillyard.core import errors
 from skillyard.core.errors import SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang, Message
 from skillyard.core.states import State
 from tests.core.values import texts
 
@@ -40,7 +40,7 @@ CASES = [
     Case(errors.InvalidCommand("needs a shell"), "InvalidCommand", False, "命令模板无效: needs a shell"),
     Case(errors.InvalidRequirements("line 2: -e ."), "InvalidCommand", False, "依赖声明无效: line 2: -e ."),
     Case(errors.EnvironmentFailed("no wheel"), "RuntimeFailed", None, "环境构建失败: no wheel"),
-    Case(errors.Stopped("it was stopped"), "RuntimeFailed", None, "已停止: 它已被停止"),
+    Case(errors.Stopped(Message("it was stopped")), "RuntimeFailed", None, "已停止: 它已被停止"),
     Case(errors.FolderChanging("x"), "RuntimeFailed", None, "文件夹正在变化: x"),
     Case(errors.SkillChanged("other bytes"), "RuntimeFailed", None, "技能已变化: other bytes"),
     Case(errors.Cancelled("report"), "Cancelled", True, "任务已取消: report"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import NotGranted, ParamMissing, SkillNotFound, Timeout
-from skillyard.core.phrases import PAUSED, RAN, Lang
+from skillyard.core.messages import PAUSED, RAN, Lang
 from skillyard.core.request import Outcome
 from skillyard.core.result import Result, as_size, error_result, make_meta, meaningful, pending_result
 from skillyard.core.schema import envelope_schema

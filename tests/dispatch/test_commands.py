@@ -59,7 +59,7 @@ def test_to_activate_again_is_no_error(skillyard: Skillyard) -> None:
 
     again = skillyard("activate", "@code-review")
     assert (again.returncode, again.stdout) == (0, "already active: Code Review\n")
-    assert skillyard("activate", "code-review", "--lang", "zh").stdout == "已是激活状态: Code Review\n"
+    assert skillyard("activate", "code-review", "--lang", "zh").stdout == "已是激活状态：Code Review\n"
     assert skillyard("deactivate", "code-review").stdout == "deactivated Code Review\n"
     assert skillyard("deactivate", "code-review").stdout == "not active there: code-review\n"
 

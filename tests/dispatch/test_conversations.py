@@ -18,7 +18,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.depth import DEPTH
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.core.states import State
 from skillyard.sandbox.cancel_token import Stop
 from skillyard.store.conversations import Conversation, ConversationState
@@ -511,7 +511,7 @@ def test_the_log_tells_a_conversation_and_follows_it_to_its_end(
 def test_the_stream_goes_to_stderr_and_one_result_to_stdout(skillyard: Skillyard) -> None:
     done = skillyard("dispatch", "one\ntwo", "--to", "small", "--stream", SKILLYARD_LANG="zh")
 
-    assert done.stderr == "→ 已开始: s1\none\ntwo\n"
+    assert done.stderr == "→ 已开始：s1\none\ntwo\n"
     assert done.stdout.startswith("✅ skillyard small 已完成任务\n")
 
 

@@ -32,7 +32,7 @@ from skillyard.core.errors import (
     Timeout,
     TooDeep,
 )
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.dispatch.dispatcher import StartedWarm
 from skillyard.dispatch.warm import error_as_json, error_from, open_name
 from skillyard.store.conversations import ConversationState
@@ -523,7 +523,7 @@ def test_many_who_come_at_once_are_served_or_hung_up_on(warm: Warm, hand: Hand, 
 
 
 def _advised(error: SkillError) -> SkillError:
-    error.also_advises = Text("登录", "log in")
+    error.extra_hint = Message("log in: {login}", login="x")
     return error
 
 

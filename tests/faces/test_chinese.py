@@ -1,7 +1,5 @@
-"""Chinese, all of it: every text that a person reads has its Chinese, and none of what a program reads changes."""
+"""Chinese: what people read is Chinese, what programs read never changes, and other people's words stay as they are."""
 
-import argparse
-import ast
 import json
 import os
 import re
@@ -14,25 +12,14 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.catalog import flowfile
-from skillyard.catalog.agentfile import agent_schema
-from skillyard.catalog.findings import Rule
 from skillyard.core import errors
-from skillyard.core.chinese import CHINESE, in_chinese
-from skillyard.core.errors import SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang, Message
 from skillyard.faces.cli import main as cli
-from skillyard.faces.cli.chinese import HELP, fold, paragraphs_of
-from skillyard.faces.labels import label
+from skillyard.faces.cli.translated_help import fold
 from skillyard.faces.present import Table, cell_width, show_table
-from skillyard.install.threats.rule import all_rules
 from tests.conftest import IN_TORTURE, Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal
 
-SOURCE = Path(errors.__file__).parent.parent
-SLOT = re.compile(r"\{\w*\}")
-#: What is put together from words at run time, so that no line of the code holds it as a whole.
-COMPOSED = re.compile(r"a (whole )?number (above|from|or) |text or a |nothing: the agents are ")
 #: Three English words in a row are a sentence; in quotes, in backticks and after `skillyard` they are somebody's data.
 DATA = re.compile(
     r"`[^`]*`|\"[^\"]*\"|'[^']*'"
@@ -48,50 +35,6 @@ def english_in(text: str) -> str:
 
 
 # --help
-
-
-def parsers() -> Iterator[argparse.ArgumentParser]:
-    def below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-        yield parser
-        for action in parser._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for child in action.choices.values():
-                    yield from below(child)
-
-    for name in cli.COMMANDS:
-        yield from below(cli.parser_of(name))
-
-
-def texts_of(parser: argparse.ArgumentParser) -> Iterator[str]:
-    yield from paragraphs_of(parser.description or "examples:\n  x")
-    yield from (group.title for group in parser._action_groups if group.title)
-    for action in parser._actions:
-        if action.help:
-            yield action.help
-        if isinstance(action, argparse._SubParsersAction):
-            yield from (choice.help for choice in action._choices_actions if choice.help)
-
-
-def help_texts() -> set[str]:
-    own = {"usage", cli._ABOUT, cli._MORE, *cli.GROUPS, *(listed.says for listed in cli.COMMANDS.values())}
-    return own | {text for parser in parsers() for text in texts_of(parser)}
-
-
-def test_every_text_of_every_help_has_its_chinese() -> None:
-    assert help_texts() - HELP.keys() == set()
-
-
-def test_no_help_is_kept_that_nobody_shows_any_more() -> None:
-    assert HELP.keys() - help_texts() == set()
-
-
-@pytest.mark.parametrize("english", sorted(HELP))
-def test_a_help_keeps_what_is_no_language(english: str) -> None:
-    """Slots, options and the names in capitals stand in both."""
-    kept = re.compile(r"%\(\w+\)s|--[\w-]+|`[^`]+`|\b[A-Z]{4,}\b|\(\d+\)")
-    said = HELP[english]
-
-    assert set(kept.findall(english)) - {"`sent`"} <= set(kept.findall(said))
 
 
 def test_a_help_is_chinese_from_its_first_word_to_its_last(skillyard: Skillyard) -> None:
@@ -114,13 +57,13 @@ def test_the_list_of_commands_is_chinese(skillyard: Skillyard) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["run"], "缺少必需的参数: name"),
-        (["runs", "--limit", "0"], "参数 --limit: 至少为 1"),
-        (["runs", "--limit", "x"], "参数 --limit: 无效的值: 'x'"),
-        (["jobs", "add", "@daily", "@x", "--misfire", "never"], "参数 --misfire: 无效的选择: 'never'"),
-        (["list", "more"], "无法识别的参数: more"),
-        (["update", "--keep", "--theirs"], "参数 --theirs: 不能与 --keep 一起使用"),
-        (["lst"], "没有命令 'lst'; 是不是 'list'?"),
+        (["run"], "缺少必需的参数：name"),
+        (["runs", "--limit", "0"], "参数 --limit：至少为 1"),
+        (["runs", "--limit", "x"], "参数 --limit：无效的值：'x'"),
+        (["jobs", "add", "@daily", "@x", "--misfire", "never"], "参数 --misfire：无效的选择：'never'"),
+        (["list", "more"], "无法识别的参数：more"),
+        (["update", "--keep", "--theirs"], "参数 --theirs：不能与 --keep 一起使用"),
+        (["lst"], "没有命令 'lst'；是不是 'list'?"),
     ],
 )
 def test_a_usage_error_is_chinese(skillyard: Skillyard, words: list[str], says: str) -> None:
@@ -139,150 +82,31 @@ def test_lines_are_folded_by_columns_and_words_stay_whole() -> None:
     assert not any(line[0] in ",。)" or line.endswith("(") for line in lines)
 
 
-# What is English for programs
+# Other people's words
 
 
-#: What says nothing in Chinese: a plural, or the name of a type of ours.
-LEFT_OUT = {
-    "start {} scheduled {}": {"x1y"},
-    "Required parameter{} {} not provided": {"x0y"},
-    "invalid {} value: {}": {"x0y"},
-}
+KEYLESS = """---
+name: keyless
+description: Says what is wrong in words of its own.
+command: python fail.py
+---
+x
+"""
 
 
-def as_template(node: ast.expr) -> str:
-    match node:
-        case ast.Constant(value=str(text)):
-            return text
-        case ast.JoinedStr(values=values):
-            return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in values)
-        case ast.BinOp(left=left, right=right):
-            return f"{as_template(left)}{as_template(right)}"
-        case _:
-            return "{}"
+def test_other_peoples_words_pass_through_untouched(skillyard: Skillyard, write_skill: WriteSkill) -> None:
+    """They read like messages of ours, which have a translation, and are not ours."""
+    write_skill("keyless", KEYLESS, {"fail.py": "import sys; sys.exit('the key is missing')\n"})
 
+    shown = skillyard("run", "@keyless", "--lang", "zh")
+    said = errors.BackendFailed("codex", "the key is missing").summary(Lang.ZH)
 
-#: Whoever is called with a message: errors, probes, and what is wrong with a value.
-TELLERS = {
-    *(name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, SkillError)),
-    *("passed", "failed", "skipped", "_all", "_advise", "Problem", "_wrong", "_error", "Refusal", "Want"),
-}
-#: Shown by its parts, or never to a person.
-NOT_SHOWN = {"create_server", "skillyard mcp --allow worker"}
-
-
-def sources() -> Iterator[ast.Module]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        if path.name != "chinese.py":
-            yield ast.parse(path.read_text("utf-8"))
-
-
-def told_in_code() -> Iterator[str]:
-    for module in sources():
-        for node in ast.walk(module):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in TELLERS:
-                yield from map(as_template, node.args)
-
-
-def schema_texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if key in {"description", "patternErrorMessage"} and isinstance(item, str):
-                yield item
-            else:
-                yield from schema_texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from schema_texts(item)
-
-
-def messages() -> Iterator[str]:
-    yield from told_in_code()
-    for rule in Rule:
-        yield from (
-            rule.message.replace("{{", "{").replace("}}", "}"),
-            rule.advice.replace("{{", "{").replace("}}", "}"),
-        )
-    yield from (rule.advice for rule in all_rules().values())
-    yield from schema_texts(agent_schema())
-    yield from schema_texts(flowfile.workflow_schema())
-
-
-@pytest.mark.parametrize("message", sorted(set(messages()) - NOT_SHOWN))
-def test_every_message_has_its_chinese(message: str) -> None:
-    held = SLOT.sub("x7", message)
-
-    assert english_in(in_chinese(held)) == ""
-
-
-def corpus() -> str:
-    """Everything that our code and argparse can say, slots as `{}`."""
-    texts = [as_template(node) for module in sources() for node in ast.walk(module) if isinstance(node, ast.expr)]
-    texts += messages()
-    texts.append(Path(argparse.__file__).read_text("utf-8"))
-    return "\n".join(texts)
-
-
-def test_no_message_is_kept_that_nobody_says_any_more() -> None:
-    said = corpus()
-    said += re.sub(r"%(\(\w+\))?[sr]", "{}", said)
-    gone = [key for key in CHINESE if not all(part.strip(" ") in said for part in SLOT.split(key))]
-
-    assert [key for key in gone if not COMPOSED.match(key)] == []
-
-
-@pytest.mark.parametrize("english", sorted(key for key in CHINESE if SLOT.search(key)))
-def test_a_message_keeps_what_it_holds(english: str) -> None:
-    count = iter(range(100))
-    held = SLOT.sub(lambda _: f"x{next(count)}y", english)
-    said = in_chinese(held)
-
-    kept = set(re.findall(r"x\d+y", held))
-    assert said != held or english == "`{}` {}"
-    assert set(re.findall(r"x\d+y", said)) >= kept - LEFT_OUT.get(english, set())
-
-
-@pytest.mark.parametrize("words", ["命令 x", "Segmentation fault in libfoo", "x" * 5000, "", ": : : : :", "{} {}"])
-def test_somebody_elses_words_stay_as_they_are(words: str) -> None:
-    assert in_chinese(words) == words
-
-
-def test_a_hostile_message_ends_soon() -> None:
-    assert in_chinese("`" * 1999)
-    assert in_chinese("a: " * 600)
-    assert in_chinese("is no " * 300)
-
-
-def test_what_a_program_says_of_itself_is_never_translated() -> None:
-    own = errors.RuntimeFailed("the file is empty", details={"exit_code": 1})
-    ours = errors.RuntimeFailed("the file is empty")
-
-    assert own.summary(Lang.ZH) == "RuntimeFailed: 执行失败: the file is empty"
-    assert ours.summary(Lang.ZH) == "RuntimeFailed: 执行失败: 文件为空"
-    assert (ours.msg, ours.data()["msg"]) == ("the file is empty", "the file is empty")
-
-
-def test_a_name_in_a_message_is_no_word_of_ours() -> None:
-    assert in_chinese("unknown param 'command'") == "未知参数 'command'"
-    assert in_chinese("no run size here, or more than one starts so").startswith("这里没有运行记录 size")
+    assert "执行失败: the key is missing" in shown.stdout
+    assert said == "BackendFailed: 智能体执行失败: codex: the key is missing"
+    assert Message("{library} is missing", library="the key").render(Lang.ZH) == "the key 未安装"
 
 
 # Tables
-
-
-def columns_of(module: ast.Module) -> Iterator[str]:
-    for node in ast.walk(module):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Table":
-            given = [key.value for key in node.keywords if key.arg == "columns"] or node.args[:1]
-            for value in given:
-                assert isinstance(value, ast.Tuple), "columns are written out, so that this test can read them"
-                yield from (str(name.value) for name in value.elts if isinstance(name, ast.Constant))
-
-
-@pytest.mark.parametrize("name", sorted({name for module in sources() for name in columns_of(module)}))
-def test_every_column_has_its_chinese_name(name: str) -> None:
-    assert label(name, Lang.ZH) != name
-    assert label(name, Lang.EN) == name
 
 
 @pytest.mark.parametrize("columns", [50, 80])
@@ -456,23 +280,24 @@ def steady(value: Any) -> Any:
     return json.loads(re.sub(r"in [\d.]+ s", "in N s", json.dumps(value, ensure_ascii=False)))
 
 
-LOOK = """
-import atexit, sys
-atexit.register(lambda: print([name for name in sys.modules if name.endswith(".chinese")], file=sys.stderr))
+OPENED = """
+import sys
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+import atexit
+atexit.register(lambda: print(sum(name.endswith(".mo") for name in opened), file=sys.stderr))
 from skillyard.faces.cli.main import main
 main()
 """
 
 
-@pytest.mark.parametrize("command", ["list", "search 问", "run @问候 世界", "task skills x 执行|@问候|世界"])
-@pytest.mark.parametrize("lang", ["zh", "en"])
-def test_no_catalogue_is_loaded_where_nothing_of_it_is_shown(
-    command: str, lang: str, places: ProjectPaths, small_project: Path
+@pytest.mark.parametrize(("lang", "catalogues"), [("en", 0), ("zh", 1)])
+def test_only_a_chinese_reader_loads_the_catalogue(
+    lang: str, catalogues: int, places: ProjectPaths, small_project: Path
 ) -> None:
-    words = [word.replace("|", " ") for word in command.split()]
     env = {"PATH": os.environ["PATH"], "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}
     done = subprocess.run(
-        [sys.executable, "-c", LOOK, *words],
+        [sys.executable, "-c", OPENED, "run", "@问候", "世界"],
         cwd=small_project,
         env={**env, "LANG": "C.UTF-8", "SKILLYARD_LANG": lang},
         capture_output=True,
@@ -480,7 +305,7 @@ def test_no_catalogue_is_loaded_where_nothing_of_it_is_shown(
         timeout=120,
     )
 
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "[]"), done.stderr
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, str(catalogues)), done.stderr
 
 
 def test_questions_to_a_person_are_chinese(places: ProjectPaths, small_project: Path) -> None:

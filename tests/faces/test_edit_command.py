@@ -58,7 +58,7 @@ def test_s2s_operations_in_s2s_forms(file_editor: Skillyard, project: Path) -> N
         done = file_editor(*command)
         assert (done.returncode, done.stderr) == (0, "")
         result = parse(done.stdout)
-        assert (result.agent, result.summary) == ("skillyard", f"已编辑: {command[1]}")
+        assert (result.agent, result.summary) == ("skillyard", f"已编辑：{command[1]}")
         assert (result.data["operation"], result.data["changed"]) == (command[0], True)
 
     assert file.read_text("utf-8") == "# 汇总\n---\n**定稿**"

@@ -124,7 +124,7 @@ def test_a_missing_input_is_an_error_and_never_a_question(skillyard: Skillyard, 
 def test_in_chinese(skillyard: Skillyard, hello: Path) -> None:
     done = skillyard("flow", "run", "hello", "--lang", "zh")
 
-    assert done.stdout.startswith("✅ skills 工作流完成: hello (2 步)\n")
+    assert done.stdout.startswith("✅ skills 工作流完成：hello (2 步)\n")
 
 
 @pytest.mark.parametrize("words", ["flow run nope", "flow resume nope", "jobs run nope", "jobs enqueue @nope --wait"])

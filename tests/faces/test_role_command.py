@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from skillyard.catalog.agentfile import SCHEMA_FILE, agent_schema, parse_role
 from skillyard.core.envelope import from_json, parse
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.install.role_template import as_role_files, folder_of, make_role_draft
 from tests.conftest import Skillyard
 

@@ -17,7 +17,7 @@ from skillyard.catalog.manifest import parse_skill
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.kinds import Kind
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.install.create import create
 from skillyard.install.literals import quoted, script_quoted, shell_quoted
 from skillyard.install.skill_template import CONVENTIONAL, Draft, Program, as_files, make_draft

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from skillyard.core.errors import EnvironmentFailed, InvalidArgs, PythonMissing, SandboxUnavailable
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.runners.environments import build, choose_python, find, home_of, list_built, readable_parts, remove
 from skillyard.runners.indexes import find_indexes
 from skillyard.runners.interpreters import full_version_of, version_of

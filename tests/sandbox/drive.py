@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from skillyard.core.errors import SandboxUnavailable
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.sandbox import bubblewrap, seccomp
 from skillyard.sandbox.launch import Launch, Policy
 from skillyard.sandbox.launcher import Launcher

@@ -15,7 +15,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project, new_run_id
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.jobs.agent_job import Errand
 from skillyard.jobs.agent_task import refuse_loops, with_task
 from skillyard.jobs.jobs import Job, Jobs, Known

@@ -618,7 +618,7 @@ def every_command_in_a_hostile_project(stage: Stage) -> str:
     stage.skill("json", "python3 -c 'import json, sys; print(json.dumps({}))'")
     for words in (("list",), ("run", "@good"), ("validate", "."), ("doctor",), ("scan", "."), ("check", "@good")):
         stage.run(*words, "--json")
-    code = "from skillyard.faces.cli.worker import _start_anew; from skillyard.core.phrases import Lang; import sys\n"
+    code = "from skillyard.faces.cli.worker import _start_anew; from skillyard.core.messages import Lang; import sys\n"
     code += "sys.argv = ['skillyard', 'worker', '--help']; _start_anew(print, Lang.EN)()"
     done = stage.run_program(stage.install.python, "-P", "-c", code)
     if not stage.ran() and "usage" not in done.said:

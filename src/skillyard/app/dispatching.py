@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from skillyard.app.project import Project, open_project
 from skillyard.core.backend_events import Ask, Tell, ignore, refuse
 from skillyard.core.errors import SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.dispatch.activation import DEFAULT_USER
 from skillyard.dispatch.text import ActiveSkill

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from skillyard.catalog.plainfile import is_utf8
 from skillyard.catalog.roots import find_project
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 
 
 class ProjectPaths(NamedTuple):
@@ -36,7 +37,9 @@ def find_paths(cwd: Path | None = None, env: Mapping[str, str] = os.environ) -> 
     user_home = _user_home(env)
     start = (cwd or _working_folder()).absolute()
     if not is_utf8(start):
-        raise InvalidArgs(f"the path {str(start)!r} is not UTF-8: rename that folder, or work in another")
+        raise InvalidArgs(
+            Message("the path {start!r} is not UTF-8: rename that folder, or work in another", start=str(start))
+        )
     return ProjectPaths(
         project=find_project(start, user_home),
         user_home=user_home,
@@ -47,7 +50,7 @@ def find_paths(cwd: Path | None = None, env: Mapping[str, str] = os.environ) -> 
 def _own_home(env: Mapping[str, str], user_home: Path) -> Path:
     home = Path(env["SKILLYARD_HOME"]).absolute() if env.get("SKILLYARD_HOME") else _default_home(env, user_home)
     if not is_utf8(home):
-        raise InvalidArgs(f"SKILLYARD_HOME must be a path in UTF-8, not {str(home)!r}")
+        raise InvalidArgs(Message("SKILLYARD_HOME must be a path in UTF-8, not {home!r}", home=str(home)))
     return home
 
 
@@ -55,16 +58,18 @@ def _working_folder() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError:
-        raise InvalidArgs("the working directory was deleted: change into another one") from None
+        raise InvalidArgs(Message("the working directory was deleted: change into another one")) from None
 
 
 def _user_home(env: Mapping[str, str]) -> Path:
     try:
         home = Path(env.get("HOME") or Path.home())
     except RuntimeError:
-        raise InvalidArgs("HOME is not set and this user has no home folder: set HOME to an absolute path") from None
+        raise InvalidArgs(
+            Message("HOME is not set and this user has no home folder: set HOME to an absolute path")
+        ) from None
     if not home.is_absolute() or not is_utf8(home):
-        raise InvalidArgs(f"HOME must be an absolute path in UTF-8, not {str(home)!r}")
+        raise InvalidArgs(Message("HOME must be an absolute path in UTF-8, not {home!r}", home=str(home)))
     return home
 
 

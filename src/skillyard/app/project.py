@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from skillyard.app.arguments import expect, expect_params
 from skillyard.app.paths import ProjectPaths, find_paths
 from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang, Message
 
 if TYPE_CHECKING:
     import sqlite3
@@ -58,7 +58,7 @@ class per_thread(Generic[T]):  # noqa: N801  (a decorator, like cached_property)
     def __get__(self, project: "Project | None", owner: type) -> "T | Self":
         if project is None:
             return self
-        parts = project.parts_of_this_thread()
+        parts = project._thread_parts()  # noqa: SLF001  (its own decorator)
         if self._name not in parts:
             parts[self._name] = self._build(project)
         value: T = parts[self._name]
@@ -102,7 +102,7 @@ class Project:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def parts_of_this_thread(self) -> dict[str, Any]:
+    def _thread_parts(self) -> dict[str, Any]:
         if self._is_closed and not self._ends_with_process:
             raise ValueError("this project is closed")
         return self._parts.setdefault(get_ident(), {})
@@ -196,7 +196,7 @@ class Project:
     @cached_property
     def root(self) -> "Path":
         if self.places.project is None:
-            raise InvalidArgs("this is not a project folder: change into one, or make one")
+            raise InvalidArgs(Message("this is not a project folder: change into one, or make one"))
         return self.places.project
 
     @per_thread
@@ -563,7 +563,7 @@ def _as_folder(path: "str | PathLike[str] | None") -> Path | None:
     expect("path", path, str, os.PathLike)
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise InvalidArgs(f"{folder} is no folder")
+        raise InvalidArgs(Message("{folder} is no folder", folder=folder))
     return folder
 
 

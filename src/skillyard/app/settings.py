@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 
 USER_FILE = "config.toml"
 PROJECT_FILE = "skillyard.toml"
@@ -87,7 +88,7 @@ def read_toml(file: Path, *, follow: bool = False) -> dict[str, Any]:
     try:
         return tomllib.loads(read_whole(file, _MOST_BYTES, follow=follow))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgs(f"{file}: {error}") from None
+        raise InvalidArgs(Message("{place}: {reason}", place=file, reason=error)) from None
 
 
 def read_settings(own_home: Path, user_home: Path) -> Settings:
@@ -123,10 +124,10 @@ def _engine(fields: Mapping[str, Any], file: Path) -> EngineSettings:
     table = _table(fields, "engine", file)
     database = _text(table, "database", "", file)
     if database and not database.startswith(("postgresql://", "postgres://")):
-        raise InvalidArgs(f"{file}: [engine] database must start with postgresql://")
+        raise InvalidArgs(Message("{file}: [engine] database must start with postgresql://", file=file))
     synchronous = _text(table, "synchronous", "normal", file).lower()
     if synchronous not in {"normal", "full"}:
-        raise InvalidArgs(f"{file}: [engine] synchronous is normal or full")
+        raise InvalidArgs(Message("{file}: [engine] synchronous is normal or full", file=file))
     poll_seconds = max(_number(table, "poll_seconds", EngineSettings().poll_seconds, file), 0.01)
     limits = _limits(table, file)
     return EngineSettings(database, _text(table, "project", "", file), synchronous == "full", poll_seconds, limits)
@@ -137,7 +138,9 @@ def _limits(table: Mapping[str, Any], file: Path) -> dict[str, int]:
     for name, queue in _table(table, "queues", file).items():
         limit = queue.get("limit") if isinstance(queue, Mapping) else None
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidArgs(f"{file}: [engine.queues.{name}] limit must be a whole number from 1 on")
+            raise InvalidArgs(
+                Message("{file}: [engine.queues.{name}] limit must be a whole number from 1 on", file=file, name=name)
+            )
         limits[name] = limit
     return limits
 
@@ -178,33 +181,33 @@ def _of_each(agents: Mapping[str, Mapping[str, Any]], key: str, file: Path) -> d
 def _texts(table: Mapping[str, Any], key: str, file: Path) -> tuple[str, ...]:
     values = table.get(key, [])
     if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
-        raise InvalidArgs(f"{file}: {key} must be a list of texts")
+        raise InvalidArgs(Message("{file}: {key} must be a list of texts", file=file, key=key))
     return tuple(values)
 
 
 def _table(fields: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
     table = fields.get(name, {})
     if not isinstance(table, Mapping):
-        raise InvalidArgs(f"{file}: [{name}] must be a table")
+        raise InvalidArgs(Message("{file}: [{name}] must be a table", file=file, name=name))
     return table
 
 
 def _folders(fields: Mapping[str, Any], table: str, base: Path, home: Path, file: Path) -> list[Path]:
     roots = fields.get("roots", [])
     if not isinstance(roots, list) or not all(isinstance(root, str) for root in roots):
-        raise InvalidArgs(f"{file}: [{table}] roots must be a list of folders")
+        raise InvalidArgs(Message("{file}: [{table}] roots must be a list of folders", file=file, table=table))
     return [home / root[2:] if root.startswith("~/") else base / root for root in roots]
 
 
 def _number(table: Mapping[str, Any], key: str, default: float, file: Path) -> float:
     value = table.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _ENDLESS:
-        raise InvalidArgs(f"{file}: {key} must be a number that is not negative")
+        raise InvalidArgs(Message("{file}: {key} must be a number that is not negative", file=file, key=key))
     return float(value)
 
 
 def _text(table: Mapping[str, Any], key: str, default: str, file: Path) -> str:
     value = table.get(key, default)
     if not isinstance(value, str):
-        raise InvalidArgs(f"{file}: {key} must be a text")
+        raise InvalidArgs(Message("{file}: {key} must be a text", file=file, key=key))
     return value

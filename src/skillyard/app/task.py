@@ -11,7 +11,7 @@ from skillyard.app.arguments import expect
 from skillyard.app.project import Project, as_lang
 from skillyard.catalog.plainfile import is_utf8
 from skillyard.core.errors import InvalidArgs, InvalidParam, SkillError
-from skillyard.core.phrases import CACHE_HIT, Lang
+from skillyard.core.messages import CACHE_HIT, Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
@@ -72,7 +72,9 @@ class Kernel:
             for text in (agent, prompt, idempotency_key or "", model or ""):
                 _check_text(text)
             if agent not in _AGENTS:
-                raise InvalidArgs(f"no agent {agent!r}; there are {', '.join(_AGENTS)}")
+                raise InvalidArgs(
+                    Message("no agent {agent!r}; there are {agents}", agent=agent, agents=", ".join(_AGENTS))
+                )
             result = execute() if idempotency_key is None else self._once(named, idempotency_key, prompt, execute)
         except SkillError as error:
             result = error_result(error, named, self._lang, make_meta(named, time.monotonic() - started, moment))
@@ -81,7 +83,7 @@ class Kernel:
     def _once(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
         """Return the result of the key's first run if that was within the last seconds, marked as cached."""
         if not key.strip():
-            raise InvalidArgs("an idempotency key is a text that is not empty")
+            raise InvalidArgs(Message("an idempotency key is a text that is not empty"))
         from skillyard.scripts.idempotency import Key
 
         started, moment = time.monotonic(), datetime.now(UTC)
@@ -91,7 +93,7 @@ class Kernel:
         return Result(
             agent=agent,
             state=State.SUCCESS,
-            summary=CACHE_HIT.fill(self._lang, seconds=self._project.settings.key_seconds),
+            summary=CACHE_HIT.render(self._lang, seconds=self._project.settings.key_seconds),
             data={"cached": True, "original_result": answer.result.data},
             meta=make_meta(agent, time.monotonic() - started, moment, run=answer.result.meta.get("run")),
         )
@@ -125,7 +127,7 @@ def _check_text(text: str) -> None:
     try:
         check_text(text)
     except ValueError as error:
-        raise InvalidArgs(f"the task is no text: {error}") from None
+        raise InvalidArgs(Message("the task is no text: {error}", error=error)) from None
 
 
 def execute_skill(
@@ -165,11 +167,11 @@ def _check_values(name: str, values: object) -> None:
     if values is None:
         return
     if not isinstance(values, Mapping):
-        raise InvalidParam(f"{name} must be an object, not {type(values).__name__}")
+        raise InvalidParam(Message("{name} must be an object, not {type}", name=name, type=type(values).__name__))
     try:
         check_value(values)
     except ValueError as error:
-        raise InvalidParam(f"{name}: {error}") from None
+        raise InvalidParam(Message("{place}: {reason}", place=name, reason=error)) from None
 
 
 class JobExecutor:

@@ -14,6 +14,7 @@ from skillyard.backends.json_messages import Peer, RpcError, RpcNotice, RpcReque
 from skillyard.backends.process import AsMessage, Played, Process, RunningBackend, launch, shortened, shown
 from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.errors import AgentNotInstalled
+from skillyard.core.messages import Message
 from skillyard.core.searchpath import absolute_entries
 from skillyard.core.values import Json
 
@@ -58,7 +59,8 @@ class AcpDriver:
         command = self._backend.command[0]
         found = which(command, path=absolute_entries(self._env))
         if found is None:
-            msg = f"{self.name} is not installed: no `{command}` on the PATH"
+            where = Message("no `{command}` on the PATH", command=command)
+            msg = Message("{backend} is not installed: {where}", backend=self.name, where=where)
             raise AgentNotInstalled(msg, agent=self.name, command=command)
         return Path(found)
 
@@ -103,7 +105,7 @@ class _RunningAcp(RunningBackend):
         if "resume" in mapping(offers.get("sessionCapabilities")):
             return self._peer.call("session/resume", place)
         if not offers.get("loadSession"):
-            raise self._failed("it cannot go on with an earlier session")
+            raise self._failed(Message("it cannot go on with an earlier session"))
         return self._peer.call("session/load", place)
 
     def _choose_model(self, opened: Mapping[str, Json]) -> None:
@@ -151,7 +153,7 @@ class _RunningAcp(RunningBackend):
         self._retries += 1
         said = text(params.get("words"))
         if self._retries > _MOST_RETRIES:
-            raise self._failed(f"its model failed {self._retries} times: {said}")
+            raise self._failed(Message("its model failed {count} times: {said}", count=self._retries, said=said))
         return Event(EventKind.ERROR, said, {"retrying": True})
 
     def _answer(self, request: RpcRequest) -> None:

@@ -33,6 +33,7 @@ from skillyard.backends.json_messages import (
 )
 from skillyard.backends.process import Played, Process, RunningBackend, launch, shortened, shown
 from skillyard.core.backend_events import Event, EventKind, Permission
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 
 _PROGRAM: Final = BackendProgram(
@@ -88,7 +89,7 @@ class _RunningCodex(RunningBackend):
             raise self._failed(error.message) from None
         got = text(mapping(opened.get("thread")).get("id"))
         if wanted not in {None, got}:  # an unknown name makes it begin anew, as if nothing were wrong
-            raise self._failed(f"it went on with session {got} instead of {wanted}")
+            raise self._failed(Message("it went on with session {got} instead of {wanted}", got=got, wanted=wanted))
         self.session, self._model = got, opened.get("model")
 
     def _interrupt(self) -> None:

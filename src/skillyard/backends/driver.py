@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from skillyard.core.backend_events import Ask, Event, refuse
 from skillyard.core.errors import AgentNotInstalled, AgentTooOld
+from skillyard.core.messages import Message
 from skillyard.core.searchpath import absolute_entries
 
 _VERSION_SECONDS: Final = 60.0
@@ -160,8 +161,12 @@ def locate(program: BackendProgram, env: Mapping[str, str]) -> Path:
     named = env.get(program.variable)
     found = which(named or program.command, path=absolute_entries(env))
     if found is None:
-        where = f"{program.variable}={named} is no program" if named else f"no `{program.command}` on the PATH"
-        raise _not_installed(program, f"{program.backend} is not installed: {where}")
+        where = f"{program.variable}={named} is no program"
+        if not named:
+            where = Message("no `{command}` on the PATH", command=program.command)
+        raise _not_installed(
+            program, Message("{backend} is not installed: {where}", backend=program.backend, where=where)
+        )
     return _native(Path(found), program.native) or Path(found)
 
 
@@ -199,9 +204,11 @@ def find(program: BackendProgram, env: Mapping[str, str]) -> InstalledProgram:
             check=False,
         ).stdout.decode(errors="replace")
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _not_installed(program, f"{path} does not say its version: {error}") from None
+        raise _not_installed(
+            program, Message("{path} does not say its version: {error}", path=path, error=error)
+        ) from None
     if not version_in(answer):
-        raise _not_installed(program, f"{path} does not say its version")
+        raise _not_installed(program, Message("{path} does not say its version", path=path))
     check_version(program, answer)
     return InstalledProgram(path, version_in(answer))
 

@@ -23,7 +23,7 @@ from skillyard.backends.driver import Start, Turn
 from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
 from skillyard.core.depth import DEPTH, deeper
 from skillyard.core.errors import AgentSilent, BackendFailed, SkillError, Timeout
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.core.secrets import mask_keys
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import Launch, make_sandbox
@@ -146,8 +146,8 @@ class Process:
             code = self._program.wait(_EXIT_SECONDS)
             code = self._program.stop() if code is None else code
         except OSError as error:
-            return f"it could not start: {error.strerror or error}"
-        return f"exit code {code}" if code >= 0 else f"signal {-code}"
+            return Message("it could not start: {strerror}", strerror=error.strerror or error)
+        return Message("exit code {code}", code=code) if code >= 0 else f"signal {-code}"
 
     def _join(self, thread: threading.Thread) -> None:
         """The reader may wait for room in its queue. Outside Linux an escaped process may hold a stream open."""
@@ -238,7 +238,7 @@ class RunningBackend(ABC):
 
     def turn(self, turn: Turn, ask: Ask = refuse) -> Iterator[Event]:
         if not self._busy.acquire(blocking=False):
-            raise BackendFailed(self.backend, "it is still busy with another turn")
+            raise BackendFailed(self.backend, Message("it is still busy with another turn"))
         try:
             yield from self._run(turn, ask)
         finally:
@@ -271,7 +271,7 @@ class RunningBackend(ABC):
 
     def _run(self, turn: Turn, ask: Ask) -> Iterator[Event]:
         if self._closed and self._cancelled_at is None:
-            raise BackendFailed(self.backend, "it was stopped; start it again with its session")
+            raise BackendFailed(self.backend, Message("it was stopped; start it again with its session"))
         self._begin(turn)
         self._ask = ask
         self._tools.clear()
@@ -359,16 +359,16 @@ class RunningBackend(ABC):
         if status:
             details["status"] = status
         error = BackendFailed(self.backend, words, details=details)
-        error.also_advises = self._advice(words, status)
+        error.extra_hint = self._advice(words, status)
         return error
 
-    def _advice(self, words: str, status: int | None) -> Text | None:
+    def _advice(self, words: str, status: int | None) -> Message | None:
         if status in {401, 403} or _CREDENTIALS.search(words):
-            return Text(f"登录: {self._login}", f"log in: {self._login}")
+            return Message("log in: {login}", login=self._login)
         if status == 429:
-            return Text("稍后重试, 或换一个模型", "try again later, or with another model")
+            return Message("try again later, or with another model")
         if status == 404 or _MODEL.search(words):
-            return Text("换一个模型: --model", "name another model with --model")
+            return Message("name another model with --model")
         return None
 
     def _as_error(self, error: Exception) -> SkillError:
@@ -391,7 +391,7 @@ def launch(backend: str, argv: Sequence[str], start: Start, env: Mapping[str, st
     try:
         return Process(tuple(argv), start.folder, told, **more)
     except (OSError, ValueError) as error:
-        raise BackendFailed(backend, f"it could not start: {error}") from None
+        raise BackendFailed(backend, Message("it could not start: {strerror}", strerror=error)) from None
 
 
 def _clean(words: str) -> str:

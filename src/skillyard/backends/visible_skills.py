@@ -21,6 +21,7 @@ from uuid import uuid4
 from skillyard.backends.driver import VisibleSkill, locate
 from skillyard.backends.registry import list_backends
 from skillyard.core.errors import RuntimeFailed, Timeout
+from skillyard.core.messages import Message
 
 SECONDS: Final = 60.0
 _MARK: Final = "SKILLYARD_VISIBLE_SKILLS"
@@ -46,7 +47,9 @@ def list_visible_skills(
         return tuple(question.read(said))
     except (ValueError, KeyError, TypeError, AttributeError):
         told = " ".join(complaint.split())[:_STDERR_CHARACTERS]
-        raise RuntimeFailed(f"{program} did not tell its skills{f': {told}' if told else ''}") from None
+        raise RuntimeFailed(
+            Message("{program} did not tell its skills{told}", program=program, told=f": {told}" if told else "")
+        ) from None
 
 
 @contextmanager
@@ -70,7 +73,9 @@ def _ask(
                 argv, cwd=folder, env={**env, _MARK: mark}, stdin=asked, stdout=out, stderr=err, start_new_session=True
             )
         except OSError as error:
-            raise RuntimeFailed(f"{argv[0]} cannot be started: {error.strerror}") from None
+            raise RuntimeFailed(
+                Message("{argv} cannot be started: {strerror}", argv=argv[0], strerror=error.strerror)
+            ) from None
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:

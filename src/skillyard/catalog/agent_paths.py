@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.index import Entry
+from skillyard.core.messages import Message
 from skillyard.core.skill import Severity
 
 
@@ -39,7 +40,7 @@ LOOKERS = (
         agent="claude-code",
         project=(".claude/skills",),
         user=(".claude/skills",),
-        choice="lists all of them; the personal one (~/.claude/skills) wins over the project's",
+        choice=Message("lists all of them; the personal one (~/.claude/skills) wins over the project's"),
         nested=False,
         needs_description=False,
         strict=False,
@@ -48,7 +49,7 @@ LOOKERS = (
         agent="codex",
         project=(".codex/skills", ".agents/skills"),
         user=(".codex/skills", ".agents/skills"),
-        choice="lists all of them, without choosing",
+        choice=Message("lists all of them, without choosing"),
         nested=True,
         needs_description=True,
         strict=True,
@@ -57,7 +58,7 @@ LOOKERS = (
         agent="opencode",
         project=(".claude/skills", ".agents/skills", ".opencode/skills"),
         user=(".claude/skills", ".agents/skills", ".config/opencode/skills"),
-        choice="takes one of them, and not the same one at each start",
+        choice=Message("takes one of them, and not the same one at each start"),
         nested=True,
         needs_description=True,
         strict=True,
@@ -92,9 +93,12 @@ def refusal(looker: Looker, entry: Entry) -> Refusal | None:
     """Why the agent leaves out a skill wherever it lies; None where it does not."""
     path = Path(entry.file)
     if path.name != SKILL_FILE:
-        return Refusal(f"it reads only {SKILL_FILE}, not {path.name}", f"mv '{path}' '{path.with_name(SKILL_FILE)}'")
+        return Refusal(
+            Message("it reads only {skill_file}, not {name}", skill_file=SKILL_FILE, name=path.name),
+            f"mv '{path}' '{path.with_name(SKILL_FILE)}'",
+        )
     if looker.needs_description and not entry.description:
-        return Refusal("it leaves out skills without a description", f"skillyard validate '{path}'")
+        return Refusal(Message("it leaves out skills without a description"), f"skillyard validate '{path}'")
     if looker.strict and entry.severity == Severity.ERROR:
-        return Refusal("its YAML reader may refuse the frontmatter", f"skillyard validate '{path}'")
+        return Refusal(Message("its YAML reader may refuse the frontmatter"), f"skillyard validate '{path}'")
     return None

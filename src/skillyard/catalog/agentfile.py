@@ -18,6 +18,7 @@ from skillyard.catalog.frontmatter import locate, read_block
 from skillyard.catalog.plainfile import read_plain
 from skillyard.catalog.schema_check import Problem
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Kind, Severity, Skill
 from skillyard.core.values import NOTHING, Json
 
@@ -95,7 +96,7 @@ def read_role(path: Path) -> Role:
 
 def parse_role(content: bytes, path: Path) -> Role:
     if len(content) > MAX_BYTES:
-        return _unusable(path, f"it has more than {MAX_BYTES} bytes")
+        return _unusable(path, Message("it has more than {max_bytes} bytes", max_bytes=MAX_BYTES))
     if _is_outside(path):
         return Role(path.parent.name, path, findings=(Rule.ROLE_OUTSIDE.at(),))
     text = decode(content).text
@@ -155,7 +156,7 @@ def _bounds(
     if wrong:
         return {"broken": f"{where}: `{wrong.shown}` {wrong.message}"}
     if twice:
-        return {"broken": f"{where}:{twice.line}: {twice.message}"}
+        return {"broken": Message("{place}: {reason}", place=f"{where}:{twice.line}", reason=twice.message)}
     return {section: fields[section] for section in SECTIONS if fields.get(section)}
 
 
@@ -205,7 +206,12 @@ def _doubles(fields: Mapping[str, Json]) -> Iterator[Problem]:
         for position, item in _items(fields, section):
             name = item.get("name") if isinstance(item, Mapping) else None
             if isinstance(name, str) and name in seen:
-                yield Problem((section, position, "name"), Severity.ERROR, f"is {name!r} again", "name each once")
+                yield Problem(
+                    (section, position, "name"),
+                    Severity.ERROR,
+                    Message("is {name!r} again", name=name),
+                    Message("name each once"),
+                )
             if isinstance(name, str):
                 seen.add(name)
         names |= dict.fromkeys(seen) if section == "skills" else {}
@@ -216,8 +222,8 @@ def _doubles(fields: Mapping[str, Json]) -> Iterator[Problem]:
             yield Problem(
                 ("schedule", position, "skill"),
                 Severity.ERROR,
-                f"is {skill!r}, which is no skill of this role",
-                f"its skills: {known}",
+                Message("is {skill!r}, which is no skill of this role", skill=skill),
+                Message("its skills: {known}", known=known),
             )
 
 
@@ -235,10 +241,12 @@ def _times(fields: Mapping[str, Json]) -> Iterator[Problem]:
             try:
                 read(as_interval(value) if key == "interval" else str(value))
             except InvalidArgs as error:
-                yield Problem(("schedule", position, key), Severity.ERROR, f"cannot be read: {error.msg}", "")
+                yield Problem(
+                    ("schedule", position, key), Severity.ERROR, Message("cannot be read: {msg}", msg=error.msg), ""
+                )
         if str(item.get("misfire")).replace("_", "-") == "run-all" and item.get("overlap") not in (None, "queue"):
-            told = f"is {item['overlap']!r} beside misfire run-all"
-            advice = "missed runs follow each other: overlap queue, or leave it out"
+            told = Message("is {overlap!r} beside misfire run-all", overlap=item["overlap"])
+            advice = Message("missed runs follow each other: overlap queue, or leave it out")
             yield Problem(("schedule", position, "overlap"), Severity.ERROR, told, advice)
 
 
@@ -268,7 +276,8 @@ def _told(wrong: Sequence[Problem], text: str) -> Iterator[Finding]:
         place = places.get(problem.path, (1, 1))
         finding = rule.at(*place)
         yield finding._replace(
-            message=schema_check.one_line(f"`{problem.shown}` {problem.message}"), advice=problem.advice
+            message=schema_check.one_line(Message("`{place}` {reason}", place=problem.shown, reason=problem.message)),
+            advice=problem.advice,
         )
 
 

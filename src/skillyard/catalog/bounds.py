@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from skillyard.catalog.plainfile import expand_home, is_utf8
 from skillyard.core.errors import RoleInvalid
+from skillyard.core.messages import Message
 from skillyard.core.skill import Skill
 from skillyard.core.values import NOTHING, Json
 
@@ -71,11 +72,11 @@ def place_of(path: str, root: Path) -> Path:
     """A path of agent.yaml, as it really is: relative to the project, in the home folder, or in full."""
     plain = Path(expand_home(path)) if path == "~" or path.startswith("~/") else root / path
     if not is_utf8(path) or any(len(os.fsencode(part)) > _LONGEST_NAME for part in plain.parts):
-        raise RoleInvalid(f"workspace: no file can have the name {path[:40]}…")
+        raise RoleInvalid(Message("workspace: no file can have the name {path}…", path=path[:40]))
     try:
         return plain.resolve()
     except (OSError, RuntimeError, ValueError):
-        raise RoleInvalid(f"workspace: {path} is a link that leads nowhere") from None
+        raise RoleInvalid(Message("workspace: {path} is a link that leads nowhere", path=path)) from None
 
 
 def _secret(item: Mapping[str, Json]) -> Secret:

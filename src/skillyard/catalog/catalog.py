@@ -9,6 +9,7 @@ from skillyard.catalog.index import Claim, Entry, Index, Match
 from skillyard.catalog.roots import Root
 from skillyard.catalog.scan import Changes, Progress, scan
 from skillyard.core.errors import AmbiguousName, MetadataMissing, SkillNotFound
+from skillyard.core.messages import Message
 
 if TYPE_CHECKING:
     from skillyard.core.skill import Skill
@@ -93,7 +94,7 @@ class Catalog:
         skill = self.index.skill(entry)
         if not entry.usable:
             reason = skill.findings[0].message if skill.findings else "unreadable"
-            raise MetadataMissing(f"{entry.file}: {reason}")
+            raise MetadataMissing(Message("{place}: {reason}", place=entry.file, reason=reason))
         return skill
 
     def knows(self, name: str) -> bool:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
@@ -73,7 +74,7 @@ class Cron(NamedTuple):
                 later = [tick for tick in self._ticks(day, hour, zone) if tick > moment]
                 if later:
                     return min(later)
-        raise InvalidArgs(f"{self.text!r} never comes")  # checked when it was parsed
+        raise InvalidArgs(Message("{text!r} never comes", text=self.text))  # checked when it was parsed
 
     def _is_on(self, day: date) -> bool:
         if day.month not in self.months:
@@ -113,7 +114,13 @@ When: TypeAlias = Cron | Interval
 def parse_when(text: str) -> When:
     """`0 9 * * 1-5`, `@daily`, `every 15m`, `1h30m`. InvalidArgs says which part is wrong."""
     if len(text) > _MOST_CHARACTERS:
-        raise InvalidArgs(f"a schedule has at most {_MOST_CHARACTERS} characters, not {len(text)}")
+        raise InvalidArgs(
+            Message(
+                "a schedule has at most {most_characters} characters, not {count}",
+                most_characters=_MOST_CHARACTERS,
+                count=len(text),
+            )
+        )
     words = text.split()
     if words[:1] == ["every"] or (len(words) == 1 and words[0][:1].isdigit()):
         return _parse_interval(text)
@@ -124,7 +131,7 @@ def parse_zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name) if name != "UTC" else UTC
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidArgs(f"{name!r} is no time zone; they are named like Europe/Berlin") from None
+        raise InvalidArgs(Message("{name!r} is no time zone; they are named like Europe/Berlin", name=name)) from None
 
 
 def preview(when: When, zone: tzinfo, moment: float, count: int = 3) -> tuple[float, ...]:
@@ -138,20 +145,26 @@ def preview(when: When, zone: tzinfo, moment: float, count: int = 3) -> tuple[fl
 def _parse_interval(text: str) -> Interval:
     said = text.strip().removeprefix("every").strip().lower()
     if not said or _SPAN.sub("", said).strip():
-        raise InvalidArgs(f"{text!r} is no interval; write every 90s, every 15m, every 2h or every 1d")
+        raise InvalidArgs(
+            Message("{text!r} is no interval; write every 90s, every 15m, every 2h or every 1d", text=text)
+        )
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _SPAN.findall(said))
     if not 1 <= seconds <= _LONGEST_SECONDS:
-        raise InvalidArgs(f"{text!r}: an interval is between a second and a year")
+        raise InvalidArgs(Message("{text!r}: an interval is between a second and a year", text=text))
     return Interval(text, seconds)
 
 
 def _parse_cron(text: str) -> Cron:
     said = text.strip().lower()
     if said.startswith("@") and said not in _SHORT:
-        raise InvalidArgs(f"{text!r}: there are {', '.join(_SHORT)}")
+        raise InvalidArgs(Message("{text!r}: there are {short}", text=text, short=", ".join(_SHORT)))
     parts = _SHORT.get(said, said).split()
     if len(parts) != len(_FIELDS):
-        raise InvalidArgs(f"{text!r} has {len(parts)} fields: cron has five, minute hour day month weekday")
+        raise InvalidArgs(
+            Message(
+                "{text!r} has {count} fields: cron has five, minute hour day month weekday", text=text, count=len(parts)
+            )
+        )
     minutes, hours, days, months, weekdays = (
         _values(part, field, text) for part, field in zip(parts, _FIELDS, strict=True)
     )
@@ -165,7 +178,7 @@ def _parse_cron(text: str) -> Cron:
         either=not parts[2].startswith("*") and not parts[4].startswith("*"),
     )
     if not cron.either and not _ever_comes(cron):
-        raise InvalidArgs(f"{text!r} never comes: no such day in these months")
+        raise InvalidArgs(Message("{text!r} never comes: no such day in these months", text=text))
     return cron
 
 
@@ -180,7 +193,7 @@ def _values(text: str, field: _Field, whole: str) -> set[int]:
     for part in text.split(","):
         found = _PART.fullmatch(part)
         if not found:
-            raise InvalidArgs(f"{whole!r}: {part!r} is no {field.name}")
+            raise InvalidArgs(Message("{whole!r}: {part!r} is no {name}", whole=whole, part=part, name=field.name))
         step = int(found["step"]) if found["step"] else 1
         if found["all"]:
             low, high = field.low, field.high
@@ -188,7 +201,9 @@ def _values(text: str, field: _Field, whole: str) -> set[int]:
             low = _number(found["first"], field, whole)
             high = _number(found["last"], field, whole) if found["last"] else field.high if found["step"] else low
         if step < 1 or low > high:
-            raise InvalidArgs(f"{whole!r}: {part!r} is no {field.name}: the range is empty")
+            raise InvalidArgs(
+                Message("{whole!r}: {part!r} is no {name}: the range is empty", whole=whole, part=part, name=field.name)
+            )
         values.update(range(low, high + 1, step))
     return values
 
@@ -197,7 +212,16 @@ def _number(word: str, field: _Field, whole: str) -> int:
     if word in field.words:
         return field.words.index(word) + field.low
     if not word.isdecimal() or not field.low <= int(word) <= field.high:
-        raise InvalidArgs(f"{whole!r}: {word!r} is no {field.name} ({field.low}-{field.high})")
+        raise InvalidArgs(
+            Message(
+                "{whole!r}: {word!r} is no {name} ({low}-{high})",
+                whole=whole,
+                word=word,
+                name=field.name,
+                low=field.low,
+                high=field.high,
+            )
+        )
     return int(word)
 
 

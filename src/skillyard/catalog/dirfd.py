@@ -11,16 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from skillyard.core.errors import PermissionDenied
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 #: Passing through a folder needs no permission to list it.
 _PASS = (getattr(os, "O_PATH", 0) or os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-REMOVE_LINK = Text(
-    "该位置是链接, 不会通过它读写; 确认后删除链接: rm {path}",
-    "it is a link, and nothing is read or written through it; look at it, then remove it: rm {path}",
-)
+REMOVE_LINK = Message("it is a link, and nothing is read or written through it; look at it, then remove it: rm {path}")
 
 
 def linked(place: Path) -> PermissionDenied:
@@ -28,10 +25,12 @@ def linked(place: Path) -> PermissionDenied:
     import shlex  # noqa: PLC0415  (only an error needs it)
 
     if not place.is_symlink():
-        return PermissionDenied(f"{place} is in the way: a folder must stand there")
-    denied = PermissionDenied(f"{place} is a link to {os.path.realpath(place)}: a folder must stand there")
-    denied.also_advises = REMOVE_LINK
-    denied.words = {**denied.words, "path": shlex.quote(str(place))}
+        return PermissionDenied(Message("{place} is in the way: a folder must stand there", place=place))
+    denied = PermissionDenied(
+        Message("{place} is a link to {path}: a folder must stand there", place=place, path=os.path.realpath(place))
+    )
+    denied.extra_hint = REMOVE_LINK
+    denied.values = {**denied.values, "path": shlex.quote(str(place))}
     return denied
 
 

@@ -8,6 +8,7 @@ from skillyard.catalog.agent_paths import LOOKERS, Looker, Refusal, refusal
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.index import Entry
 from skillyard.core.errors import AmbiguousName, SkillNotFound
+from skillyard.core.messages import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +54,16 @@ def explain(catalog: Catalog, name: str, project: Path | None, user_home: Path) 
 
 def _why(entry: Entry, winner: Entry | None, labels: dict[str, str]) -> str:
     if winner is None:
-        return "as strong as another of the same name: say which"
+        return Message("as strong as another of the same name: say which")
     if entry == winner:
-        return f"first in the order of roots: {labels[entry.root]}"
+        return Message("first in the order of roots: {labels}", labels=labels[entry.root])
     if entry.folder.resolve() == winner.folder.resolve():
-        return f"a link to the skill in {labels[winner.root]}"
+        return Message("a link to the skill in {labels}", labels=labels[winner.root])
     if entry.root != winner.root and entry.folder_name == winner.folder_name:
-        return f"shadowed: {labels[winner.root]} comes before {labels[entry.root]}"
-    return "a folder of that name comes before a skill of that name"
+        return Message(
+            "shadowed: {labels} comes before {labels2}", labels=labels[winner.root], labels2=labels[entry.root]
+        )
+    return Message("a folder of that name comes before a skill of that name")
 
 
 def _view(looker: Looker, name: str, found: tuple[Entry, ...], project: Path | None, user_home: Path) -> View:
@@ -70,16 +73,18 @@ def _view(looker: Looker, name: str, found: tuple[Entry, ...], project: Path | N
     seen += [path for path in _elsewhere(looker, name, project, user_home) if path not in {e.file for e in found}]
     if seen:
         different = {Path(path).resolve() for path in seen}  # a link to a skill is the same skill
-        why = looker.choice if len(different) > 1 else "the only one it reads"
+        why = looker.choice if len(different) > 1 else Message("the only one it reads")
         return View(agent=looker.agent, sees=tuple(seen), why=why)
     for refused in (_refusal(looker, entry, roots) for entry in inside):
         if refused:
             return View(agent=looker.agent, why=refused.why, fix=refused.fix)
     if not found or found[0].role:
-        return View(agent=looker.agent, why="a role's skill: agents reach it only through Skillyard")
+        return View(agent=looker.agent, why=Message("a role's skill: agents reach it only through Skillyard"))
     return View(
         agent=looker.agent,
-        why=f"it looks only in {', '.join(looker.project)} and in the same folders of your home",
+        why=Message(
+            "it looks only in {project} and in the same folders of your home", project=", ".join(looker.project)
+        ),
         fix=_link(found[0], looker, project),
     )
 
@@ -88,7 +93,9 @@ def _refusal(looker: Looker, entry: Entry, roots: list[Path]) -> Refusal | None:
     """Why the agent leaves out a skill that lies where it looks; None where it does not."""
     path = Path(entry.file)
     if not looker.nested and path.parent.parent not in roots:
-        return Refusal("it reads only folders directly below its own", f"mv '{path.parent}' '{_above(path, roots)}/'")
+        return Refusal(
+            Message("it reads only folders directly below its own"), f"mv '{path.parent}' '{_above(path, roots)}/'"
+        )
     return refusal(looker, entry)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.core.errors import FolderChanging, InvalidArgs, PermissionDenied
+from skillyard.core.messages import Message
 
 if TYPE_CHECKING:
     import hashlib
@@ -66,12 +67,14 @@ def read_marks(
         try:
             return _Reader(folder, copy_to, digests, in_role=in_role).read()
         except PermissionError as error:
-            raise PermissionDenied(f"{error.filename}: it cannot be read, so nothing can be granted to it") from None
+            raise PermissionDenied(
+                Message("{filename}: it cannot be read, so nothing can be granted to it", filename=error.filename)
+            ) from None
         except OSError as error:
             if error.errno not in _MOVED:
                 raise
             if attempt == _ATTEMPTS or not folder.is_dir():
-                raise FolderChanging(f"{folder} changed while it was read") from None
+                raise FolderChanging(Message("{folder} changed while it was read", folder=folder)) from None
         if digests is not None:
             digests.clear()
         if copy_to is not None:
@@ -117,7 +120,9 @@ class _Reader:
     def _enter(self, folder: int, inner: str, depth: int) -> bool:
         """Read what is in an open folder, sorted by name. False if nothing in it counts."""
         if depth > _MAX_DEPTH:
-            raise InvalidArgs(f"{self._folder} is nested too deeply: nothing can be granted to it")
+            raise InvalidArgs(
+                Message("{folder} is nested too deeply: nothing can be granted to it", folder=self._folder)
+            )
         if self._target:
             (self._target / inner).mkdir(mode=0o755)
         names = [name for name in sorted(os.listdir(folder)) if not self._is_left_out(name)]
@@ -140,7 +145,13 @@ class _Reader:
             return True
         self._count += 1
         if self._count > MAX_FILES:
-            raise InvalidArgs(f"{self._folder} holds more than {MAX_FILES} files: nothing can be granted to it")
+            raise InvalidArgs(
+                Message(
+                    "{folder} holds more than {max_files} files: nothing can be granted to it",
+                    folder=self._folder,
+                    max_files=MAX_FILES,
+                )
+            )
         if stat.S_ISLNK(mode):
             leads_to = os.readlink(os.fsencode(name), dir_fd=folder)
             self._add(path, b"link", leads_to)
@@ -179,7 +190,13 @@ class _Reader:
     def _grow(self, more: int) -> None:
         self._bytes += more
         if self._bytes > MAX_BYTES:
-            raise InvalidArgs(f"{self._folder} holds more than {MAX_BYTES >> 30} GiB: nothing can be granted to it")
+            raise InvalidArgs(
+                Message(
+                    "{folder} holds more than {max_bytes} GiB: nothing can be granted to it",
+                    folder=self._folder,
+                    max_bytes=MAX_BYTES >> 30,
+                )
+            )
 
     def _add(self, path: str, kind: bytes, content: bytes, *, is_code: bool = True) -> None:
         name = path.encode("utf-8", "surrogateescape")

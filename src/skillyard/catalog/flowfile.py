@@ -19,6 +19,7 @@ from skillyard.catalog.frontmatter import Place, locate, read_block
 from skillyard.catalog.plainfile import read_plain
 from skillyard.catalog.references import Reference, is_word, nearest, references
 from skillyard.catalog.schema_check import Problem
+from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Severity
 from skillyard.core.values import NOTHING, Json
 
@@ -111,7 +112,7 @@ def read_workflow(path: Path) -> Workflow:
 
 def parse_workflow(content: bytes, path: Path) -> Workflow:
     if len(content) > MAX_BYTES:
-        return _unreadable(path, f"it has more than {MAX_BYTES} bytes")
+        return _unreadable(path, Message("it has more than {max_bytes} bytes", max_bytes=MAX_BYTES))
     text = decode(content).text
     block = read_block(text)
     if block.failed:
@@ -123,7 +124,14 @@ def parse_workflow(content: bytes, path: Path) -> Workflow:
     steps = tuple(_steps(fields, bad))
     listed = fields.get("steps")
     if isinstance(listed, list) and len(listed) > MAX_STEPS:
-        wrong.append(Problem(("steps",), Severity.ERROR, f"has more than {MAX_STEPS} items", "use `for_each`"))
+        wrong.append(
+            Problem(
+                ("steps",),
+                Severity.ERROR,
+                Message("has more than {max_steps} items", max_steps=MAX_STEPS),
+                Message("use `for_each`"),
+            )
+        )
     wrong += islice((*_input_problems(inputs), *_id_problems(steps), *_reference_problems(steps, inputs)), 100)
     name = fields.get("name")
     return Workflow(
@@ -143,7 +151,8 @@ def as_findings(wrong: Sequence[Problem], places: Mapping[schema_check.Path, Pla
         rule = Rule.FLOW_VALUE if problem.severity is Severity.ERROR else Rule.FLOW_KEY
         finding = rule.at(*_nearest_place(problem.path, places))
         yield finding._replace(
-            message=schema_check.one_line(f"`{problem.shown}` {problem.message}"), advice=problem.advice
+            message=schema_check.one_line(Message("`{place}` {reason}", place=problem.shown, reason=problem.message)),
+            advice=problem.advice,
         )
 
 
@@ -197,10 +206,12 @@ def _steps(fields: Mapping[str, Json], bad: set[schema_check.Path]) -> Iterator[
 def _input_problems(inputs: Sequence[Input]) -> Iterator[Problem]:
     for each in inputs:
         if not is_word(each.name):
-            yield _error(("inputs", each.name), "is no name that a reference can have", "use a word")
+            yield _error(("inputs", each.name), Message("is no name that a reference can have"), Message("use a word"))
         if each.default is not None and not is_of_type(each.default, each.type):
             wanted = schema_check.expected({"type": each.type})
-            yield _error(("inputs", each.name, "default"), f"should be {wanted}, as `type` says", "")
+            yield _error(
+                ("inputs", each.name, "default"), Message("should be {wanted}, as `type` says", wanted=wanted), ""
+            )
 
 
 def _id_problems(steps: Sequence[Step]) -> Iterator[Problem]:
@@ -209,11 +220,23 @@ def _id_problems(steps: Sequence[Step]) -> Iterator[Problem]:
     for step in steps:
         where = ("steps", step.at, "id")
         if step.id in RESERVED:
-            yield _error(where, f"is {step.id!r}, which references use for something else", "give it another id")
+            yield _error(
+                where,
+                Message("is {id!r}, which references use for something else", id=step.id),
+                Message("give it another id"),
+            )
         elif step.id in seen:
-            yield _error(where, f"is {step.id!r} again, like step {seen[step.id]}", "give each step an `id` of its own")
+            yield _error(
+                where,
+                Message("is {id!r} again, like step {seen}", id=step.id, seen=seen[step.id]),
+                Message("give each step an `id` of its own"),
+            )
         elif any(schema_check.problems(step.id, pattern)):
-            yield _error(where, f"is missing, and {step.id!r} cannot stand in for it", "give the step an `id`")
+            yield _error(
+                where,
+                Message("is missing, and {id!r} cannot stand in for it", id=step.id),
+                Message("give the step an `id`"),
+            )
         seen.setdefault(step.id, step.at + 1)
 
 
@@ -226,15 +249,21 @@ def _reference_problems(steps: Sequence[Step], inputs: Sequence[Input]) -> Itera
             for path, found in references(value):
                 where = ("steps", step.at, key, *path)
                 if isinstance(found, ValueError):
-                    yield _error(where, f"holds what is no reference: {found}", "")
+                    yield _error(where, Message("holds what is no reference: {found}", found=found), "")
                 elif wrong := _wrong(found, key, step, before, names, inputs):
-                    yield _error(where, f"refers to {found.shown}: {wrong[0]}", wrong[1])
+                    yield _error(
+                        where, Message("refers to {shown}: {wrong}", shown=found.shown, wrong=wrong[0]), wrong[1]
+                    )
         if isinstance(step.for_each, str) and not any(True for _ in references(step.for_each)):
             yield _error(
-                ("steps", step.at, "for_each"), "is a text", 'write a list, or a reference: "${step.data.files}"'
+                ("steps", step.at, "for_each"),
+                Message("is a text"),
+                Message('write a list, or a reference: "${{step.data.files}}"'),
             )
         if step.at_once > 1 and step.for_each is None:
-            yield Problem(("steps", step.at, "at_once"), Severity.WARNING, "does nothing without `for_each`", "")
+            yield Problem(
+                ("steps", step.at, "at_once"), Severity.WARNING, Message("does nothing without `for_each`"), ""
+            )
         before.append(step.id)
 
 
@@ -245,19 +274,29 @@ def _wrong(
     name, path = found
     if name in {"item", "index"}:
         if step.for_each is None or key == "for_each":
-            return "only the params of a step with `for_each` have it", "add `for_each`, or name an earlier step"
-        return None if name == "item" or not path else ("there is nothing below a number", "write `${index}`")
+            return Message("only the params of a step with `for_each` have it"), Message(
+                "add `for_each`, or name an earlier step"
+            )
+        return (
+            None
+            if name == "item" or not path
+            else (Message("there is nothing below a number"), Message("write `${{index}}`"))
+        )
     if name == "inputs":
         known = [each.name for each in inputs]
         if not path or path[0] not in known:
-            return "there is no such input", nearest(str(path[0]) if path else "", known)
+            return Message("there is no such input"), nearest(str(path[0]) if path else "", known)
         return None
     if name not in before:
         if name in names:
-            return "that step comes later, or is this one", "only earlier steps can be referred to"
-        return "there is no such step", nearest(name, [*before, "inputs", *(RESERVED[1:] if step.for_each else ())])
+            return Message("that step comes later, or is this one"), Message("only earlier steps can be referred to")
+        return Message("there is no such step"), nearest(
+            name, [*before, "inputs", *(RESERVED[1:] if step.for_each else ())]
+        )
     if not path or path[0] not in OFFERED:
-        return f"a step has {', '.join(OFFERED)}", f"write `${{{name}.data…}}`"
+        return Message("a step has {offered}", offered=", ".join(OFFERED)), Message(
+            "write `${{{name}.data…}}`", name=name
+        )
     return None
 
 

@@ -15,6 +15,7 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 from skillyard.catalog.fields import TEXT_FIELDS, is_guarded
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.scalars import NULLS, typed
+from skillyard.core.messages import Message
 from skillyard.core.skill import Finding
 from skillyard.core.values import MAX_DEPTH, Json
 
@@ -73,7 +74,7 @@ def read_block(block: str, line: int = 1) -> Block:
     if root is None:
         return Block({}, {}, [Rule.FRONTMATTER_EMPTY.at(line)], failed=True)
     if type(root) is not MappingNode:
-        shape = "a list" if type(root) is SequenceNode else "plain text"
+        shape = Message("a list") if type(root) is SequenceNode else "plain text"
         place = _place(root.start_mark, line)
         return Block({}, {}, [Rule.YAML_NOT_MAPPING.at(*place, shape=shape)], failed=True)
     return _fields(root, block, line)

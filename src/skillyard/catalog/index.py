@@ -14,11 +14,12 @@ from skillyard.catalog.discover import Folder, Stamp
 from skillyard.catalog.fts_tokens import as_words, fold
 from skillyard.core.errors import StateDamaged
 from skillyard.core.kinds import Kind
+from skillyard.core.messages import Message
 
 if TYPE_CHECKING:
     from skillyard.core.skill import Skill
 
-_SCHEMA_VERSION = 3
+_SCHEMA_VERSION = 4
 _SCHEMA = """
 CREATE TABLE skills (
     id INTEGER PRIMARY KEY, root TEXT NOT NULL, file TEXT NOT NULL,
@@ -138,7 +139,8 @@ class _Connection(sqlite3.Connection):
             for ending in ("", "-wal", "-shm"):
                 Path(f"{self.path}{ending}").unlink(missing_ok=True)
             raise StateDamaged(
-                f"{self.path}: {error}", "run it again: the file is only a cache, it was removed and is made anew"
+                f"{self.path}: {error}",
+                Message("run it again: the file is only a cache, it was removed and is made anew"),
             ) from None
 
 

@@ -9,6 +9,7 @@ from skillyard.catalog.fields import CLAUDE_FIELDS, OWN_FIELDS, STANDARD_FIELDS
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.params import shape
 from skillyard.catalog.reading import Reading
+from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Skill
 from skillyard.core.values import Json
 
@@ -37,7 +38,7 @@ _PORTABLE_RULES = {
     "variable": Rule.PORTABLE_VARIABLE,
     "file": Rule.PORTABLE_FILE,
 }
-_TEXT, _FLAG, _LIST, _WORDS = "text", "true or false", "a list", "text or a list"
+_TEXT, _FLAG, _LIST, _WORDS = "text", Message("true or false"), Message("a list"), Message("text or a list")
 #: What a field should be; None where anything goes.
 _WANTED = {
     "title": _TEXT,
@@ -52,8 +53,8 @@ _WANTED = {
     "argument-hint": _TEXT,
     "disable-model-invocation": _FLAG,
     "user-invocable": _FLAG,
-    "metadata": "a mapping",
-    "hooks": "a mapping",
+    "metadata": Message("a mapping"),
+    "hooks": Message("a mapping"),
     "allowed-tools": _WORDS,
     "disallowed-tools": _WORDS,
     "arguments": _WORDS,
@@ -92,7 +93,7 @@ def _fields(reading: Reading, skill: Skill) -> Iterator[Finding]:
         if field in CLAUDE_FIELDS:
             yield Rule.FIELD_EXTENSION.at(*place, field=field, agents="Claude Code")
         elif field in OWN_FIELDS:
-            yield Rule.FIELD_EXTENSION.at(*place, field=field, agents="Skillyard and a few others")
+            yield Rule.FIELD_EXTENSION.at(*place, field=field, agents=Message("Skillyard and a few others"))
         elif field not in STANDARD_FIELDS:
             yield Rule.FIELD_UNKNOWN.at(*place, field=field)
     yield from _standard(reading, skill.fields)

@@ -10,6 +10,7 @@ from pathlib import Path
 from skillyard.catalog.fence import Fence
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import Place
+from skillyard.core.messages import Message
 from skillyard.core.skill import Finding
 from skillyard.core.values import Json
 
@@ -39,7 +40,9 @@ def _check_name(name: str, folder: str, place: Place) -> list[Finding]:
     found = []
     if not _NAME.fullmatch(name):
         better = _NOT_NAME.sub("-", name.lower()).strip("-")[:MAX_NAME].rstrip("-")
-        found.append(Rule.NAME_INVALID.at(*place, name=name, better=better or "a name in a-z, 0-9 and hyphens"))
+        found.append(
+            Rule.NAME_INVALID.at(*place, name=name, better=better or Message("a name in a-z, 0-9 and hyphens"))
+        )
     if len(name) > MAX_NAME:
         found.append(Rule.NAME_TOO_LONG.at(*place, count=len(name), limit=MAX_NAME))
     if folder and name != folder:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import Place
+from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Param, ParamType
 from skillyard.core.slots import OWN_SLOTS, SLOT
 from skillyard.core.values import Json
@@ -243,12 +244,12 @@ def shape(value: Json) -> str:
         case None:
             return "empty"
         case bool():
-            return "true or false"
+            return Message("true or false")
         case int() | float():
-            return "a number"
+            return Message("a number")
         case str():
             return "text"
         case Mapping():
-            return "a mapping"
+            return Message("a mapping")
         case _:
-            return "a list"
+            return Message("a list")

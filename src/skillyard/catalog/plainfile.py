@@ -8,6 +8,8 @@ import os
 import stat
 from pathlib import Path
 
+from skillyard.core.messages import Message
+
 #: Without waiting for somebody at the other end of a pipe, and without a terminal becoming ours.
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
@@ -47,7 +49,7 @@ def read_whole(path: Path, most_bytes: int, *, follow: bool = False) -> str:
     """All of it, as UTF-8. OSError also where it is larger; UnicodeDecodeError where it is no text."""
     content = read_plain(path, most_bytes, follow=follow)
     if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
+        raise OSError(errno.EFBIG, Message("it has more than {max_bytes} bytes", max_bytes=most_bytes), str(path))
     return content.decode()
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from skillyard.core.messages import as_json, of_json
 from skillyard.core.skill import Finding, Kind, Param, ParamType, Severity, Skill
 
 
@@ -12,7 +13,10 @@ def as_record(skill: Skill) -> str:
     fields["path"] = str(skill.path)
     fields["params"] = [param._asdict() for param in skill.params]
     fields["fields"] = dict(skill.fields)
-    fields["findings"] = [finding.as_dict() for finding in skill.findings]
+    fields["findings"] = [
+        {**finding._asdict(), "message": as_json(finding.message), "advice": as_json(finding.advice)}
+        for finding in skill.findings
+    ]
     return json.dumps(fields, ensure_ascii=False)
 
 
@@ -31,4 +35,5 @@ def _param(fields: dict[str, Any]) -> Param:
 
 
 def _finding(fields: dict[str, Any]) -> Finding:
-    return Finding(**{**fields, "severity": Severity(fields["severity"])})
+    said = {"message": of_json(fields["message"]), "advice": of_json(fields["advice"])}
+    return Finding(**{**fields, **said, "severity": Severity(fields["severity"])})

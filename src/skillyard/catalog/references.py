@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 
 #: Longer ones are cut where they are shown.
@@ -57,11 +58,16 @@ def parse(text: str) -> tuple[str | Reference, ...]:
 def _reference(found: re.Match[str]) -> Reference:
     whole = _WHOLE.fullmatch(found[1])
     if not found[2]:
-        raise ValueError(f"`{found[0][:_SHOWN]}` has no closing brace; write `$${{` for a plain `${{`")
+        raise ValueError(
+            Message("`{found}` has no closing brace; write `$${{` for a plain `${{`", found=found[0][:_SHOWN])
+        )
     if whole is None:
         raise ValueError(
-            f"`{found[0][:_SHOWN]}` is no reference; "
-            "write `${step.data.key}`, `${inputs.name}`, `${item}` or `${index}`"
+            Message(
+                "`{found}` is no reference; "
+                "write `${{step.data.key}}`, `${{inputs.name}}`, `${{item}}` or `${{index}}`",
+                found=found[0][:_SHOWN],
+            )
         )
     path = (part[1] if part[1] is not None else int(part[2]) for part in _PART.finditer(whole[2]))
     return Reference(whole[1], tuple(path))
@@ -124,12 +130,14 @@ def walk(value: Json, path: tuple[str | int, ...]) -> Json:
             return [walk(item, path) for item in value]
         if step < len(value):
             return walk(value[step], rest)
-        raise LookupError(f"there is no [{step}] in a list of {len(value)}")
+        raise LookupError(Message("there is no [{step}] in a list of {count}", step=step, count=len(value)))
     if isinstance(value, Mapping):
         if step in value:
             return walk(value[str(step)], rest)
-        raise LookupError(f"there is no `{step}`; {nearest(str(step), list(value))}")
-    raise LookupError(f"there is nothing below {_kind(value)}: no `{step}`")
+        raise LookupError(
+            Message("there is no `{step}`; {nearest}", step=step, nearest=nearest(str(step), list(value)))
+        )
+    raise LookupError(Message("there is nothing below {value}: no `{step}`", value=_kind(value), step=step))
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -138,9 +146,13 @@ def nearest(name: str, known: list[str]) -> str:
 
     close = get_close_matches(name[:_SHOWN], known, n=1)
     if close:
-        return f"did you mean `{close[0]}`?"
-    return f"there are {', '.join(f'`{each[:_SHOWN]}`' for each in known[:20])}" if known else "there are none"
+        return Message("did you mean `{close}`?", close=close[0])
+    return (
+        Message("there are {known}", known=", ".join(f"`{each[:_SHOWN]}`" for each in known[:20]))
+        if known
+        else Message("there are none")
+    )
 
 
 def _kind(value: Json) -> str:
-    return "nothing" if value is None else "a text" if isinstance(value, str) else "a plain value"
+    return "nothing" if value is None else Message("a text") if isinstance(value, str) else Message("a plain value")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from skillyard.core.messages import Message
 from skillyard.core.skill import Severity
 from skillyard.core.values import Json
 
@@ -25,13 +26,13 @@ KEYWORDS = frozenset(
     }
 )
 _NAMES = {
-    "object": "a mapping",
-    "array": "a list",
-    "string": "text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "nothing",
+    "object": Message("a mapping"),
+    "array": Message("a list"),
+    "string": Message("text"),
+    "integer": Message("a whole number"),
+    "number": Message("a number"),
+    "boolean": Message("true or false"),
+    "null": Message("nothing"),
 }
 
 
@@ -71,7 +72,9 @@ class _Shape:
     def check(self, value: Json, schema: Schema, path: Path) -> Iterator[Problem]:
         schema = self._followed(schema)
         if not _is_of(value, schema.get("type")) or ("enum" in schema and not _is_one(value, schema["enum"])):
-            yield _wrong(path, f"is {_told(value)}; it should be {expected(schema)}", schema)
+            yield _wrong(
+                path, Message("is {value}; it should be {schema}", value=_told(value), schema=expected(schema)), schema
+            )
             return
         if isinstance(value, Mapping):
             yield from self._mapping(value, schema, path)
@@ -89,7 +92,15 @@ class _Shape:
 
     def _list(self, value: Sequence[Json], schema: Schema, path: Path) -> Iterator[Problem]:
         if len(value) < schema.get("minItems", 0):
-            yield _wrong(path, f"has {len(value)} items; it should have at least {schema['minItems']}", schema)
+            yield _wrong(
+                path,
+                Message(
+                    "has {count} items; it should have at least {minitems}",
+                    count=len(value),
+                    minitems=schema["minItems"],
+                ),
+                schema,
+            )
         if "items" in schema:
             for position, item in enumerate(value):
                 yield from self.check(item, schema["items"], (*path, position))
@@ -98,14 +109,18 @@ class _Shape:
         known: Schema = schema.get("properties", {})
         for name in schema.get("required", ()):
             if name not in value:
-                yield _wrong(path, f"lacks `{name}`", self._followed(known.get(name, {})))
+                yield _wrong(path, Message("lacks `{name}`", name=name), self._followed(known.get(name, {})))
         for choice in (schema, *schema.get("allOf", ())):
             yield from _exactly_one(value, choice, path)
         for name, needed in schema.get("dependencies", {}).items():
             # One of several, or all of a list.
             met, names = (any, _choices(needed)) if isinstance(needed, Mapping) else (all, needed)
             if name in value and not met(other in value for other in names):
-                yield _wrong((*path, name), f"goes only with {_listed(names)}", self._followed(known.get(name, {})))
+                yield _wrong(
+                    (*path, name),
+                    Message("goes only with {names}", names=_listed(names)),
+                    self._followed(known.get(name, {})),
+                )
         for name, item in value.items():
             if name in known:
                 yield from self.check(item, known[name], (*path, name))
@@ -119,9 +134,21 @@ def _text(value: str, schema: Schema, path: Path) -> Iterator[Problem]:
     pattern = schema.get("pattern")
     if len(value) < schema.get("minLength", 0):
         wanted = schema["minLength"]
-        yield _wrong(path, "is empty" if wanted == 1 else f"has less than {wanted} characters", schema)
+        yield _wrong(
+            path,
+            Message("is empty") if wanted == 1 else Message("has less than {wanted} characters", wanted=wanted),
+            schema,
+        )
     elif pattern and not _pattern(pattern).search(value):
-        yield _wrong(path, f"is {value[:_LONGEST_KEY]!r}; it should be {schema.get('patternErrorMessage', '')}", schema)
+        yield _wrong(
+            path,
+            Message(
+                "is {value!r}; it should be {schema}",
+                value=value[:_LONGEST_KEY],
+                schema=Message.plain(schema.get("patternErrorMessage", "")),
+            ),
+            schema,
+        )
 
 
 def _number(value: float, schema: Schema, path: Path) -> Iterator[Problem]:
@@ -131,15 +158,21 @@ def _number(value: float, schema: Schema, path: Path) -> Iterator[Problem]:
         or (least is not None and value < least)
         or (most is not None and value > most)
     ):
-        yield _wrong(path, f"is {_told(value)}; it should be {expected(schema)}", schema)
+        yield _wrong(
+            path, Message("is {value}; it should be {schema}", value=_told(value), schema=expected(schema)), schema
+        )
 
 
 def _exactly_one(value: Mapping[str, Json], schema: Schema, path: Path) -> Iterator[Problem]:
     names = _choices(schema)
     given = [name for name in names if name in value]
     if names and len(given) != 1:
-        has = f"has both {_listed(given)}" if given else f"has none of {_listed(names)}"
-        yield _wrong(path, f"{has}; it needs exactly one", {})
+        has = (
+            Message("has both {given}", given=_listed(given))
+            if given
+            else Message("has none of {names}", names=_listed(names))
+        )
+        yield _wrong(path, Message("{has}; it needs exactly one", has=has), {})
 
 
 def _choices(schema: Schema) -> list[str]:
@@ -182,31 +215,32 @@ def _is_one(value: Json, choices: Sequence[str]) -> bool:
 def _told(value: Json) -> str:
     match value:
         case None:
-            return "nothing"
+            return Message("nothing")
         case bool():
             return "true" if value else "false"
         case int() | float():
             return str(value)[:_LONGEST_KEY]
         case str():
-            return f"the text {value[:_LONGEST_KEY]!r}"
+            return Message("the text {text!r}", text=value[:_LONGEST_KEY])
         case Mapping():
-            return "a mapping"
+            return Message("a mapping")
         case _:
-            return "a list"
+            return Message("a list")
 
 
 def expected(schema: Schema) -> str:
     """What may stand there, for people."""
     if "enum" in schema:
-        return f"one of {', '.join(schema['enum'])}"
+        return Message("one of {enum}", enum=", ".join(schema["enum"]))
     kinds = schema.get("type", ())
     words = [_NAMES[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null"]
-    bounds = [
-        f"{says} {schema[word]}"
-        for word, says in (("exclusiveMinimum", "above"), ("minimum", "from"), ("maximum", "to"))
-        if word in schema
-    ]
-    return " ".join([" or ".join(words), *bounds])
+    what = words[0] if len(words) == 1 else Message("{one} or {other}", one=words[0], other=words[1]) if words else ""
+    above, least, most = (schema.get(word) for word in ("exclusiveMinimum", "minimum", "maximum"))
+    if above is not None:
+        return Message("{what} above {above}", what=what, above=above)
+    if least is not None and most is not None:
+        return Message("{what} from {least} to {most}", what=what, least=least, most=most)
+    return what if least is None else Message("{what} from {least}", what=what, least=least)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -214,12 +248,16 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _wrong(path: Path, message: str, schema: Schema) -> Problem:
-    return Problem(path, Severity.ERROR, message, str(schema.get("description", "")))
+    return Problem(path, Severity.ERROR, message, Message.plain(schema.get("description", "")))
 
 
 def _unknown(path: Path, name: str, known: Sequence[str]) -> Problem:
     from difflib import get_close_matches  # noqa: PLC0415  (only a key that nobody knows needs it)
 
     close = get_close_matches(name[:_LONGEST_KEY].lower().replace("-", "_"), known, n=1)
-    advice = f"did you mean `{close[0]}`?" if close else f"there are {_listed(known)}"
-    return Problem(path, Severity.WARNING, "is not known and does nothing", advice)
+    advice = (
+        Message("did you mean `{close}`?", close=close[0])
+        if close
+        else Message("there are {known}", known=_listed(known))
+    )
+    return Problem(path, Severity.WARNING, Message("is not known and does nothing"), advice)

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.core.phrases import RAN, Lang, Text
+from skillyard.core.messages import RAN, Lang, Message
 from skillyard.core.result import Result, make_meta
 from skillyard.core.skill import Skill
 from skillyard.core.states import State
@@ -92,7 +92,7 @@ class Outcome(NamedTuple):
     """What a runner brings back from a call that worked."""
 
     data: Mapping[str, Json]
-    says: Text = RAN
+    says: Message = RAN
     words: Mapping[str, Json] = NOTHING
     #: The program's own words, which win over ours.
     summary: str | None = None
@@ -103,7 +103,7 @@ class Outcome(NamedTuple):
         return Result(
             agent=agent,
             state=self.state,
-            summary=self.summary if self.summary is not None else self.says.fill(lang, **self.words),
+            summary=self.summary if self.summary is not None else self.says.render(lang, **self.words),
             data=self.data,
             meta=make_meta(agent, seconds, moment, normalised=list(self.normalised) or None, **meta),
         )

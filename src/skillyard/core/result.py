@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from skillyard.core.errors import ParamMissing, SkillError
-from skillyard.core.phrases import WAITING, Lang
+from skillyard.core.messages import WAITING, Lang
 from skillyard.core.states import CACHED, MARKS, Mark, State
 from skillyard.core.values import NOTHING, Json
 
@@ -83,13 +83,13 @@ def as_size(output_bytes: int) -> str:
 
 
 def error_result(error: SkillError, agent: str, lang: Lang, meta: Mapping[str, Json]) -> Result:
-    """An expected failure, told as a result; the advice travels in `meta.hint`."""
+    """An expected failure, told as a result; its code and the advice travel in `meta`."""
     return Result(
         agent=agent,
         state=error.state,
         summary=error.summary(lang),
         data=error.data(),
-        meta={**meta, "hint": error.hint(lang)},
+        meta={**meta, "code": error.code, "hint": error.hint(lang)},
     )
 
 
@@ -98,7 +98,7 @@ def pending_result(error: ParamMissing, agent: str, lang: Lang, meta: Mapping[st
     return Result(
         agent=agent,
         state=State.PENDING,
-        summary=WAITING.fill(lang, names=", ".join(error.required)),
+        summary=WAITING.render(lang, names=", ".join(error.required)),
         data=error.as_question(),
         meta={**meta, "hint": error.hint(lang)},
     )

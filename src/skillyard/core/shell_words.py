@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 
 
 class Word(NamedTuple):
@@ -15,7 +16,7 @@ class Word(NamedTuple):
 def split(text: str) -> list[Word]:
     """InvalidArgs where a quote is left open."""
     if "\0" in text:
-        raise InvalidArgs("a prompt holds no NUL characters")
+        raise InvalidArgs(Message("a prompt holds no NUL characters"))
     return list(_words(text))
 
 
@@ -54,5 +55,5 @@ def _quoted(characters: Iterator[str], end: str) -> Iterator[str]:
 def _next(characters: Iterator[str]) -> str:
     character = next(characters, None)
     if character is None:
-        raise InvalidArgs("a quote is opened and never closed")
+        raise InvalidArgs(Message("a quote is opened and never closed"))
     return character

@@ -1,11 +1,12 @@
 """A skill as the catalog read it, and what it found on the way."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.kinds import Kind as Kind  # noqa: PLC0414  (part of what a skill is)
+from skillyard.core.messages import Message
 from skillyard.core.values import NOTHING, Json
 
 
@@ -40,6 +41,13 @@ class Finding(NamedTuple):
             "message": self.message,
             "advice": self.advice,
         }
+
+
+def first_of(findings: Sequence[Finding], file: str) -> Message:
+    """Return the first finding with its place, and how many more there are."""
+    first = Message("{place}: {reason}", place=f"{file}:{findings[0].line}", reason=findings[0].message)
+    more = len(findings) - 1
+    return Message("{first} (and {count} more)", first=first, count=more) if more else first
 
 
 class ParamType(StrEnum):

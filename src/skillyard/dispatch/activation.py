@@ -17,6 +17,7 @@ from skillyard.catalog.fts_tokens import fold
 from skillyard.catalog.index import Entry
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.errors import InvalidArgs, SkillNotFound
+from skillyard.core.messages import Message
 from skillyard.dispatch.text import LIMIT_CHARACTERS, ActiveSkill, count_fitting, find_imitations
 from skillyard.store.activations import EVERYWHERE, GLOBAL, Activation, Activations
 
@@ -232,9 +233,19 @@ class Activator:
         entry = self._catalog.choose(_bare(name))
         self._catalog.resolve(_bare(name))  # a broken one is refused now, not when a task waits
         if entry.role:
-            raise InvalidArgs(f"{entry.role}/{entry.name} is declared in agent.yaml: it has no text for an agent")
+            raise InvalidArgs(
+                Message(
+                    "{role}/{name} is declared in agent.yaml: it has no text for an agent",
+                    role=entry.role,
+                    name=entry.name,
+                )
+            )
         if not is_text(str(entry.folder)):
-            raise InvalidArgs(f"the path of {entry.name} cannot be written down: {str(entry.folder)!r}")
+            raise InvalidArgs(
+                Message(
+                    "the path of {name} cannot be written down: {folder!r}", name=entry.name, folder=str(entry.folder)
+                )
+            )
         return entry
 
     def _row(self, folder: str, conversation: str) -> Activation:
@@ -268,7 +279,12 @@ def as_conversation(asked: str | None) -> str:
         return GLOBAL
     has_controls = any(character < " " or "\x7f" <= character <= "\x9f" for character in asked)
     if not asked.strip() or has_controls or not is_text(asked) or len(asked) > _LONGEST_CONVERSATION:
-        raise InvalidArgs(f"a session is named by 1 to {_LONGEST_CONVERSATION} characters that can be printed")
+        raise InvalidArgs(
+            Message(
+                "a session is named by 1 to {longest_conversation} characters that can be printed",
+                longest_conversation=_LONGEST_CONVERSATION,
+            )
+        )
     return asked
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from skillyard.backends.driver import Driver, Start, Turn
 from skillyard.core.backend_events import Ask, Event, EventKind, Tell, TurnEnd, refuse
 from skillyard.core.errors import BackendFailed, InvalidArgs, SkillError, Stopped
-from skillyard.core.phrases import RAN, Lang, Text
+from skillyard.core.messages import RAN, Lang, Message
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
@@ -32,12 +32,9 @@ from skillyard.store.conversations import Conversation, Conversations, Conversat
 from skillyard.store.runs import RUNNING, Run
 
 _POLL_SECONDS = 0.1
-_DONE = Text("{backend} 已完成任务", "{backend} is done")
-_SAID_STOP = Text("需要时用 skillyard backend stop 停止", "`skillyard backend stop` ends what is running")
-_GOES_ON = Text(
-    "会话可以继续: --session {session} --to {backend}",
-    "the conversation can be gone on with: --session {session} --to {backend}",
-)
+_DONE = Message("{backend} is done")
+_SAID_STOP = Message("`skillyard backend stop` ends what is running")
+_GOES_ON = Message("the conversation can be gone on with: --session {session} --to {backend}")
 
 
 class PromptSkill(NamedTuple):
@@ -115,16 +112,16 @@ def make_request(contents: Contents, task: str, conversation: str | None, cwd: P
 
 def check_task(task: str) -> None:
     if not task.strip():
-        raise InvalidArgs("the task is empty")
+        raise InvalidArgs(Message("the task is empty"))
     if "\0" in task or not is_text(task):
-        raise InvalidArgs("the task is no text: it holds NUL or bytes that are not UTF-8")
+        raise InvalidArgs(Message("the task is no text: it holds NUL or bytes that are not UTF-8"))
 
 
 def working_folder(cwd: Path | None) -> Path:
     """Return the real path: by another path to the folder a backend would not find its session again."""
     folder = (cwd or Path.cwd()).absolute()
     if not folder.is_dir():
-        raise InvalidArgs(f"{folder} is no folder that an agent could work in")
+        raise InvalidArgs(Message("{folder} is no folder that an agent could work in", folder=folder))
     return folder.resolve()
 
 
@@ -197,7 +194,8 @@ class Delivery:
             if self._warm:
                 held.callback(self._warm.close)
             else:
-                held.enter_context(self._wait(self._slot, f"{self._slots.count} agents run already"))
+                busy = Message("{count} agents run already", count=self._slots.count)
+                held.enter_context(self._wait(self._slot, busy))
             yield conversation
 
     def _reach(self, conversation: Conversation) -> WarmTurn | None:
@@ -227,10 +225,12 @@ class Delivery:
         told = False
         while (hold := take()) is None:
             if self._stop.asked:
-                raise Stopped("it was taken back while it waited")
+                raise Stopped(Message("it was taken back while it waited"))
             if time.monotonic() > deadline:
-                error = BackendFailed(self._driver.name, f"{why}, for more than {self._limit:g} s")
-                error.also_advises = _SAID_STOP
+                error = BackendFailed(
+                    self._driver.name, Message("{why}, for more than {limit:g} s", why=why, limit=self._limit)
+                )
+                error.extra_hint = _SAID_STOP
                 raise error
             if not told:
                 self._tell(Event(EventKind.WAITING, why))
@@ -259,7 +259,7 @@ class Delivery:
 
     def _follow(self, conversation: Conversation, transcript: Transcript, ask: Ask) -> None:
         if self._stop.asked:
-            raise Stopped("it was taken back before it began")
+            raise Stopped(Message("it was taken back before it began"))
         request = self._request
         running = self._warm or self._driver.start(self._start(conversation))
         turn = Turn(request.enhanced.text, self._settings.silent_seconds, self._limit)
@@ -271,28 +271,30 @@ class Delivery:
                 for event in running.turn(turn, transcript.asking(refuse if request.without_tools else ask)):
                     transcript.add(event)
                     if request.without_tools and event.kind is EventKind.TOOL_CALL:
-                        raise BackendFailed(self._driver.name, f"it used {event.text}, and was to use no tools")
+                        raise BackendFailed(
+                            self._driver.name, Message("it used {text}, and was to use no tools", text=event.text)
+                        )
         finally:
             running.close()
 
     def _check_end(self, transcript: Transcript) -> None:
         if transcript.cancelled:
-            stopped = Stopped(f"{self._driver.name} was stopped", details={"stop": transcript.stop})
-            stopped.also_advises = _GOES_ON
-            stopped.words = {**stopped.words, "session": self._name, "backend": self._driver.name}
+            stopped = Stopped(Message("{name} was stopped", name=self._driver.name), details={"stop": transcript.stop})
+            stopped.extra_hint = _GOES_ON
+            stopped.values = {**stopped.values, "session": self._name, "backend": self._driver.name}
             raise stopped
         if transcript.done is None or transcript.stop == TurnEnd.CUT:
             reason = str(transcript.done.data.get("reason")) if transcript.done else "no end"
             details: dict[str, Json] = {"stop": transcript.stop, "reason": reason}
-            raise BackendFailed(self._driver.name, f"it gave up: {reason}", details=details)
+            raise BackendFailed(self._driver.name, Message("it gave up: {reason}", reason=reason), details=details)
 
     def _done(self) -> Result:
         request, prompt = self._request, self._request.prompt
         if prompt:
-            summary = RAN.fill(request.lang, label=prompt.label)
+            summary = RAN.render(request.lang, label=prompt.label)
             data: dict[str, Json] = {"skill": prompt.asked_as, "type": "prompt", "name": prompt.name}
         else:
-            summary = _DONE.fill(request.lang, backend=self._driver.name)
+            summary = _DONE.render(request.lang, backend=self._driver.name)
             data = request.as_data()
         return Result(request.agent, State.SUCCESS, summary, {**data, **self._facts()}, self._meta())
 

@@ -20,6 +20,7 @@ from skillyard.core.errors import (
     RuntimeFailed,
     SkillError,
 )
+from skillyard.core.messages import Message, join_messages
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.skill import Kind
@@ -130,7 +131,9 @@ class Dispatcher(NamedTuple):
             skill = runtime.resolve(request)
             call = check(skill, request, runtime.root, "")
             if skill.kind is not Kind.PROMPT or call.script:
-                raise InvalidArgs(f"{request.name} runs by itself: only a prompt skill is run by an agent")
+                raise InvalidArgs(
+                    Message("{name} runs by itself: only a prompt skill is run by an agent", name=request.name)
+                )
             text = as_task(call)
             asked = DispatchRequest(
                 task=text,
@@ -182,7 +185,13 @@ class Dispatcher(NamedTuple):
         deadline = time.monotonic() + _STOP_SECONDS
         while still := [each for each in told if self._runs_still(each)]:
             if time.monotonic() > deadline:
-                raise RuntimeFailed(f"{still[0].name} with {still[0].backend} was told to stop and still runs")
+                raise RuntimeFailed(
+                    Message(
+                        "{name} with {backend} was told to stop and still runs",
+                        name=still[0].name,
+                        backend=still[0].backend,
+                    )
+                )
             time.sleep(_POLL_SECONDS)
         ended = {each.id for each in found if self.warm.end(each.id)}
         return tuple(each for each in found if each in told or each.id in ended)
@@ -206,7 +215,7 @@ class Dispatcher(NamedTuple):
         Raise InvalidArgs, PermissionDenied inside an agent, and whatever keeps the backend from starting.
         """
         if env.get(DEPTH):
-            raise PermissionDenied("an agent cannot keep another one warm: a person must do it, outside")
+            raise PermissionDenied(Message("an agent cannot keep another one warm: a person must do it, outside"))
         driver = find_driver(self.drivers, backend)
         name = as_conversation(session) or self.new_id()
         start = Start(working_folder(cwd), None, model, self.settings.allowed_tools.get(backend, ()))
@@ -218,7 +227,7 @@ class Dispatcher(NamedTuple):
 def find_driver(drivers: Mapping[str, Driver], name: str) -> Driver:
     """Raise InvalidArgs if no backend has this name."""
     if name not in drivers:
-        raise InvalidArgs(f"no backend {name!r}; there are {', '.join(drivers)}")
+        raise InvalidArgs(Message("no backend {name!r}; there are {drivers}", name=name, drivers=", ".join(drivers)))
     return drivers[name]
 
 
@@ -230,7 +239,9 @@ def choose(drivers: Mapping[str, Driver], asked: str | None, latest: str, order:
     if asked is not None or latest in drivers:
         return [find_driver(drivers, latest if asked is None else asked)]
     if unknown := [name for name in order if name not in drivers]:
-        raise InvalidArgs(f"[dispatch] order names {unknown[0]!r}; there are {', '.join(drivers)}")
+        raise InvalidArgs(
+            Message("[dispatch] order names {name!r}; there are {drivers}", name=unknown[0], drivers=", ".join(drivers))
+        )
     found: list[Driver] = []
     missing: dict[str, AgentNotInstalled] = {}
     for name in order or drivers:
@@ -243,10 +254,10 @@ def choose(drivers: Mapping[str, Driver], asked: str | None, latest: str, order:
     if found:
         return found
     raise AgentNotInstalled(
-        "; ".join(error.msg for error in missing.values()),
+        join_messages("; ", (error.msg for error in missing.values())),
         details={"backends": list(missing)},
         agent=", ".join(missing),
-        command=" / ".join(str(error.words.get("command")) for error in missing.values()),
+        command=" / ".join(str(error.values.get("command")) for error in missing.values()),
     )
 
 

@@ -32,9 +32,9 @@ from skillyard.backends.json_messages import items, mapping, text
 from skillyard.backends.registry import make_drivers
 from skillyard.core.backend_events import Ask, Event, EventKind, Permission, refuse
 from skillyard.core.depth import DEPTH
-from skillyard.core.errors import BackendFailed, RuntimeFailed, SkillError, Stopped, Timeout
+from skillyard.core.errors import BackendFailed, RuntimeFailed, SkillError, Stopped, Timeout, error_classes
+from skillyard.core.messages import Message, as_json, of_json
 from skillyard.core.own_process import own_function
-from skillyard.core.phrases import Text
 from skillyard.core.values import NOTHING, Json
 from skillyard.store.cancel_pipe import Bells
 from skillyard.store.conversation_locks import Holds, Slots
@@ -135,9 +135,11 @@ class WarmBackends:
             elif not (other := warm.difference(fit)):
                 return warm, True
             elif not self._end_idle(conversation.id):
-                msg = f"a task runs in the conversation {conversation.name}, with another {other}"
+                name = conversation.name
+                msg = Message("a task runs in the conversation {name}, with another {other}", name=name, other=other)
                 raise BackendFailed(conversation.backend, msg)
-        raise BackendFailed(conversation.backend, f"it did not start within {_START_SECONDS:g} s")
+        msg = Message("it did not start within {start_seconds:g} s", start_seconds=_START_SECONDS)
+        raise BackendFailed(conversation.backend, msg)
 
     def _spawn(self, conversation: Conversation, fit: Fit, idle_seconds: float, env: Mapping[str, str]) -> bool:
         """Return False if another process starts one already."""
@@ -160,7 +162,8 @@ class WarmBackends:
         if "error" in answer:
             raise error_from(answer, conversation.backend)
         if not answer:
-            raise BackendFailed(conversation.backend, f"the process that was to keep it warm ended; {log} may say why")
+            msg = Message("the process that was to keep it warm ended; {log} may say why", log=log)
+            raise BackendFailed(conversation.backend, msg)
         return bool(answer.get("ready"))
 
     def reach(self, conversation_id: int, backend: str, fit: Fit) -> "tuple[WarmTurn | None, str]":
@@ -186,7 +189,7 @@ class WarmBackends:
         while self.holds.is_held(conversation_id):
             self._ends.ring(conversation_id, _END)
             if time.monotonic() > deadline:
-                raise BackendFailed("skillyard", "a process that keeps an agent warm (skillyard.dispatch.warm) hangs")
+                raise BackendFailed("skillyard", Message("the process that keeps an agent warm hangs"))
             time.sleep(_POLL_SECONDS)
         return was_there
 
@@ -290,11 +293,12 @@ def _serve(request: Mapping[str, Any]) -> None:
         conversation = conversations.get(conversation_id)
         turn_lock = conversations.hold(conversation) if conversation else None
         if conversation is None or turn_lock is None:
-            raise BackendFailed("skillyard", f"a task runs in the conversation {conversation and conversation.name}")
+            session = conversation and conversation.name
+            raise BackendFailed("skillyard", Message("a task runs in the conversation {session}", session=session))
         with turn_lock:  # the backend's session must not change while the backend reads it
             slot = slots.take()
             if slot is None:
-                raise BackendFailed(conversation.backend, f"{slots.count} agents run already")
+                raise BackendFailed(conversation.backend, Message("{count} agents run already", count=slots.count))
             held.enter_context(slot)
             server = _WarmServer(folder, conversation_id, mapping(request["fit"]), request["idle_seconds"])
             held.callback(server.close)
@@ -352,7 +356,7 @@ class _WarmServer:
             if not self._why:
                 raise
         if self._why:
-            raise Stopped(f"{backend} was stopped while it started")
+            raise Stopped(Message("{name} was stopped while it started", name=backend))
         self._move(ConversationState.IDLE)
 
     def run(self) -> str:
@@ -529,29 +533,24 @@ def error_as_json(error: SkillError) -> dict[str, Json]:
     """Everything that its texts are made of, so that the other side can show it in any language."""
     return {
         "error": type(error).__name__,
-        "msg": error.msg,
+        "msg": as_json(error.msg),
         "details": dict(error.details),
-        "words": {name: word if isinstance(word, int | float) else str(word) for name, word in error.words.items()},
+        "values": {name: as_json(value) for name, value in error.values.items()},
         "figures": dict(error.figures) if isinstance(error, Timeout) else {},
-        "advice": list(error.also_advises or ()),
+        "hint": as_json(error.extra_hint) if error.extra_hint else None,
     }
 
 
 def error_from(message: Mapping[str, Json], backend: str) -> SkillError:
-    msg, details = text(message.get("msg")), mapping(message.get("details"))
-    kind = next((each for each in _error_classes(SkillError) if each.__name__ == message.get("error")), None)
+    msg, details = of_json(message.get("msg")), mapping(message.get("details"))
+    kind = next((each for each in error_classes() if each.__name__ == message.get("error")), None)
     if kind is None:
         return BackendFailed(backend, msg, details=details)
     error = kind.__new__(kind)
-    SkillError.__init__(error, msg, details=details, **mapping(message.get("words")))
+    values = {name: of_json(value) for name, value in mapping(message.get("values")).items()}
+    SkillError.__init__(error, msg, details=details, **values)
     if isinstance(error, Timeout):
         error.figures = dict(mapping(message.get("figures")))
-    if advice := [text(word) for word in items(message.get("advice"))]:
-        error.also_advises = Text(*advice)
+    hint = of_json(message.get("hint"))
+    error.extra_hint = hint if isinstance(hint, Message) else None
     return error
-
-
-def _error_classes(kind: type[SkillError]) -> Iterator[type[SkillError]]:
-    for child in kind.__subclasses__():
-        yield child
-        yield from _error_classes(child)

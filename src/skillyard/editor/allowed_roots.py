@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 
 #: What a project's own word never opens: its code, its skills, our state.
 CLOSED = frozenset({".git", ".claude", ".skillyard", "agents", "bin"})
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_MORE_ROOTS = Text(
-    "编辑范围是 mybox/ 和 config.toml 的 [editor] roots",
-    "edits stay in mybox/ and in the [editor] roots of SKILLYARD_HOME/config.toml",
-)
+_MORE_ROOTS = Message("edits stay in mybox/ and in the [editor] roots of SKILLYARD_HOME/config.toml")
 
 
 class Root(NamedTuple):
@@ -69,7 +66,7 @@ def project_root(project: Path, folder: Path) -> Root:
 def locate(file: str, roots: Sequence[Root], asked: Sequence[Root], forbidden: Path) -> Spot:
     """The spot of a file; `asked` are roots that a person has not allowed yet, `forbidden` is out of every reach."""
     if not file or "\0" in file:
-        raise InvalidArgs("a file has a name")
+        raise InvalidArgs(Message("a file has a name"))
     real = Path(os.path.realpath(file))
     if not real.is_relative_to(os.path.realpath(forbidden)):
         for root in roots:
@@ -77,9 +74,9 @@ def locate(file: str, roots: Sequence[Root], asked: Sequence[Root], forbidden: P
                 *folders, name = real.relative_to(root.anchor).parts
                 return Spot(root.anchor, tuple(folders), name)
         if any(root.contains(real) for root in asked):
-            raise NotGranted(f"edit {file}", "skillyard trust")
-    denied = PermissionDenied(f"{file} is outside the folders that may be edited")
-    denied.also_advises = _MORE_ROOTS
+            raise NotGranted(Message("edit {file}", file=file), "skillyard trust")
+    denied = PermissionDenied(Message("{file} is outside the folders that may be edited", file=file))
+    denied.extra_hint = _MORE_ROOTS
     raise denied
 
 
@@ -90,7 +87,9 @@ def open_folder(spot: Spot, *, create: bool) -> int:
         try:
             below = _open_below(handle, name, create)
         except NotADirectoryError:
-            raise PermissionDenied(f"{spot.path}: {name} is a link or no folder") from None
+            raise PermissionDenied(
+                Message("{path}: {name} is a link or no folder", path=spot.path, name=name)
+            ) from None
         except FileNotFoundError:
             raise FileNotFoundError(2, os.strerror(2), str(spot.path)) from None
         finally:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from skillyard.core.errors import PermissionDenied, RuntimeFailed
+from skillyard.core.messages import Message
 from skillyard.editor.allowed_roots import Spot, open_folder
 from skillyard.store import locks
 
@@ -57,7 +58,9 @@ class Folder:
         deadline = time.monotonic() + seconds
         while not locks.take(self._handle):
             if time.monotonic() > deadline:
-                raise RuntimeFailed(f"{self.path} is locked by another edit for {seconds:g} s")
+                raise RuntimeFailed(
+                    Message("{path} is locked by another edit for {seconds:g} s", path=self.path, seconds=seconds)
+                )
             time.sleep(_LOOK_SECONDS)
 
     def find(self, name: str) -> Found | None:
@@ -68,21 +71,23 @@ class Folder:
             return None
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise PermissionDenied(f"{self.path / name} is a link") from None
+                raise PermissionDenied(Message("{path} is a link", path=self.path / name)) from None
             raise OSError(error.errno, error.strerror, str(self.path / name)) from None
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             os.close(handle)
-            raise PermissionDenied(f"{self.path / name} is not a regular file")
+            raise PermissionDenied(Message("{path} is not a regular file", path=self.path / name))
         with os.fdopen(handle, "rb") as file:
             if status.st_size > MAX_BYTES:
-                raise RuntimeFailed(f"{self.path / name} is larger than {MAX_BYTES} bytes")
+                raise RuntimeFailed(
+                    Message("{path} is larger than {max_bytes} bytes", path=self.path / name, max_bytes=MAX_BYTES)
+                )
             return Found(file.read(), stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid))
 
     def check_writable(self, name: str, found: Found) -> None:
         """A file that was made read-only is not replaced, though the folder would allow it."""
         if found.read_only or not os.access(name, os.W_OK, dir_fd=self._handle):
-            raise PermissionDenied(f"{self.path / name} is read-only")
+            raise PermissionDenied(Message("{path} is read-only", path=self.path / name))
 
     def stage(self, name: str, content: bytes, like: Found | None) -> None:
         """A new file with these bytes, really on the disk, that nobody looks at yet."""

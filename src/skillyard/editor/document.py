@@ -4,6 +4,7 @@ import codecs
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.messages import Message
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -30,25 +31,33 @@ def decode(content: bytes, name: str) -> Document:
         document = _decode(content, candidate, mark)
         if document is not None and "\0" not in document.text:
             return document
-    raise RuntimeFailed(f"{name} is not a text file that can be edited: neither UTF-8, UTF-16 with a BOM nor GB18030")
+    raise RuntimeFailed(
+        Message("{name} is not a text file that can be edited: neither UTF-8, UTF-16 with a BOM nor GB18030", name=name)
+    )
 
 
 def encode(document: Document, name: str) -> bytes:
     """The bytes; refused where they would be read as another text the next time."""
     content = document.mark + document.text.encode(document.encoding)
     if decode(content, name).text != document.text:
-        raise RuntimeFailed(f"{name} would be read in another encoding than {document.encoding_name} after this edit")
+        raise RuntimeFailed(
+            Message(
+                "{name} would be read in another encoding than {encoding_name} after this edit",
+                name=name,
+                encoding_name=document.encoding_name,
+            )
+        )
     return content
 
 
 def check_text(text: str, what: str) -> None:
     """What is inserted can stand in a text file: no NUL, and nothing that was no text to begin with."""
     if "\0" in text:
-        raise InvalidArgs(f"{what} holds a NUL, which no text file has")
+        raise InvalidArgs(Message("{what} holds a NUL, which no text file has", what=what))
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidArgs(f"{what} is not valid text in the encoding of the command line") from None
+        raise InvalidArgs(Message("{what} is not valid text in the encoding of the command line", what=what)) from None
 
 
 def _decode(content: bytes, encoding: str, mark: bytes) -> Document | None:

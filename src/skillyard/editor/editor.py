@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.editor.allowed_roots import Root, Spot, locate
 from skillyard.editor.dirfd import Folder, Found, open_folders
@@ -175,11 +176,16 @@ def _told_where(error: SkillError, place: _Place) -> SkillError:
     """Which of several edits it was."""
     if not place.number:
         return error
-    where = f"edit {place.number} ({place.edit.name} {place.edit.file})"
-    error.msg = f"{where}: {error.msg}"
+    error.msg = Message(
+        "edit {number} ({name} {file}): {reason}",
+        number=place.number,
+        name=place.edit.name,
+        file=place.edit.file,
+        reason=error.msg,
+    )
     error.details = {**error.details, "edit": place.number}
-    if "reason" in error.words:
-        error.words = {**error.words, "reason": error.msg}
+    if "reason" in error.values:
+        error.values = {**error.values, "reason": error.msg}
     return error
 
 
@@ -203,20 +209,20 @@ def read_batch(content: str) -> tuple[Edit, ...]:
     try:
         listed = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgs(f"a batch is a JSON list of edits: {error}") from None
+        raise InvalidArgs(Message("a batch is a JSON list of edits: {error}", error=error)) from None
     if not isinstance(listed, list) or not listed:
-        raise InvalidArgs("a batch is a JSON list of edits, at least one")
+        raise InvalidArgs(Message("a batch is a JSON list of edits, at least one"))
     return tuple(_batch_edit(number, fields) for number, fields in enumerate(listed, 1))
 
 
 def _batch_edit(number: int, fields: object) -> Edit:
     if not isinstance(fields, Mapping):
-        raise InvalidArgs(f"edit {number} must be an object")
+        raise InvalidArgs(Message("edit {number} must be an object", number=number))
     name, file = fields.get("operation"), fields.get("file")
     if not isinstance(name, str) or not isinstance(file, str):
-        raise InvalidArgs(f"edit {number} needs 'operation' and 'file'")
+        raise InvalidArgs(Message("edit {number} needs 'operation' and 'file'", number=number))
     given = {key: value for key, value in fields.items() if key not in {"operation", "file"}}
     try:
         return Edit(name, file, make_operation(name, given))
     except InvalidArgs as error:
-        raise InvalidArgs(f"edit {number}: {error.msg}") from None
+        raise InvalidArgs(Message("edit {number}: {msg}", number=number, msg=error.msg)) from None

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from skillyard.core.errors import RuntimeFailed
+from skillyard.core.messages import Message
 from skillyard.editor.allowed_roots import Spot
 from skillyard.editor.dirfd import Folder, Found, open_folders
 from skillyard.store import locks
@@ -107,7 +108,9 @@ class Journal:
                 written = json.load(record.file)
                 entries = [Entry.from_dict(fields) for fields in written["entries"]]
             except (ValueError, KeyError, TypeError):
-                raise RuntimeFailed(f"{record.path} is no journal of ours: look at it, and remove it") from None
+                raise RuntimeFailed(
+                    Message("{path} is no journal of ours: look at it, and remove it", path=record.path)
+                ) from None
             with contextlib.ExitStack() as stack:
                 folders = open_folders([entry.spot for entry in entries], stack, create=(), lock=True)
                 for entry, folder in zip(entries, folders, strict=True):

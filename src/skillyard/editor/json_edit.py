@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed, TextNotFound
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.editor.text_edits import Splice
 
@@ -56,7 +57,9 @@ def parse_path(path: str) -> tuple[Step, ...]:
         steps.append(Step(_unquoted(word, path) if quoted else word, quoted, found["index"] is not None and not quoted))
         done = found.end()
     if done != len(path) or not steps:
-        raise InvalidArgs(f'{path!r} is no field path; there are a.b, items.0.name, items[0], items[-], "a.b".c')
+        raise InvalidArgs(
+            Message('{path!r} is no field path; there are a.b, items.0.name, items[0], items[-], "a.b".c', path=path)
+        )
     return tuple(steps)
 
 
@@ -64,7 +67,7 @@ def _unquoted(word: str, path: str) -> str:
     try:
         return str(json.loads(word))
     except ValueError as error:
-        raise InvalidArgs(f"{path!r} is no field path: {error}") from None
+        raise InvalidArgs(Message("{path!r} is no field path: {error}", path=path, error=error)) from None
 
 
 def as_value(word: str) -> Json:
@@ -101,15 +104,15 @@ def _check(text: str) -> None:
     try:
         json.loads(text)
     except ValueError as error:
-        raise RuntimeFailed(f"the file is not JSON: {error}") from None
+        raise RuntimeFailed(Message("the file is not JSON: {error}", error=error)) from None
     except RecursionError:
-        raise RuntimeFailed("the file is nested too deeply") from None
+        raise RuntimeFailed(Message("the file is nested too deeply")) from None
 
 
 def _wrapped(path: Sequence[Step], value: object) -> object:
     for step in reversed(path):
         if step.makes_list and step.name not in {"0", _APPEND}:
-            raise TextNotFound(f"a new list has no item {step.name}")
+            raise TextNotFound(Message("a new list has no item {name}", name=step.name))
         value = [value] if step.makes_list else {step.name: value}
     return value
 
@@ -137,11 +140,11 @@ def _chosen(opens: str, step: Step, elements: Sequence[Element], path: Sequence[
         return next((element for element in reversed(elements) if element.key == step.name), None)
     shown = ".".join(each.name for each in path)
     if opens != "[" or not step.may_be_index:
-        kind = {"{": "an object", "[": "a list"}.get(opens, "a single value")
-        raise RuntimeFailed(f"{shown} leads into {kind}, which has no such field")
+        kind = {"{": "an object", "[": Message("a list")}.get(opens, "a single value")
+        raise RuntimeFailed(Message("{shown} leads into {kind}, which has no such field", shown=shown, kind=kind))
     index = len(elements) if step.name == _APPEND else int(step.name)
     if index > len(elements):
-        raise TextNotFound(f"no item {shown}: the list has {len(elements)}")
+        raise TextNotFound(Message("no item {shown}: the list has {count}", shown=shown, count=len(elements)))
     return elements[index] if index < len(elements) else None
 
 
@@ -170,7 +173,7 @@ def _rendered(text: str, value: object, indent: str) -> str:
     try:
         shown = json.dumps(value, indent=unit, separators=separators, ensure_ascii=_is_escaped(text), allow_nan=False)
     except ValueError as error:
-        raise InvalidArgs(f"the value is not JSON: {error}") from None
+        raise InvalidArgs(Message("the value is not JSON: {error}", error=error)) from None
     return shown.replace("\n", f"\n{indent}")
 
 

@@ -11,6 +11,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from typing import ClassVar, Protocol
 
 from skillyard.core.errors import AmbiguousText, InvalidArgs, TextNotFound
+from skillyard.core.messages import Message
 from skillyard.editor.document import check_text
 from skillyard.editor.json_edit import parse_path, set_field
 from skillyard.editor.pattern import substitute
@@ -128,12 +129,12 @@ class DeleteBetween:
     def splices(self, text: str) -> tuple[Splice, ...]:
         start, end = with_lf(self.start), with_lf(self.end)
         if not end:
-            raise InvalidArgs("an empty text is everywhere")
+            raise InvalidArgs(Message("an empty text is everywhere"))
         (place,) = _choose(text, start, _places_by_line(text, start), False, self.nth)
         after = place + len(start)
         last = text.find(end, after)
         if last < 0:
-            raise TextNotFound(f"no {_shown(end)} after {_shown(start)}")
+            raise TextNotFound(Message("no {end} after {start}", end=_shown(end), start=_shown(start)))
         if self.with_markers:
             return (Splice(_line_start(text, place), _line_end(text, last + len(end)), ""),)
         first = _line_end(text, after)
@@ -159,7 +160,7 @@ class Regex:
         flags = re.RegexFlag(sum(flag for flag, wanted in chosen.items() if wanted))
         found = substitute(text, self.pattern, self.replacement, flags=flags, count=self.count, seconds=self.seconds)
         if not found:
-            raise TextNotFound(f"nothing matches {_shown(self.pattern)}")
+            raise TextNotFound(Message("nothing matches {pattern}", pattern=_shown(self.pattern)))
         return found
 
 
@@ -193,10 +194,12 @@ def make_operation(name: str, given: Mapping[str, object]) -> Operation:
     known = fields_of(name)
     for field in known.values():
         if field.default is MISSING and field.name not in given:
-            raise InvalidArgs(f"{name} needs {field.name!r}")
+            raise InvalidArgs(Message("{name} needs {field!r}", name=name, field=field.name))
     for key, value in given.items():
         if key not in known:
-            raise InvalidArgs(f"{name} takes no {key!r}; it takes {', '.join(known)}")
+            raise InvalidArgs(
+                Message("{name} takes no {key!r}; it takes {known}", name=name, key=key, known=", ".join(known))
+            )
         _check_value(f"{name} {key}", value, known[key].type)
     return OPERATIONS[name](**given)
 
@@ -205,7 +208,9 @@ def fields_of(name: str) -> "dict[str, Field[object]]":
     """What the operation of that name takes."""
     kind = OPERATIONS.get(name)
     if kind is None:
-        raise InvalidArgs(f"no operation {name!r}; there are {', '.join(OPERATIONS)}")
+        raise InvalidArgs(
+            Message("no operation {name!r}; there are {operations}", name=name, operations=", ".join(OPERATIONS))
+        )
     return {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
 
 
@@ -215,9 +220,9 @@ def _check_value(what: str, value: object, wanted: object) -> None:
         wanted = int | float
     fits = wanted is object or (is_flag if wanted is bool else not is_flag and isinstance(value, wanted))  # type: ignore[arg-type]
     if not fits:
-        raise InvalidArgs(f"{what}: {value!r} is not what it takes")
+        raise InvalidArgs(Message("{what}: {value!r} is not what it takes", what=what, value=value))
     if isinstance(value, int | float) and not is_flag and wanted is not object and value < 0:
-        raise InvalidArgs(f"{what}: {value} is below zero")
+        raise InvalidArgs(Message("{what}: {value} is below zero", what=what, value=value))
     for text in (value,) if isinstance(value, str) else ():
         check_text(text, what)
     if wanted is object:
@@ -235,7 +240,7 @@ def count_of(operation: Operation, text: str, splices: Sequence[Splice]) -> int:
 def _places(text: str, wanted: str) -> list[int]:
     """Where it stands, without overlaps."""
     if not wanted:
-        raise InvalidArgs("an empty text is everywhere")
+        raise InvalidArgs(Message("an empty text is everywhere"))
     return [found.start() for found in re.finditer(re.escape(wanted), text)]
 
 
@@ -250,11 +255,15 @@ def _places_by_line(text: str, marker: str) -> list[int]:
 def _choose(text: str, wanted: str, places: Sequence[int], every: bool, nth: int | None) -> Sequence[int]:
     """One place where there is one, else what was asked for; never a guess."""
     if every and nth is not None:
-        raise InvalidArgs("all of them, or the nth: not both")
+        raise InvalidArgs(Message("all of them, or the nth: not both"))
     if nth == 0:
-        raise InvalidArgs("the first is number 1")
+        raise InvalidArgs(Message("the first is number 1"))
     if not places or (nth is not None and nth > len(places)):
-        raise TextNotFound(f"{_shown(wanted)} stands there {len(places)} times" if places else f"no {_shown(wanted)}")
+        raise TextNotFound(
+            Message("{wanted} stands there {count} times", wanted=_shown(wanted), count=len(places))
+            if places
+            else f"no {_shown(wanted)}"
+        )
     if nth is not None:
         return places[nth - 1 : nth]
     if every or len(places) == 1:

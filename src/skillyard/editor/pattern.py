@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.messages import Message
 from skillyard.editor.text_edits import Splice
 
-_MATCHER = Path(__file__).with_name("matcher.py")
+_MATCHER = Path(__file__).with_name("regex_process.py")
 
 
 def substitute(
@@ -35,11 +36,12 @@ def substitute(
         )
     except subprocess.TimeoutExpired:
         raise RuntimeFailed(
-            f"the pattern was stopped after {seconds:g} s: it may never end on this text", details={"limit": seconds}
+            Message("the pattern was stopped after {seconds:g} s: it may never end on this text", seconds=seconds),
+            details={"limit": seconds},
         ) from None
     if done.returncode != 0:
-        raise RuntimeFailed(f"the matcher ended with {done.returncode}")
+        raise RuntimeFailed(Message("the matcher ended with {returncode}", returncode=done.returncode))
     answer = json.loads(done.stdout)
     if "error" in answer:
-        raise InvalidArgs(f"the pattern or its replacement cannot be used: {answer['error']}")
+        raise InvalidArgs(Message("the pattern or its replacement cannot be used: {error}", error=answer["error"]))
     return tuple(Splice(*match) for match in answer["matches"])

@@ -7,17 +7,14 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Self, TextIO, TypeAlias
 
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.result import Result
 from skillyard.core.values import Json
 
 _TELL_SECONDS = 0.2
 _CLEANED = {
-    "removed_links": Text(
-        "已删除运行留下的、指向可写目录之外的链接: {paths}",
-        "removed links that lead out of the folder where the run may write: {paths}",
-    ),
-    "cleared_setuid": Text("已清除 setuid/setgid 位: {paths}", "cleared setuid and setgid bits: {paths}"),
+    "removed_links": Message("removed links that lead out of the folder where the run may write: {paths}"),
+    "cleared_setuid": Message("cleared setuid and setgid bits: {paths}"),
 }
 #: Below this the last column would say nothing: rather let the line fold.
 _SMALLEST_ROOM = 20
@@ -119,7 +116,7 @@ def show_cleaned(result: Result, style: Style, err: TextIO) -> None:
     for key, text in _CLEANED.items():
         paths = result.meta.get(key)
         if isinstance(paths, list) and paths and not style.json:
-            _write(err, f"→ {one_line(text.fill(style.lang, paths=', '.join(map(str, paths))))}\n")
+            _write(err, f"→ {one_line(text.render(style.lang, paths=', '.join(map(str, paths))))}\n")
 
 
 def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
@@ -238,7 +235,7 @@ class Steps:
     def __call__(self, step: str) -> None:
         if not self._err.isatty():
             return
-        text = _cut(one_line(f"{self._doing}: {as_read(step, self._lang)}"), 78)
+        text = _cut(one_line(f"{self._doing}: {render(step, self._lang)}"), 78)
         self._clear()
         self._width = cell_width(text)
         _write(self._err, text)

@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from skillyard.catalog.plainfile import exists, expand_home
 from skillyard.core.errors import InvalidArgs, SourceFailed
+from skillyard.core.messages import Message
 from skillyard.install.archive import is_archive
 from skillyard.install.folders import ArchiveSource, FolderSource
 from skillyard.install.git import GitSource
@@ -23,9 +24,10 @@ _SCP = re.compile(r"[\w.-]+@[\w.-]+:(?!//)")
 _TREE = re.compile(r"(?:/-)?/tree/([^/]+)(?:/(.+))?$")
 _COMMIT = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
 _REF = re.compile(r"(?!-)[\w.+@/-]{1,200}")
-_FORMS = (
+_FORMS = Message(
     "a folder, a .skill, .zip or .tar.gz file, a git address, owner/repo[/path][@skill][#ref], "
-    f"an http(s) archive, or …{INDEX_PATH}"
+    "an http(s) archive, or …{index}",
+    index=INDEX_PATH,
 )
 
 
@@ -52,7 +54,7 @@ def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str 
         return Wanted(local)
     plain, _, fragment = text.partition("#")
     if ref and fragment and ref != fragment:
-        raise InvalidArgs(f"--ref {ref} and #{fragment} say different things")
+        raise InvalidArgs(Message("--ref {ref} and #{fragment} say different things", ref=ref, fragment=fragment))
     ref = ref or fragment
     _check_ref(ref)
     if "://" in plain or _SCP.match(plain):
@@ -61,7 +63,7 @@ def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str 
         owner, repo, path, skill = found.groups()
         url = f"{forge.rstrip('/')}/{owner}/{repo.removesuffix('.git')}"
         return Wanted(GitSource(url, ref), _inner(path), skill or "")
-    raise InvalidArgs(f"{text!r} names no source: give {_FORMS}")
+    raise InvalidArgs(Message("{text!r} names no source: give {forms}", text=text, forms=_FORMS))
 
 
 def _inner(path: str) -> str:
@@ -73,14 +75,14 @@ def locked_source(source: str, ref: str, commit: str, root: Path) -> Source:
     """The source that a lock names. Never a shorthand: what is not there is not looked for elsewhere."""
     _check_ref(ref)
     if commit and not _COMMIT.fullmatch(commit):
-        raise InvalidArgs(f"the lock names no commit: {commit!r}")
+        raise InvalidArgs(Message("the lock names no commit: {commit!r}", commit=commit))
     if source.startswith(("./", "../", "/")):
         found = _local(source, ref, root / source, root, commit)
         if found is None:
-            raise SourceFailed(f"{source} is not there any more")
+            raise SourceFailed(Message("{source} is not there any more", source=source))
         return found
     if "://" not in source and not _SCP.match(source):
-        raise InvalidArgs(f"the lock names no source: {source!r}")
+        raise InvalidArgs(Message("the lock names no source: {source!r}", source=source))
     found = _address(source, ref).source
     return found._replace(commit=commit) if isinstance(found, GitSource) else found
 
@@ -94,10 +96,10 @@ def _local(text: str, ref: str, path: Path, root: Path, commit: str = "") -> Sou
     if path.is_dir() and (is_bare(path) or ((ref or commit) and (path / ".git").exists())):
         return GitSource(kept, ref, commit, path)
     if path.is_dir() and ref:
-        raise InvalidArgs(f"{text} is no git repository: --ref means nothing there")
+        raise InvalidArgs(Message("{text} is no git repository: --ref means nothing there", text=text))
     if path.is_dir():
         return FolderSource(kept, path)
-    raise InvalidArgs(f"{text} is a file, but no .skill, .zip or .tar.gz")
+    raise InvalidArgs(Message("{text} is a file, but no .skill, .zip or .tar.gz", text=text))
 
 
 def _as_kept(path: Path, root: Path) -> str:
@@ -109,17 +111,17 @@ def _as_kept(path: Path, root: Path) -> str:
 def _address(url: str, ref: str) -> Wanted:
     parts = _parts(url)
     if parts.password:
-        raise InvalidArgs("no passwords in addresses: the lock would keep it; use git's credential helper")
+        raise InvalidArgs(Message("no passwords in addresses: the lock would keep it; use git's credential helper"))
     if parts.scheme in {"http", "https"}:
         if parts.path.endswith(INDEX_PATH):
             return Wanted(WebIndex(url))
         if is_archive(parts.path):
             return Wanted(WebArchive(url))
     elif parts.scheme not in {"", "file", "ssh"}:
-        raise InvalidArgs(f"{parts.scheme}:// is not spoken here: give {_FORMS}")
+        raise InvalidArgs(Message("{scheme}:// is not spoken here: give {forms}", scheme=parts.scheme, forms=_FORMS))
     if found := _TREE.search(url):
         if ref and ref != found[1]:
-            raise InvalidArgs(f"the address says {found[1]}, --ref says {ref}")
+            raise InvalidArgs(Message("the address says {found}, --ref says {ref}", found=found[1], ref=ref))
         return Wanted(GitSource(url[: found.start()], found[1]), _inner(found[2] or ""))
     return Wanted(GitSource(url, ref))
 
@@ -131,21 +133,21 @@ def _parts(url: str) -> SplitResult:
     """
     plain = unquote(url)
     if any(ord(letter) < 33 or ord(letter) == 127 for letter in plain.replace(" ", "")) or " " in url:
-        raise InvalidArgs("an address has no spaces or control characters")
+        raise InvalidArgs(Message("an address has no spaces or control characters"))
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
         if parts.port == 0:
-            raise InvalidArgs(f"{url!r} is no address: port 0")
+            raise InvalidArgs(Message("{url!r} is no address: {error}", url=url, error="port 0"))
     except ValueError as error:
-        raise InvalidArgs(f"{url!r} is no address: {error}") from None
+        raise InvalidArgs(Message("{url!r} is no address: {error}", url=url, error=error)) from None
     user, _, rest = url.partition("@") if not parts.scheme or not parts.netloc else ("", "", "")
     names = (host, parts.username or "", unquote(parts.netloc), user, rest)
     if any(name.startswith("-") for name in names):
-        raise InvalidArgs("no host or user starts with '-'")
+        raise InvalidArgs(Message("no host or user starts with '-'"))
     return parts
 
 
 def _check_ref(ref: str) -> None:
     if ref and (not _REF.fullmatch(ref) or ".." in ref):
-        raise InvalidArgs(f"{ref!r} is no branch, tag or commit")
+        raise InvalidArgs(Message("{ref!r} is no branch, tag or commit", ref=ref))

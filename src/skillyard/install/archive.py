@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, NamedTuple
 
 from skillyard.core.errors import SourceRefused
+from skillyard.core.messages import Message
 from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import as_safe_path, check_apart, link_stays_inside, shown
 
@@ -56,7 +57,7 @@ def extract(archive: Path, into: Path, limits: Limits = LIMITS) -> tuple[Member,
             opener = _open_zip if _is_zip(file) else _open_tar
             return opener(file, into, limits)
     except zlib.error as error:
-        raise SourceRefused(f"{shown(archive.name)} is broken: {error}") from None
+        raise SourceRefused(Message("{name} is broken: {error}", name=shown(archive.name), error=error)) from None
 
 
 def _is_zip(file: BinaryIO) -> bool:
@@ -72,11 +73,11 @@ def _open_zip(file: BinaryIO, into: Path, limits: Limits) -> tuple[Member, ...]:
         with zipfile.ZipFile(file) as archive:
             infos = archive.infolist()
             if len(infos) > limits.files:
-                raise SourceRefused(f"more than {limits.files} files")
+                raise SourceRefused(Message("more than {files} files", files=limits.files))
             planned = [_zip_member(archive, info, limits) for info in infos]
             return _checked_and_written(planned, packed, into, limits)
     except (zipfile.BadZipFile, *_BROKEN, NotImplementedError, RuntimeError) as error:
-        raise SourceRefused(f"the archive cannot be read: {error}") from None
+        raise SourceRefused(Message("the archive cannot be read: {error}", error=error)) from None
     except OSError as error:
         raise _unless_disk(error) from None
 
@@ -84,20 +85,20 @@ def _open_zip(file: BinaryIO, into: Path, limits: Limits) -> tuple[Member, ...]:
 def _unless_disk(error: OSError) -> Exception:
     """A wrong offset in an archive makes seek fail with EINVAL, bad bzip2 data has no errno; the rest is the disk's."""
     if error.errno in {None, errno.EINVAL}:
-        return SourceRefused(f"the archive cannot be read: {error}")
+        return SourceRefused(Message("the archive cannot be read: {error}", error=error))
     return error
 
 
 def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Limits) -> _Planned:
     if info.flag_bits & 0x1:
-        raise SourceRefused("the archive is encrypted")
+        raise SourceRefused(Message("the archive is encrypted"))
     path = as_safe_path(_zip_name(info))
     mode = info.external_attr >> 16 if info.create_system == 3 else 0  # 3: made on Unix
     kind = stat.S_IFMT(mode)
     if info.is_dir() or kind == stat.S_IFDIR:
         return _Planned(Member(path, is_folder=True), io.BytesIO)
     if kind not in {0, stat.S_IFREG, stat.S_IFLNK}:
-        raise SourceRefused(f"{shown(str(path))} is a device or a pipe")
+        raise SourceRefused(Message("{path} is a device or a pipe", path=shown(str(path))))
     if kind == stat.S_IFLNK:
         return _Planned(Member(path, link=_zip_link(archive, info, limits)), io.BytesIO)
     return _Planned(Member(path, info.file_size, bool(mode & 0o111)), lambda: archive.open(info))
@@ -105,7 +106,7 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Limits)
 
 def _zip_link(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Limits) -> str:
     if info.file_size > limits.path_bytes:
-        raise SourceRefused(f"{shown(info.filename)} is a link that leads nowhere")
+        raise SourceRefused(Message("{filename} is a link that leads nowhere", filename=shown(info.filename)))
     return archive.read(info).decode("utf-8", "surrogateescape")
 
 
@@ -136,7 +137,7 @@ def _open_tar(file: BinaryIO, into: Path, limits: Limits) -> tuple[Member, ...]:
             planned = [_tar_member(archive, info, files) for info in _tar_infos(archive, limits)]
             return _checked_and_written(planned, packed, into, limits)
     except (tarfile.TarError, *_BROKEN, KeyError) as error:
-        raise SourceRefused(f"the archive cannot be read: {error}") from None
+        raise SourceRefused(Message("the archive cannot be read: {error}", error=error)) from None
     except OSError as error:
         raise _unless_disk(error) from None
     finally:
@@ -146,7 +147,7 @@ def _open_tar(file: BinaryIO, into: Path, limits: Limits) -> tuple[Member, ...]:
 def _tar_infos(archive: tarfile.TarFile, limits: Limits) -> Iterator[tarfile.TarInfo]:
     for count, info in enumerate(archive):
         if count >= limits.files:
-            raise SourceRefused(f"more than {limits.files} files")
+            raise SourceRefused(Message("more than {files} files", files=limits.files))
         if info.name not in {".", "./", ""}:
             yield info
 
@@ -160,10 +161,14 @@ def _tar_member(archive: tarfile.TarFile, info: tarfile.TarInfo, files: dict[str
         return _Planned(Member(path, link=_tar_name(info.linkname)), io.BytesIO)
     if info.islnk():
         if info.linkname not in files:
-            raise SourceRefused(f"{shown(info.name)} is a hard link to something that is not in the archive before it")
+            raise SourceRefused(
+                Message(
+                    "{name} is a hard link to something that is not in the archive before it", name=shown(info.name)
+                )
+            )
         info = files[info.linkname]
     if not info.isreg():
-        raise SourceRefused(f"{shown(str(path))} is a device or a pipe")
+        raise SourceRefused(Message("{path} is a device or a pipe", path=shown(str(path))))
     files[info.name] = info
     return _Planned(Member(path, info.size, bool(info.mode & 0o111)), lambda: _opened(archive, info))
 
@@ -171,7 +176,7 @@ def _tar_member(archive: tarfile.TarFile, info: tarfile.TarInfo, files: dict[str
 def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
     content = archive.extractfile(info)
     if content is None:
-        raise SourceRefused(f"{shown(info.name)} has no content")
+        raise SourceRefused(Message("{name} has no content", name=shown(info.name)))
     return content
 
 
@@ -208,10 +213,10 @@ class _Unpacked(io.RawIOBase):
             for piece in pieces:
                 total += len(piece)
                 if total > most:
-                    raise SourceRefused(f"it unpacks to more than {most} bytes")
+                    raise SourceRefused(Message("it unpacks to more than {most} bytes", most=most))
                 self._file.write(piece)
         if unzip and not unzip.eof:
-            raise SourceRefused("the archive ends too early")
+            raise SourceRefused(Message("the archive ends too early"))
 
     @staticmethod
     def _unzipped(unzip: "zlib._Decompress", chunk: bytes) -> Iterator[bytes]:
@@ -257,14 +262,20 @@ def check_members(members: tuple[Member, ...], packed: int, limits: Limits = LIM
     """Everything that can be wrong with the whole; each path was checked when it was read."""
     total = sum(member.size for member in members)
     if total > limits.total_bytes:
-        raise SourceRefused(f"it unpacks to {total} bytes, more than {limits.total_bytes}")
+        raise SourceRefused(
+            Message("it unpacks to {total} bytes, more than {total_bytes}", total=total, total_bytes=limits.total_bytes)
+        )
     if total > limits.free_bytes and total > packed * limits.ratio:
-        raise SourceRefused(f"it unpacks to {total // max(packed, 1)} times its size")
+        raise SourceRefused(Message("it unpacks to {total} times its size", total=total // max(packed, 1)))
     folders = [member.path for member in members if member.is_folder]
     check_apart((member.path for member in members if not member.is_folder), folders)
     for member in members:
         if member.link is not None and not link_stays_inside(member.path, member.link):
-            raise SourceRefused(f"{shown(str(member.path))} is a link that leads out, to {shown(member.link)}")
+            raise SourceRefused(
+                Message(
+                    "{path} is a link that leads out, to {link}", path=shown(str(member.path)), link=shown(member.link)
+                )
+            )
 
 
 def _write(plan: _Planned, into: Path, limits: Limits) -> None:
@@ -281,6 +292,6 @@ def _write(plan: _Planned, into: Path, limits: Limits) -> None:
         while chunk := content.read(_CHUNK):
             written += len(chunk)
             if written > min(member.size, limits.total_bytes):
-                raise SourceRefused(f"{shown(str(member.path))} is longer than the archive says")
+                raise SourceRefused(Message("{path} is longer than the archive says", path=shown(str(member.path))))
             file.write(chunk)
     target.chmod(0o755 if member.is_program else 0o644)

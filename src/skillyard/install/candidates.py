@@ -13,6 +13,7 @@ from uuid import uuid4
 from skillyard.catalog.discover import IGNORED, MAX_DEPTH
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.errors import InvalidArgs, SkillNotFound
+from skillyard.core.messages import Message
 from skillyard.install.examine import Scan, scanned
 from skillyard.install.lock import Installed
 from skillyard.install.slug import MAX_CHARACTERS, as_slug
@@ -76,7 +77,7 @@ def find_offers(fetched: Fetched, path: str, source: str) -> tuple[Offer, ...]:
     """Every skill at or below the path, in the order of their paths; folders get names of their own."""
     base = fetched.folder / path if path else fetched.folder
     if not base.is_dir() or _leads_elsewhere(fetched.folder, base):
-        raise InvalidArgs(f"there is no folder {path!r} with a skill in {source}")
+        raise InvalidArgs(Message("there is no folder {path!r} with a skill in {source}", path=path, source=source))
     taken: set[str] = set()
     offers: list[Offer] = []
     for folder, file in _skill_files(base):

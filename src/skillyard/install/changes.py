@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceRefused
+from skillyard.core.messages import Message
 from skillyard.install.lock import Installed, Lock, as_text, read_lock
 from skillyard.install.swap import Exchange, exchange
 from skillyard.install.target import Place, apply, new_staging, open_place
@@ -40,9 +41,20 @@ def install(
 def _check_free(place: Place, lock: Lock, skill: Installed) -> None:
     known, target = lock.skills.get(skill.folder), place.skills / skill.folder
     if known is None and (target.exists() or target.is_symlink()):
-        raise InvalidArgs(f"{target} is there already and was not installed by us: use --as NAME, or remove it first")
+        raise InvalidArgs(
+            Message(
+                "{target} is there already and was not installed by us: use --as NAME, or remove it first",
+                target=target,
+            )
+        )
     if known and (known.source, known.path) != (skill.source, skill.path):
-        raise InvalidArgs(f"{skill.folder} was installed from {known.source}: use --as NAME, or remove it first")
+        raise InvalidArgs(
+            Message(
+                "{folder} was installed from {source}: use --as NAME, or remove it first",
+                folder=skill.folder,
+                source=known.source,
+            )
+        )
 
 
 def _staged(place: Place, lock: Lock, addition: Addition, *, keep: bool, theirs: bool) -> Path:
@@ -53,7 +65,7 @@ def _staged(place: Place, lock: Lock, addition: Addition, *, keep: bool, theirs:
     else:
         copy_checked(addition.at, staged)
         if marks_of(staged) != skill.files:
-            raise SourceRefused(f"{skill.name} changed while it was being installed")
+            raise SourceRefused(Message("{name} changed while it was being installed", name=skill.name))
     target, known = place.skills / skill.folder, lock.skills.get(skill.folder)
     if known is None or not target.is_dir():
         return staged
@@ -71,8 +83,12 @@ def _staged(place: Place, lock: Lock, addition: Addition, *, keep: bool, theirs:
 
 def edits_error(folder: str, edited: Sequence[str]) -> InvalidArgs:
     return InvalidArgs(
-        f"{folder} was changed here: {', '.join(edited[:5])}; `skillyard update {folder}` shows the difference, "
-        "--keep keeps yours, --theirs takes the source's",
+        Message(
+            "{folder} was changed here: {edited}; `skillyard update {folder}` shows the difference, "
+            "--keep keeps yours, --theirs takes the source's",
+            folder=folder,
+            edited=", ".join(edited[:5]),
+        ),
         details={"edited": list(edited)},
     )
 
@@ -100,7 +116,7 @@ def find_installed(lock: Lock, names: Sequence[str], source: str = "") -> tuple[
     if source:
         matches = [skill for skill in lock.skills.values() if skill.source == source]
         if not matches:
-            raise InvalidArgs(f"nothing was installed from {source}")
+            raise InvalidArgs(Message("nothing was installed from {source}", source=source))
         found.update((skill.folder, skill) for skill in matches)
     return tuple(found.values())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from skillyard.catalog.dirfd import make_below, refuse_links
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 
 
 def create(root: Path, folder: Path, files: Mapping[str, str]) -> None:
@@ -37,4 +38,4 @@ def create(root: Path, folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _taken(folder: Path) -> InvalidArgs:
-    return InvalidArgs(f"{folder} exists already: choose another name, or remove it first")
+    return InvalidArgs(Message("{folder} exists already: choose another name, or remove it first", folder=folder))

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from skillyard.core.messages import Message
+
 T = TypeVar("T")
 
 
@@ -57,7 +59,7 @@ class Deadline:
         return job.result()
 
     def _passed(self) -> TimeoutError:
-        return TimeoutError(f"it took longer than {self.seconds:g} s")
+        return TimeoutError(Message("it took longer than {seconds:g} s", seconds=self.seconds))
 
     def _hang_up(self) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.core.messages import Message
 from skillyard.install.archive import extract
 from skillyard.install.source import Fetched, Tell
 
@@ -25,6 +26,6 @@ class ArchiveSource(NamedTuple):
     ref: str = ""
 
     def fetch(self, staging: Path, tell: Tell) -> Fetched:
-        tell(f"unpacking {self.file.name}")
+        tell(Message("unpacking {name}", name=self.file.name))
         extract(self.file, staging / "files")
         return Fetched(staging / "files")

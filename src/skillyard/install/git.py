@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 from skillyard.catalog.discover import IGNORED as NEVER_SEARCHED
 from skillyard.catalog.discover import SKILL_FILE
 from skillyard.core.errors import SourceFailed, SourceRefused
+from skillyard.core.messages import Message
 from skillyard.install.gitprocess import GitProcesses
 from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.localgit import make_view
@@ -52,7 +53,7 @@ class GitSource(NamedTuple):
         ).strip()
         blobs = _of_skills(list(_blobs(git.run("ls-tree", "-r", "-z", "-l", "--full-tree", commit))))
         _check(blobs, self.limits)
-        tell(f"writing {len(blobs)} files")
+        tell(Message("writing {count} files", count=len(blobs)))
         files.mkdir()
         _write_all(git, blobs, files)
         return Fetched(files, commit, is_ours=True)
@@ -62,7 +63,7 @@ class GitSource(NamedTuple):
         if _COMMIT.fullmatch(self.commit or self.ref):
             return self.commit or self.ref
         ref = self.ref or "HEAD"
-        tell(f"asking {self.text}")
+        tell(Message("asking {text}", text=self.text))
         git = GitProcesses(staging, self.limits)
         said = git.run("ls-remote", "--", _url(git, self.text, self.local), ref, f"{ref}^{{}}")
         known = {name: commit for commit, _, name in (line.partition("\t") for line in said.splitlines())}
@@ -86,7 +87,9 @@ def _url(git: GitProcesses, text: str, local: Path | None) -> str:
     if local is None and text.startswith(_FILE_URL):
         path = unquote(text.removeprefix(_FILE_URL))
         if not path.startswith("/") or "\0" in path:
-            raise SourceFailed(f"{shown(text)} names no folder: file:// is followed by an absolute path")
+            raise SourceFailed(
+                Message("{text} names no folder: file:// is followed by an absolute path", text=shown(text))
+            )
         local = Path(path)
     if local is None:
         return text
@@ -108,10 +111,10 @@ def _write_all(git: GitProcesses, blobs: Sequence[Blob], into: Path) -> None:
 def _read_object(stream: IO[bytes], blob: Blob) -> bytes:
     header = stream.readline().split()
     if len(header) != 3 or header[1] != b"blob" or int(header[2]) != blob.size:
-        raise SourceFailed(f"git does not give {shown(blob.path)}")
+        raise SourceFailed(Message("git does not give {path}", path=shown(blob.path)))
     content = stream.read(blob.size)
     if len(content) != blob.size or stream.read(1) != b"\n":
-        raise SourceFailed(f"git does not give {shown(blob.path)}")
+        raise SourceFailed(Message("git does not give {path}", path=shown(blob.path)))
     return content
 
 
@@ -149,10 +152,10 @@ def _is_below(path: PurePosixPath, homes: set[str]) -> bool:
 
 def _check(blobs: Sequence[Blob], limits: Limits) -> None:
     if len(blobs) > limits.files:
-        raise SourceRefused(f"more than {limits.files} files")
+        raise SourceRefused(Message("more than {files} files", files=limits.files))
     if sum(blob.size for blob in blobs) > limits.total_bytes:
-        raise SourceRefused(f"more than {limits.total_bytes} bytes")
+        raise SourceRefused(Message("more than {total_bytes} bytes", total_bytes=limits.total_bytes))
     check_apart(as_safe_path(blob.path) for blob in blobs)
     for blob in blobs:
         if blob.mode == _LINK and blob.size > limits.path_bytes:
-            raise SourceRefused(f"{shown(blob.path)} is a link that leads nowhere")
+            raise SourceRefused(Message("{filename} is a link that leads nowhere", filename=shown(blob.path)))

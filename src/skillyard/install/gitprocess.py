@@ -25,6 +25,7 @@ from typing import IO
 
 from skillyard.catalog.roots import find_project
 from skillyard.core.errors import SourceFailed, SourceRefused
+from skillyard.core.messages import Message
 from skillyard.core.searchpath import absolute_entries
 from skillyard.install.deadline import Deadline
 from skillyard.install.limits import Limits
@@ -80,7 +81,7 @@ def find_git(env: Mapping[str, str] = os.environ) -> str:
     """The absolute path of git. SourceFailed if there is none outside the project."""
     found = shutil.which("git", path=safe_path(env))
     if found is None:
-        raise SourceFailed("git is not installed")
+        raise SourceFailed(Message("git is not installed"))
     return found
 
 
@@ -143,7 +144,7 @@ class GitProcesses:
         """The answers of `cat-file --batch` for these objects, in their order."""
         with self._start(("cat-file", "--batch"), subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
             if process.stdin is None or process.stdout is None:
-                raise SourceFailed("git gives no pipes")
+                raise SourceFailed(Message("git gives no pipes"))
             feeder = threading.Thread(target=_feed, args=(process.stdin, names), daemon=True)
             late = threading.Timer(self._deadline.left(), _kill, (process,))
             late.daemon = True
@@ -176,7 +177,7 @@ class GitProcesses:
 
     def _check_deadline(self) -> None:
         if not self._deadline.left():
-            raise SourceFailed(f"git took longer than {self._limits.seconds:g} s")
+            raise SourceFailed(Message("git took longer than {seconds:g} s", seconds=self._limits.seconds))
 
     def _watch(self, process: "subprocess.Popen[bytes]", tell: Tell | None) -> tuple[bytes, list[str]]:
         out, said = _Output(process), _Complaints(process, tell)
@@ -187,13 +188,15 @@ class GitProcesses:
             out.join(self._deadline.left())
             process.wait(self._deadline.left())
         except subprocess.TimeoutExpired:
-            raise SourceFailed(f"git took longer than {self._limits.seconds:g} s") from None
+            raise SourceFailed(Message("git took longer than {seconds:g} s", seconds=self._limits.seconds)) from None
         finally:
             _kill(process)
             for reader in (out, said):
                 reader.join(_LAST_WORDS_SECONDS)
         if out.is_too_large:
-            raise SourceRefused(f"git printed more than {_MOST_OUTPUT_BYTES} bytes")
+            raise SourceRefused(
+                Message("git printed more than {most_output_bytes} bytes", most_output_bytes=_MOST_OUTPUT_BYTES)
+            )
         return b"".join(out.pieces), said.lines
 
     # -- the user's own settings

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from skillyard.catalog.dirfd import refuse_links
 from skillyard.core.errors import PermissionDenied, SkillNotFound
+from skillyard.core.messages import Message
 from skillyard.install.links import Ledger, Link, Record, read_record, write_record
 from skillyard.install.swap import exchange
 from skillyard.install.target import delete_tree, open_place
@@ -206,11 +207,17 @@ def _for_agent(link: Link, agent: str) -> Link:
 
 def _conflict(wish: Wish, path: Path, known: Link | None) -> Step:
     quoted = shlex.quote(str(path))
-    note, mend = "something else of that name stands there", f"move it away, then link again: mv {quoted} …"
+    note, mend = (
+        Message("something else of that name stands there"),
+        Message("move it away, then link again: mv {quoted} …", quoted=quoted),
+    )
     if known and known.is_copy:
-        note = "the copy was edited here, and stays"
+        note = Message("the copy was edited here, and stays")
     elif path.is_symlink() and not path.exists():
-        note, mend = f"a link that leads nowhere stands there, to {path.readlink()}", f"rm {quoted}, then link again"
+        note, mend = (
+            Message("a link that leads nowhere stands there, to {path}", path=path.readlink()),
+            Message("rm {quoted}, then link again", quoted=quoted),
+        )
     return Step(wish.name, wish.agent, Outcome.CONFLICT, path, note, mend)
 
 
@@ -246,9 +253,9 @@ def _check_folder(ledger: Ledger, folder: str) -> None:
         refuse_links(ledger.base, path)
     existing = next(above for above in (path, *path.parents) if os.path.lexists(above))
     if not existing.is_dir():
-        raise PermissionDenied(f"{existing} is no folder: move it away, then link again")
+        raise PermissionDenied(Message("{existing} is no folder: move it away, then link again", existing=existing))
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise PermissionDenied(f"{existing} cannot be written to")
+        raise PermissionDenied(Message("{existing} cannot be written to", existing=existing))
 
 
 def _make(ledger: Ledger, before: Record, planned: Record, steps: Sequence[Step]) -> None:

@@ -12,6 +12,7 @@ from skillyard.catalog.agent_paths import Looker, lookers_of, refusal
 from skillyard.catalog.index import Entry
 from skillyard.catalog.roots import Scope
 from skillyard.core.errors import AgentNotInstalled, AmbiguousName, InvalidArgs, SkillError, SkillNotFound
+from skillyard.core.messages import Message
 from skillyard.install.link import Wish, path_of
 from skillyard.install.links import Ledger, read_record
 from skillyard.install.lock import read_lock
@@ -62,9 +63,9 @@ def _named(yard: "Project", ledger: Ledger, name: str) -> Entry:
     found = [entry for entry in everywhere if entry.root in roots]
     if not found and everywhere:
         where = (
-            f"{name} is one of your own skills: add --user"
+            Message("{name} is one of your own skills: add --user", name=name)
             if ledger.is_project
-            else f"{name} is a skill of this project: leave out --user"
+            else Message("{name} is a skill of this project: leave out --user", name=name)
         )
         raise InvalidArgs(where)
     plain = name.rpartition("/")[2]
@@ -75,7 +76,7 @@ def _named(yard: "Project", ledger: Ledger, name: str) -> Entry:
     if len(strongest) > 1:
         raise AmbiguousName(name, tuple(str(entry.folder.relative_to(entry.root)) for entry in strongest))
     if strongest[0].role:
-        raise InvalidArgs(f"{name} is a role's skill: agents reach it only through Skillyard")
+        raise InvalidArgs(Message("{name} is a role's skill: agents reach it only through Skillyard", name=name))
     return strongest[0]
 
 
@@ -102,8 +103,13 @@ def _wish(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker) -> Wish
     rivals = [path for path in rivals if path != target]
     note, mend = (refused.why, refused.fix) if refused else ("", "")
     if rivals and not refused:
-        note = f"there is another of that name at {rivals[0]}; {looker.agent} {looker.choice}"
-        mend = f"skillyard link {shlex.quote(entry.folder_name)} --check tells which one it takes"
+        note = Message(
+            "there is another of that name at {rivals}; {agent} {choice}",
+            rivals=rivals[0],
+            agent=looker.agent,
+            choice=looker.choice,
+        )
+        mend = Message("skillyard link {shlex} --check tells which one it takes", shlex=shlex.quote(entry.folder_name))
     return Wish(entry.folder_name, entry.folder, looker.agent, tuple(seen), note, mend)
 
 
@@ -147,7 +153,7 @@ def ask_agents(
     views: list[View] = []
     for looker in lookers_of(env):
         if looker.agent in agents:
-            tell(f"asking {looker.agent}")
+            tell(Message("asking {text}", text=looker.agent))
             views += _views(yard, ledger, entries, looker, env)
     return tuple(views)
 
@@ -161,7 +167,7 @@ def _views(
         with tempfile.TemporaryDirectory() as empty:  # the user's skills are those of no project
             sights = list_visible_skills(looker.agent, ledger.base if ledger.is_project else Path(empty), env)
     except AgentNotInstalled as error:
-        hint = str(error.words.get("command", ""))
+        hint = str(error.values.get("command", ""))
         yield from (View(e.folder_name, looker.agent, Standing.NOT_INSTALLED, note=hint) for e in entries)
         return
     except SkillError as error:
@@ -178,10 +184,10 @@ def _view(yard: "Project", ledger: Ledger, entry: Entry, looker: Looker, sights:
     mine = [path for path in paths if path.resolve() in ours]
     others = [path for path in paths if path.resolve() not in ours]
     if mine:
-        note = f"also {', '.join(map(str, others))}" if others else ""
+        note = Message("also {others}", others=", ".join(map(str, others))) if others else ""
         return View(entry.folder_name, looker.agent, Standing.SEEN, str(mine[0]), note)
     if others:
-        note = "another of that name: rename or remove one of them"
+        note = Message("another of that name: rename or remove one of them")
         return View(entry.folder_name, looker.agent, Standing.SHADOWED, str(others[0]), note)
     refused = refusal(looker, entry)
     flag = "" if ledger.is_project else " --user"

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 from skillyard.install.target import Place, write_whole
 from skillyard.install.tree import Marks
 
@@ -86,7 +87,7 @@ def read_record(ledger: Ledger) -> Record:
         raise _broken(ledger) from None
     try:
         if fields["version"] != VERSION:
-            raise InvalidArgs(f"{ledger.file}: another skillyard wrote it")
+            raise InvalidArgs(Message("{file}: another skillyard wrote it", file=ledger.file))
         links = [_link(entry) for entry in fields["links"]]
         made = tuple(map(str, fields["made"]))
     except (KeyError, TypeError, AttributeError):
@@ -108,7 +109,7 @@ def write_record(ledger: Ledger, record: Record) -> None:
 
 
 def _broken(ledger: Ledger) -> InvalidArgs:
-    return InvalidArgs(f"{ledger.file} was not written by us: look at it, and delete it")
+    return InvalidArgs(Message("{file} was not written by us: look at it, and delete it", file=ledger.file))
 
 
 def _link(entry: Mapping[str, Any]) -> Link:

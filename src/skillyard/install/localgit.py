@@ -16,6 +16,7 @@ from pathlib import Path
 
 from skillyard.catalog.plainfile import read_plain
 from skillyard.core.errors import SourceFailed
+from skillyard.core.messages import Message
 from skillyard.install.gitprocess import make_empty_repository
 
 _HASH = re.compile(rb"[0-9a-f]{40}")
@@ -38,7 +39,9 @@ def make_view(of: Path, view: Path) -> None:
     git_dir = _find(of)
     common = _common(git_dir)
     if (common / "reftable").exists():
-        raise SourceFailed(f"{of} keeps its refs in a format that is not read here: clone it, or give its address")
+        raise SourceFailed(
+            Message("{of} keeps its refs in a format that is not read here: clone it, or give its address", of=of)
+        )
     make_empty_repository(view)
     (view / "objects").rmdir()
     (view / "objects").symlink_to(os.path.realpath(common / "objects"))
@@ -56,7 +59,7 @@ def _find(folder: Path) -> Path:
         git_dir = _named_in(candidate) if candidate.is_file() else candidate
         if (git_dir / "HEAD").exists() and is_bare(_common(git_dir)):
             return git_dir
-    raise SourceFailed(f"{folder} is no git repository")
+    raise SourceFailed(Message("{folder} is no git repository", folder=folder))
 
 
 def _named_in(file: Path) -> Path:
@@ -86,7 +89,9 @@ def _loose(common: Path) -> Iterator[tuple[bytes, bytes]]:
         for file in files:
             count += 1
             if count > _MOST_REFS:
-                raise SourceFailed(f"{common} has more than {_MOST_REFS} refs")
+                raise SourceFailed(
+                    Message("{common} has more than {most_refs} refs", common=common, most_refs=_MOST_REFS)
+                )
             path = Path(folder, file)
             name = os.fsencode(path.relative_to(common).as_posix())
             if _is_name(name) and (target := _target(_small(path))):
@@ -116,5 +121,5 @@ def _read(file: Path, most_bytes: int) -> bytes:
     except (OSError, ValueError):
         return b""
     if len(content) > most_bytes:
-        raise SourceFailed(f"{file} is larger than {most_bytes} bytes")
+        raise SourceFailed(Message("{path} is larger than {max_bytes} bytes", path=file, max_bytes=most_bytes))
     return content

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.messages import Message
 from skillyard.install.names import as_safe_path
 from skillyard.install.slug import as_slug
 from skillyard.install.tree import Marks, hash_of
@@ -63,7 +64,7 @@ def read_lock(file: Path) -> Lock:
     except FileNotFoundError:
         return Lock({})
     except UnicodeDecodeError as error:
-        raise InvalidArgs(f"{file}: {error}") from None
+        raise InvalidArgs(Message("{place}: {reason}", place=file, reason=error)) from None
     return parse_lock(text, str(file))
 
 
@@ -72,12 +73,19 @@ def parse_lock(text: str, shown: str = "skillyard.lock") -> Lock:
     try:
         fields = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidArgs(f"{shown}: {error}") from None
+        raise InvalidArgs(Message("{place}: {reason}", place=shown, reason=error)) from None
     if fields.get("version") != VERSION:
-        raise InvalidArgs(f"{shown}: version {fields.get('version')!r} is not {VERSION}: another skillyard wrote it")
+        raise InvalidArgs(
+            Message(
+                "{shown}: version {fields!r} is not {version}: another skillyard wrote it",
+                shown=shown,
+                fields=fields.get("version"),
+                version=VERSION,
+            )
+        )
     skills = fields.get("skills", {})
     if not isinstance(skills, dict):
-        raise InvalidArgs(f"{shown}: [skills] must be a table")
+        raise InvalidArgs(Message("{shown}: [skills] must be a table", shown=shown))
     return Lock({folder: _installed(folder, table, shown) for folder, table in skills.items()})
 
 
@@ -85,28 +93,34 @@ def _installed(folder: str, table: Any, shown: str) -> Installed:
     where = f"{shown}: [skills.{quoted(folder)}]"
     try:
         if as_slug(folder) != folder:
-            raise InvalidArgs(f"{where} is no name of a skill's folder")
+            raise InvalidArgs(Message("{where} is no name of a skill's folder", where=where))
         if not isinstance(table, dict):
-            raise InvalidArgs(f"{where} must be a table")
+            raise InvalidArgs(Message("{where} must be a table", where=where))
         texts = {key: table.get(key, None if key in _NEEDED else "") for key in _TEXTS}
         if not all(isinstance(text, str) for text in texts.values()):
-            raise InvalidArgs(f"{where} needs {', '.join(sorted(_NEEDED))}, as texts")
+            raise InvalidArgs(
+                Message("{where} needs {needed}, as texts", where=where, needed=", ".join(sorted(_NEEDED)))
+            )
         if texts["path"]:
             as_safe_path(str(texts["path"]))
         files = _files(table.get("files", {}), where)
     except SkillError as error:
-        raise InvalidArgs(error.msg if error.msg.startswith(shown) else f"{where}: {error.msg}") from None
+        raise InvalidArgs(
+            error.msg if error.msg.startswith(shown) else Message("{place}: {reason}", place=where, reason=error)
+        ) from None
     if hash_of(files) != texts["hash"]:
-        raise InvalidArgs(f"{where}: the hash is not that of its files: a merge may have gone wrong")
+        raise InvalidArgs(
+            Message("{where}: the hash is not that of its files: a merge may have gone wrong", where=where)
+        )
     return Installed(folder=folder, files=files, **{key: str(text) for key, text in texts.items()})
 
 
 def _files(table: Any, where: str) -> dict[str, str]:
     if not isinstance(table, dict) or not all(isinstance(mark, str) for mark in table.values()):
-        raise InvalidArgs(f"{where}: files must be texts by path")
+        raise InvalidArgs(Message("{where}: files must be texts by path", where=where))
     for path in table:
         if str(as_safe_path(path)) != path:
-            raise InvalidArgs(f"{where}: {path!r} is no plain path")
+            raise InvalidArgs(Message("{where}: {path!r} is no plain path", where=where, path=path))
     return dict(sorted(table.items()))
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 from skillyard.core.own_process import own_command
 from skillyard.install.target import write_whole
 
@@ -49,7 +50,7 @@ def find_command() -> tuple[str, ...]:
 
 def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str, str]) -> Config:
     if agent not in AGENTS:
-        raise InvalidArgs(f"no agent {agent!r}; there are {', '.join(AGENTS)}")
+        raise InvalidArgs(Message("no agent {agent!r}; there are {agents}", agent=agent, agents=", ".join(AGENTS)))
     words = (*command, "mcp")
     if agent == "codex":
         return _codex(root, words, env)
@@ -76,7 +77,7 @@ def write(root: Path, config: Config) -> Config:
 
 def _refuse_links(root: Path, path: Path) -> None:
     if path.is_symlink() or path.parent.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
-        raise InvalidArgs(f"{path.relative_to(root)} is a link; paste the text where it leads")
+        raise InvalidArgs(Message("{path} is a link; paste the text where it leads", path=path.relative_to(root)))
 
 
 def _json(root: Path, agent: str, name: str, table: str, mine: Mapping[str, Any], more: Mapping[str, Any]) -> Config:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from skillyard.core.errors import SourceRefused
+from skillyard.core.messages import Message
 
 MAX_PART_BYTES = 255
 MAX_PATH_BYTES = 1024
@@ -18,16 +19,18 @@ _SHOWN = 80
 def as_safe_path(name: str) -> PurePosixPath:
     """The path, or SourceRefused: never absolute, never upwards, nothing that Windows reads otherwise."""
     if not name or name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
-        raise SourceRefused(f"{shown(name)} is no relative path")
+        raise SourceRefused(Message("{name} is no relative path", name=shown(name)))
     if not _is_text(name):
-        raise SourceRefused(f"{shown(name)} holds characters that no file name should")
+        raise SourceRefused(Message("{name} holds characters that no file name should", name=shown(name)))
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if not parts:
-        raise SourceRefused(f"{shown(name)} names no file")
+        raise SourceRefused(Message("{name} names no file", name=shown(name)))
     for part in parts:
         _check_part(part, name)
     if len("/".join(parts).encode()) > MAX_PATH_BYTES:
-        raise SourceRefused(f"{shown(name)} is longer than {MAX_PATH_BYTES} bytes")
+        raise SourceRefused(
+            Message("{name} is longer than {max_path_bytes} bytes", name=shown(name), max_path_bytes=MAX_PATH_BYTES)
+        )
     return PurePosixPath(*parts)
 
 
@@ -38,11 +41,15 @@ def _is_text(name: str) -> bool:
 
 def _check_part(part: str, name: str) -> None:
     if part == "..":
-        raise SourceRefused(f"{shown(name)} leads out of its folder")
+        raise SourceRefused(Message("{name} leads out of its folder", name=shown(name)))
     if _WINDOWS.search(part) or part.endswith((".", " ")) or _DEVICES.fullmatch(part):
-        raise SourceRefused(f"{shown(name)} is another file, or none, on Windows")
+        raise SourceRefused(Message("{name} is another file, or none, on Windows", name=shown(name)))
     if len(part.encode()) > MAX_PART_BYTES:
-        raise SourceRefused(f"{shown(name)} has a part longer than {MAX_PART_BYTES} bytes")
+        raise SourceRefused(
+            Message(
+                "{name} has a part longer than {max_part_bytes} bytes", name=shown(name), max_part_bytes=MAX_PART_BYTES
+            )
+        )
 
 
 def check_apart(files: Iterable[PurePosixPath], folders: Iterable[PurePosixPath] = ()) -> None:
@@ -51,12 +58,16 @@ def check_apart(files: Iterable[PurePosixPath], folders: Iterable[PurePosixPath]
     inner: dict[str, PurePosixPath] = {}
     for path in files:
         if (other := seen.setdefault(_folded(path), path)) is not path:
-            raise SourceRefused(f"{shown(str(path))} and {shown(str(other))} are one file on some systems")
+            raise SourceRefused(
+                Message(
+                    "{path} and {other} are one file on some systems", path=shown(str(path)), other=shown(str(other))
+                )
+            )
         _note_parents(path.parents, inner)
     for folder in folders:
         _note_parents((folder, *folder.parents), inner)
     if clash := seen.keys() & inner.keys():
-        raise SourceRefused(f"{shown(str(seen[min(clash)]))} is a file and a folder at once")
+        raise SourceRefused(Message("{seen} is a file and a folder at once", seen=shown(str(seen[min(clash)]))))
 
 
 def _note_parents(folders: Iterable[PurePosixPath], inner: dict[str, PurePosixPath]) -> None:
@@ -65,7 +76,13 @@ def _note_parents(folders: Iterable[PurePosixPath], inner: dict[str, PurePosixPa
             continue
         other = inner.setdefault(_folded(folder), folder)
         if other != folder:
-            raise SourceRefused(f"{shown(str(folder))} and {shown(str(other))} are one folder on some systems")
+            raise SourceRefused(
+                Message(
+                    "{folder} and {other} are one folder on some systems",
+                    folder=shown(str(folder)),
+                    other=shown(str(other)),
+                )
+            )
 
 
 def link_stays_inside(link: PurePosixPath, target: str) -> bool:

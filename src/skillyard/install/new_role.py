@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from skillyard.catalog.agentfile import AGENT_FILE, SCHEMA_FILE, Role, list_roles, read_role
 from skillyard.catalog.roots import ROLES_FOLDER
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 
 if TYPE_CHECKING:
-    from skillyard.core.phrases import Lang
+    from skillyard.core.messages import Lang
     from skillyard.install.role_template import RoleDraft
 
 
-_LISTED = Text("skillyard role 列出全部角色", "`skillyard role` lists them")
-_MAKE_ONE = Text("skillyard role new <name> 创建角色", "`skillyard role new NAME` makes one")
+_LISTED = Message("`skillyard role` lists them")
+_MAKE_ONE = Message("`skillyard role new NAME` makes one")
 
 
 class Made(NamedTuple):
@@ -40,9 +40,17 @@ def find_role(root: Path, name: str) -> Role:
 
     known = [role.name for role in roles_of(root)]
     near = get_close_matches(name, known, n=3)
-    told = f"nearest: {', '.join(near)}" if near else f"there are {', '.join(known[:20]) or 'none'}"
+    told = (
+        f"nearest: {', '.join(near)}"
+        if near
+        else Message("there are {known}", known=", ".join(known[:20]) or Message("none"))
+    )
     advice = _LISTED if known else _MAKE_ONE
-    raise InvalidArgs(f"no role {name!r} in {ROLES_FOLDER}/; {told}", details={"nearest": list(near)}, advice=advice)
+    raise InvalidArgs(
+        Message("no role {name!r} in {roles_folder}/; {told}", name=name, roles_folder=ROLES_FOLDER, told=told),
+        details={"nearest": list(near)},
+        advice=advice,
+    )
 
 
 def make_role(root: Path, name: str, *, description: str, skill: str, lang: "Lang") -> Made:

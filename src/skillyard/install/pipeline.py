@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, SkillError, SkillNotFound, SourceFailed
+from skillyard.core.messages import Message
 from skillyard.install.address import FORGE, Wanted, locked_source, narrowed, parse_source
 from skillyard.install.candidates import Candidate, Offer, as_candidate, choose, find_offers, open_staging
 from skillyard.install.changes import Addition, drift_of, install
@@ -61,7 +62,7 @@ def pick_named(text: str, names: Sequence[str], *, everything: bool = False) -> 
 
     def pick(offers: Sequence[Offer]) -> Sequence[Offer]:
         if not offers:
-            raise InvalidArgs(f"{text} holds no skill: there is no SKILL.md in it")
+            raise InvalidArgs(Message("{text} holds no skill: there is no SKILL.md in it", text=text))
         if names:
             return choose(offers, names)
         if len(offers) == 1 or everything:
@@ -69,7 +70,12 @@ def pick_named(text: str, names: Sequence[str], *, everything: bool = False) -> 
         listed: list[Json] = [{"name": offer.name, "description": offer.description} for offer in offers]
         shown = ", ".join(offer.name for offer in offers[:20]) + (", …" if len(offers) > 20 else "")
         raise InvalidArgs(
-            f"{text} holds {len(offers)} skills: say which with --skill, or --all. They are: {shown}",
+            Message(
+                "{text} holds {count} skills: say which with --skill, or --all. They are: {shown}",
+                text=text,
+                count=len(offers),
+                shown=shown,
+            ),
             details={"skills": listed},
         )
 
@@ -84,7 +90,7 @@ def look(wanted: Wanted, staging: Path, pick: Pick, tell: Tell, folder: str = ""
 
 
 def scanned_offer(offer: Offer, source: Source, fetched: Fetched, tell: Tell, folder: str) -> Candidate:
-    tell(f"scanning {offer.name}")
+    tell(Message("scanning {name}", name=offer.name))
     return as_candidate(offer, source, fetched.commit, SCAN, folder)._replace(is_ours=fetched.is_ours)
 
 
@@ -159,7 +165,13 @@ def _again(group: Sequence[Installed], place: Place, staging: Path, tell: Tell) 
     for skill in group:
         candidate = _at_path(skill, source, fetched, tell)
         if candidate.skill.hash != skill.hash:
-            raise SourceFailed(f"{skill.source} has other files for {skill.folder} now than the lock says")
+            raise SourceFailed(
+                Message(
+                    "{source} has other files for {folder} now than the lock says",
+                    source=skill.source,
+                    folder=skill.folder,
+                )
+            )
         found.append(candidate._replace(skill=skill))
     return found
 
@@ -180,7 +192,11 @@ def _at_path(skill: Installed, source: Source, fetched: Fetched, tell: Tell) -> 
 def resume_review(yard: "Project", review: Review, decisions: "Mapping[str, Json]", *, on_terminal: bool) -> Resumed:
     """Do what was decided, within what the one who decides may; the interrupt file follows."""
     if not review.place.bounds.is_dir():
-        raise InvalidArgs(f"{review.place.bounds} is not there any more: `skillyard review drop {review.id}`")
+        raise InvalidArgs(
+            Message(
+                "{bounds} is not there any more: `skillyard review drop {id}`", bounds=review.place.bounds, id=review.id
+            )
+        )
     with open_staging(yard.places.own_home) as staging:
         resumed = resume(
             review,

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from skillyard.catalog.dirfd import read_below, remove_below, write_below
 from skillyard.core.errors import InvalidArgs, PermissionDenied
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.candidates import Candidate, open_staging
 from skillyard.install.changes import Addition, install
@@ -109,12 +110,19 @@ def read_review(own_home: Path, name: str) -> Review:
     home = _folder(own_home) / name
     if not _ID.fullmatch(name) or not (home / "review.json").is_file():
         known = [path.name for path in _folder(own_home).glob("*") if _ID.fullmatch(path.name)]
-        raise InvalidArgs(f"no review {name!r}", details={"reviews": sorted(known)})
+        raise InvalidArgs(Message("no review {name!r}", name=name), details={"reviews": sorted(known)})
     try:
         fields = json.loads((home / "review.json").read_text("utf-8"))
         return _parsed(name, home, fields)
     except (ValueError, KeyError, TypeError) as error:
-        raise InvalidArgs(f"{home / 'review.json'} is broken: {error!r}; `skillyard review drop {name}`") from None
+        raise InvalidArgs(
+            Message(
+                "{home} is broken: {error!r}; `skillyard review drop {name}`",
+                home=home / "review.json",
+                error=error,
+                name=name,
+            )
+        ) from None
 
 
 def find_review(own_home: Path, name: str) -> Review | None:
@@ -125,7 +133,7 @@ def drop(own_home: Path, name: str) -> None:
     """Whatever it holds is gone, and nothing of it was installed."""
     home = _folder(own_home) / name
     if not _ID.fullmatch(name) or not home.is_dir():
-        raise InvalidArgs(f"no review {name!r}")
+        raise InvalidArgs(Message("no review {name!r}", name=name))
     _discard(home)
 
 
@@ -169,11 +177,13 @@ def check_limit(review: Review, decisions: Mapping[str, Json], limit: Severity |
     """PermissionDenied where something would be kept that is worse than `limit`; None: anything."""
     kept = _kept(review, decisions)
     if kept and limit is None:
-        raise PermissionDenied("an agent cannot keep what a scan held back: a person must do it, outside")
+        raise PermissionDenied(Message("an agent cannot keep what a scan held back: a person must do it, outside"))
     over = [name for name in kept if limit is not None and review.held[name].verdict.severity > limit]
     if over:
         raise PermissionDenied(
-            f"only a person at a terminal keeps what is above {limit}: {', '.join(over)}",
+            Message(
+                "only a person at a terminal keeps what is above {limit}: {over}", limit=limit, over=", ".join(over)
+            ),
             details={"above_limit": list(over)},
         )
 

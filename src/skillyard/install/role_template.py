@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from skillyard.catalog.naming import MAX_DESCRIPTION
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.install.literals import in_docstring, quoted
 from skillyard.install.skill_template import TEMPLATES, as_yaml, check_words, filled, heading
 from skillyard.install.slug import as_slug
 
 _SKILLS = ".claude/skills"
-_ABOUT = Text("{label}: 一句话说明它负责什么", "{label}: says in one sentence what it is responsible for")
+_ABOUT = Message("{label}: says in one sentence what it is responsible for")
 
 
 class RoleDraft(NamedTuple):
@@ -42,9 +42,15 @@ def make_role_draft(name: str, uuid: str, *, description: str = "", skill: str =
     for what, text in (("name", name), ("description", description), ("skill", skill)):
         check_words(what, text)
     slug = folder_of(name)
-    about = description.strip() or _ABOUT.fill(lang, label=heading(name.strip(), slug))
+    about = description.strip() or _ABOUT.render(lang, label=heading(name.strip(), slug))
     if len(about) > MAX_DESCRIPTION:
-        raise InvalidArgs(f"a description has at most {MAX_DESCRIPTION} characters, not {len(about)}")
+        raise InvalidArgs(
+            Message(
+                "a description has at most {max_description} characters, not {count}",
+                max_description=MAX_DESCRIPTION,
+                count=len(about),
+            )
+        )
     return RoleDraft(slug, name.strip(), about, folder_of(skill) if skill else "daily_report", uuid, lang)
 
 

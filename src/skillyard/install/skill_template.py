@@ -13,7 +13,7 @@ from typing import NamedTuple
 from skillyard.catalog.naming import MAX_DESCRIPTION
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.kinds import Kind
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.values import check_text
 from skillyard.install.literals import in_docstring, quoted, script_quoted, shell_quoted
 from skillyard.install.slug import as_slug
@@ -37,7 +37,7 @@ _RUNNERS = {Program.PYTHON: "sys.executable", Program.BASH: '"bash"', Program.NO
 class Action(NamedTuple):
     """One of S3's conventional actions: what it is for, what it takes, and a request that works."""
 
-    says: Text
+    says: Message
     params: tuple[str, ...]
     example: Mapping[str, object]
     #: Of its params, the one that it cannot do without.
@@ -45,49 +45,28 @@ class Action(NamedTuple):
 
 
 CONVENTIONAL: Mapping[str, Action] = {
-    "analyze": Action(
-        Text("分析数据", "analyzes data"), ("target", "days"), {"target": "ci_builds", "days": 7}, "target"
-    ),
-    "report": Action(Text("生成报告", "writes a report"), ("type", "format"), {"type": "daily", "format": "markdown"}),
-    "fetch": Action(Text("获取数据", "fetches data"), ("source", "query"), {"source": "sample", "query": "first"}),
+    "analyze": Action(Message("analyzes data"), ("target", "days"), {"target": "ci_builds", "days": 7}, "target"),
+    "report": Action(Message("writes a report"), ("type", "format"), {"type": "daily", "format": "markdown"}),
+    "fetch": Action(Message("fetches data"), ("source", "query"), {"source": "sample", "query": "first"}),
     "push": Action(
-        Text("推送数据", "pushes data"), ("destination",), {"destination": "archive", "data": {"id": 1}}, "destination"
+        Message("pushes data"), ("destination",), {"destination": "archive", "data": {"id": 1}}, "destination"
     ),
-    "full": Action(Text("完整流程", "does everything in one go"), (), {}),
+    "full": Action(Message("does everything in one go"), (), {}),
 }
-_OTHER = Action(Text("自定义", "something of its own"), ("text",), {"text": "example"})
+_OTHER = Action(Message("something of its own"), ("text",), {"text": "example"})
 DEFAULT_ACTIONS = ("analyze", "report")
 _PARAMS = {
-    "target": Text(
-        "{{type: string, {needed}description: 分析什么}}", "{{type: string, {needed}description: What to analyze}}"
-    ),
-    "days": Text(
-        "{{type: int, description: '最近几天, 默认 7'}}",
-        "{{type: int, description: 'How many days back, by default 7'}}",
-    ),
-    "type": Text(
-        "{{type: enum, choices: [daily, weekly], description: 日报或周报}}",
-        "{{type: enum, choices: [daily, weekly], description: Which report}}",
-    ),
-    "format": Text(
-        "{{type: enum, choices: [markdown, text], description: 报告格式}}",
-        "{{type: enum, choices: [markdown, text], description: How it is written}}",
-    ),
-    "source": Text(
-        "{{type: enum, choices: [sample], description: 数据来源}}",
-        "{{type: enum, choices: [sample], description: Where to fetch from}}",
-    ),
-    "query": Text(
-        "{{type: string, description: 名称包含的文字}}", "{{type: string, description: What the name contains}}"
-    ),
-    "destination": Text(
-        "{{type: string, {needed}description: 推送到哪里}}", "{{type: string, {needed}description: Where to push to}}"
-    ),
-    "text": Text("{{type: string, description: 任意文字}}", "{{type: string, description: Any text}}"),
+    "target": Message("{{type: string, {needed}description: What to analyze}}"),
+    "days": Message("{{type: int, description: 'How many days back, by default 7'}}"),
+    "type": Message("{{type: enum, choices: [daily, weekly], description: Which report}}"),
+    "format": Message("{{type: enum, choices: [markdown, text], description: How it is written}}"),
+    "source": Message("{{type: enum, choices: [sample], description: Where to fetch from}}"),
+    "query": Message("{{type: string, description: What the name contains}}"),
+    "destination": Message("{{type: string, {needed}description: Where to push to}}"),
+    "text": Message("{{type: string, description: Any text}}"),
 }
-_ABOUT = Text(
-    "{label}: 一句话说明它做什么。当用户需要时使用 (请改写成你的说明)。",
-    "{label}: says in one sentence what it does. Use when someone asks for it (write your own words here).",
+_ABOUT = Message(
+    "{label}: says in one sentence what it does. Use when someone asks for it (write your own words here)."
 )
 _ACTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _PLAIN_YAML = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+|(?!(?:null|true|false|yes|no|on|off|y|n)$)[a-z]+")
@@ -143,18 +122,26 @@ def make_draft(
     for what, text in (("name", name), ("title", title), ("description", description)):
         check_words(what, text)
     if actions and kind is not Kind.JSON:
-        raise InvalidArgs("only JSON skills have actions: add --kind json")
+        raise InvalidArgs(Message("only JSON skills have actions: add --kind json"))
     if kind is Kind.JSON and program is Program.BASH:
-        raise InvalidArgs("bash cannot read JSON by itself: use --lang python or node, or --kind command")
+        raise InvalidArgs(Message("bash cannot read JSON by itself: use --lang python or node, or --kind command"))
     slug = as_slug(name)
     label = title.strip() or name.strip()
-    about = description if description.strip() else _ABOUT.fill(lang, label=heading(label, slug))
+    about = description if description.strip() else _ABOUT.render(lang, label=heading(label, slug))
     if len(about.strip()) > MAX_DESCRIPTION:
-        raise InvalidArgs(f"a description has at most {MAX_DESCRIPTION} characters, not {len(about.strip())}")
+        raise InvalidArgs(
+            Message(
+                "a description has at most {max_description} characters, not {count}",
+                max_description=MAX_DESCRIPTION,
+                count=len(about.strip()),
+            )
+        )
     chosen = tuple(dict.fromkeys(actions or DEFAULT_ACTIONS)) if kind is Kind.JSON else ()
     for action in chosen:
         if not _ACTION_NAME.fullmatch(action):
-            raise InvalidArgs(f"{action!r} is no action's name: use a-z, 0-9 and _, starting with a letter")
+            raise InvalidArgs(
+                Message("{action!r} is no action's name: use a-z, 0-9 and _, starting with a letter", action=action)
+            )
     return Draft(slug, label, about, kind, program, chosen, lang)
 
 
@@ -162,9 +149,9 @@ def check_words(what: str, text: str) -> None:
     try:
         check_text(text)
     except ValueError as error:
-        raise InvalidArgs(f"the {what} cannot be written to a file: {error}") from None
+        raise InvalidArgs(Message("the {what} cannot be written to a file: {error}", what=what, error=error)) from None
     if "\0" in text:
-        raise InvalidArgs(f"the {what} holds a NUL character")
+        raise InvalidArgs(Message("the {what} holds a NUL character", what=what))
 
 
 def as_files(draft: Draft) -> dict[str, str]:
@@ -220,7 +207,7 @@ def _words(draft: Draft) -> dict[str, str]:
         "requests": json.dumps(_requests(draft.actions), indent=4),
         "params": _params(draft),
         "table": "\n".join(
-            f"| `{action}` | {CONVENTIONAL.get(action, _OTHER).says.fill(draft.lang)} |" for action in draft.actions
+            f"| `{action}` | {CONVENTIONAL.get(action, _OTHER).says.render(draft.lang)} |" for action in draft.actions
         ),
     }
 
@@ -241,7 +228,7 @@ def _params(draft: Draft) -> str:
     names = dict.fromkeys(name for action in takes for name in action.params)
     needed = takes[0].needs if len(takes) == 1 else ""
     lines = [
-        f"  {name}: {_PARAMS[name].fill(draft.lang, needed='required: true, ' if name == needed else '')}"
+        f"  {name}: {_PARAMS[name].render(draft.lang, needed='required: true, ' if name == needed else '')}"
         for name in names
     ]
     return "".join(f"{line}\n" for line in ["params:", *lines]) if lines else ""

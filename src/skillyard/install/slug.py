@@ -4,6 +4,7 @@ import re
 import unicodedata
 
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 
 MAX_CHARACTERS = 64
 #: A file name has at most 255 bytes, and the files inside are named after the folder.
@@ -21,7 +22,7 @@ def as_slug(name: str) -> str:
     whole = plain if is_latin else unicodedata.normalize("NFKC", _VARIATIONS.sub("", name)).lower()
     slug = _cut("-".join(_words(unicodedata.normalize("NFC", whole))))
     if not slug:
-        raise InvalidArgs(f"{name!r} holds no letter and no digit to name a folder with")
+        raise InvalidArgs(Message("{name!r} holds no letter and no digit to name a folder with", name=name))
     return f"{slug}-skill" if _DEVICES.fullmatch(slug) else slug
 
 

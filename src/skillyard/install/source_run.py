@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.plainfile import exists, expand_home
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 from skillyard.install.candidates import Candidate, Offer, choose, open_staging
 from skillyard.install.examine import scanned
 from skillyard.install.git import GitSource
@@ -66,7 +67,7 @@ def split_source(text: str, cwd: Path) -> Asked:
     end = next((at for at in range(start, len(text)) if text[at] in "@#:"), len(text))
     tail = _TAIL.fullmatch(text[end:])
     if tail is None:
-        raise InvalidArgs(f"{text!r} is not SOURCE[@skill][#ref][:program]")
+        raise InvalidArgs(Message("{text!r} is not SOURCE[@skill][#ref][:program]", text=text))
     return Asked(text[:end], *(tail[name] or "" for name in ("skill", "ref", "script")))
 
 
@@ -102,9 +103,14 @@ def _fetched(wanted: "Wanted", asked: Asked, staging: Path, own_home: Path, tell
             return offers
         names = ", ".join(offer.name for offer in offers[:20]) + (", …" if len(offers) > 20 else "")
         if not offers:
-            raise InvalidArgs(f"{asked.source} holds no skill: there is no SKILL.md in it")
+            raise InvalidArgs(Message("{text} holds no skill: there is no SKILL.md in it", text=asked.source))
         raise InvalidArgs(
-            f"{asked.source} holds {len(offers)} skills: say which, {asked.source}@NAME. They are: {names}"
+            Message(
+                "{source} holds {count} skills: say which, {source}@NAME. They are: {names}",
+                source=asked.source,
+                count=len(offers),
+                names=names,
+            )
         )
 
     (candidate,) = look(wanted, staging, pick, tell)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from skillyard.core.errors import SourceRefused
+from skillyard.core.messages import Message
 from skillyard.install.candidates import Candidate, open_staging
 from skillyard.install.lock import Installed
 from skillyard.install.target import write_whole
@@ -77,7 +78,7 @@ def stage(own_home: Path, key: str, candidate: Candidate, unused_seconds: float 
         made.rename(base / key)
         found = find_staged(own_home, key)
     if found is None:
-        raise SourceRefused(f"{candidate.skill.name} changed while it was being staged")
+        raise SourceRefused(Message("{name} changed while it was being staged", name=candidate.skill.name))
     return found
 
 

@@ -21,6 +21,7 @@ from uuid import uuid4
 from skillyard.catalog.dirfd import refuse_links
 from skillyard.catalog.plainfile import read_whole
 from skillyard.core.errors import InvalidArgs, PermissionDenied
+from skillyard.core.messages import Message
 from skillyard.install.slug import as_slug
 from skillyard.install.swap import Exchange, exchange, swap_in
 
@@ -82,7 +83,7 @@ def _check_bounds(place: Place) -> None:
         refuse_links(place.bounds, path)
     for path in (place.staging, place.trash, place.state / "lock", place.state.parent / ".gitignore"):
         if path.is_symlink():
-            raise PermissionDenied(f"{path} is a link, and we never made it: delete it")
+            raise PermissionDenied(Message("{path} is a link, and we never made it: delete it", path=path))
 
 
 def _hide(place: Place) -> None:
@@ -117,11 +118,13 @@ def _check_writable(place: Place, names: Sequence[str]) -> None:
     """What cannot be ended must not be begun."""
     place.skills.mkdir(parents=True, exist_ok=True)
     if place.skills.stat().st_dev != place.state.stat().st_dev:
-        raise PermissionDenied(f"{place.skills} and {place.state} must be on one file system")
+        raise PermissionDenied(
+            Message("{skills} and {state} must be on one file system", skills=place.skills, state=place.state)
+        )
     targets = [place.skills / name for name in names]
     for folder in (place.skills, place.lock_file.parent, *(target for target in targets if target.is_dir())):
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionDenied(f"{folder} cannot be written to")
+            raise PermissionDenied(Message("{existing} cannot be written to", existing=folder))
 
 
 def recover(place: Place, swap: Exchange = exchange) -> None:
@@ -155,10 +158,10 @@ def _read_journal(file: Path) -> tuple[str, list[Move], str]:
         moves = [Move(str(name), str(staged), int(inode)) for name, staged, inode in fields["moves"]]
         change, lock_text = str(fields["id"]), str(fields["lock"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise InvalidArgs(f"{file} is broken, and not by us: delete it") from None
+        raise InvalidArgs(Message("{file} is broken, and not by us: delete it", file=file)) from None
     known = all(as_slug(move.name) == move.name and _HEX.fullmatch(move.staged or change) for move in moves)
     if not known or not _HEX.fullmatch(change):
-        raise InvalidArgs(f"{file} was not written by us: delete it")
+        raise InvalidArgs(Message("{file} was not written by us: delete it", file=file))
     return change, moves, lock_text
 
 

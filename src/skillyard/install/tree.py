@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.fingerprint import is_repository
 from skillyard.core.errors import SourceRefused
+from skillyard.core.messages import Message
 from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import as_safe_path, check_apart, link_stays_inside, shown
 
@@ -52,9 +53,9 @@ def check_tree(source: Path, limits: Limits = LIMITS) -> None:
     """A folder that strangers made: links that leave it, devices and odd names are SourceRefused."""
     files = list(_files(source))
     if len(files) > limits.files:
-        raise SourceRefused(f"more than {limits.files} files")
+        raise SourceRefused(Message("more than {files} files", files=limits.files))
     if sum(file.status.st_size for file in files) > limits.total_bytes:
-        raise SourceRefused(f"more than {limits.total_bytes} bytes")
+        raise SourceRefused(Message("more than {total_bytes} bytes", total_bytes=limits.total_bytes))
     check_apart([as_safe_path(_as_text(file.path)) for file in files])
     for file in files:
         _check_kind(source, file)
@@ -84,7 +85,7 @@ def _as_text(path: PurePosixPath) -> str:
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise SourceRefused(f"{shown(str(path))} is not UTF-8") from None
+        raise SourceRefused(Message("{path} is not UTF-8", path=shown(str(path)))) from None
     return str(path)
 
 
@@ -93,9 +94,11 @@ def _check_kind(source: Path, file: _File) -> None:
     if stat.S_ISLNK(mode):
         target = str((source / file.path).readlink())
         if not link_stays_inside(file.path, target):
-            raise SourceRefused(f"{shown(str(file.path))} is a link that leads out, to {shown(target)}")
+            raise SourceRefused(
+                Message("{path} is a link that leads out, to {link}", path=shown(str(file.path)), link=shown(target))
+            )
     elif not stat.S_ISREG(mode):
-        raise SourceRefused(f"{shown(str(file.path))} is a device or a pipe")
+        raise SourceRefused(Message("{path} is a device or a pipe", path=shown(str(file.path))))
 
 
 def _files(folder: Path) -> Iterator[_File]:

@@ -13,6 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 from skillyard.catalog.discover import SKILL_FILE
 from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceFailed, SourceRefused
+from skillyard.core.messages import Message
 from skillyard.install.archive import extract
 from skillyard.install.deadline import Deadline
 from skillyard.install.limits import LIMITS, Limits
@@ -73,7 +74,13 @@ class WebIndex(NamedTuple):
         found = download(urljoin(self.text, entry.url), artifact, limits, tell, above=self.text, deadline=deadline)
         size = artifact.stat().st_size
         if f"sha256:{found}" != entry.digest:
-            raise SourceRefused(f"{shown(entry.name)} is not what the index says: its digest is sha256:{found}")
+            raise SourceRefused(
+                Message(
+                    "{name} is not what the index says: its digest is sha256:{found}",
+                    name=shown(entry.name),
+                    found=found,
+                )
+            )
         if entry.is_archive:
             extract(artifact, into, self.limits)
         else:
@@ -96,14 +103,14 @@ def parse_index(content: bytes) -> tuple[Entry, ...]:
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise SourceRefused(f"the index is not JSON: {error}") from None
+        raise SourceRefused(Message("the index is not JSON: {error}", error=error)) from None
     skills = fields.get("skills") if isinstance(fields, dict) else None
     if not isinstance(skills, list) or len(skills) > _MAX_ENTRIES:
-        raise SourceRefused(f"the index lists no skills, or more than {_MAX_ENTRIES}")
+        raise SourceRefused(Message("the index lists no skills, or more than {max_entries}", max_entries=_MAX_ENTRIES))
     entries = tuple(entry for entry in map(_entry, skills) if entry)
     folders = [as_slug(entry.name) for entry in entries]
     if len(set(folders)) != len(folders):
-        raise SourceRefused("the index lists a name twice")
+        raise SourceRefused(Message("the index lists a name twice"))
     return entries
 
 
@@ -112,7 +119,7 @@ def _entry(fields: Any) -> Entry | None:
         return None
     name, url, digest = (fields.get(key) for key in ("name", "url", "digest"))
     if not isinstance(name, str) or not isinstance(url, str) or not isinstance(digest, str):
-        raise SourceRefused("an entry of the index has no name, url or digest")
+        raise SourceRefused(Message("an entry of the index has no name, url or digest"))
     try:
         as_slug(name)
     except InvalidArgs as error:
@@ -131,7 +138,7 @@ def download(
     import urllib.error
 
     _check_address(url, above or url)
-    tell(f"fetching {url}")
+    tell(Message("fetching {url}", url=url))
     ends = deadline or Deadline(limits.seconds)
     try:
         return ends.run(lambda: _download(url, into, limits, ends))
@@ -140,7 +147,7 @@ def download(
         raise SourceFailed(f"{url}: {error.code} {error.reason}") from None
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         if not ends.left():
-            raise SourceFailed(f"it took longer than {ends.seconds:g} s") from None
+            raise SourceFailed(Message("it took longer than {seconds:g} s", seconds=ends.seconds)) from None
         if isinstance(error, urllib.error.URLError | http.client.HTTPException | TimeoutError | ConnectionError):
             raise SourceFailed(f"{url}: {getattr(error, 'reason', error)}") from None
         raise
@@ -191,7 +198,7 @@ def _handlers(deadline: Deadline) -> "tuple[BaseHandler, ...]":
 def _check_address(url: str, above: str) -> None:
     scheme = urlsplit(url).scheme
     if scheme not in {"http", "https"} or (scheme == "http" and urlsplit(above).scheme == "https"):
-        raise SourceRefused(f"{above} leads to {shown(url)}")
+        raise SourceRefused(Message("{above} leads to {url}", above=above, url=shown(url)))
 
 
 def _saved(answer: "HTTPResponse", into: Path, limits: Limits, deadline: Deadline) -> str:
@@ -202,10 +209,12 @@ def _saved(answer: "HTTPResponse", into: Path, limits: Limits, deadline: Deadlin
             deadline.check()
             total += len(chunk)
             if total > limits.total_bytes:
-                raise SourceRefused(f"more than {limits.total_bytes} bytes")
+                raise SourceRefused(Message("more than {total_bytes} bytes", total_bytes=limits.total_bytes))
             digest.update(chunk)
             file.write(chunk)
     deadline.check()
     if not answer.chunked and promised.isdecimal() and int(promised) != total:
-        raise SourceFailed(f"{answer.url}: it ended after {total} of {promised} bytes")
+        raise SourceFailed(
+            Message("{url}: it ended after {total} of {promised} bytes", url=answer.url, total=total, promised=promised)
+        )
     return digest.hexdigest()

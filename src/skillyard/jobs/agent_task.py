@@ -14,7 +14,7 @@ from skillyard.catalog.encoding import decode
 from skillyard.core.capability import ALLOWED_TOOLS, SCHEDULE
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result
 from skillyard.dispatch.delivery import check_task
 from skillyard.jobs.agent_job import Errand
@@ -38,20 +38,22 @@ def with_task(yard: "Project", job: Job, errand: Errand) -> Job:
     if whom is Addressee.BACKEND:
         return job._replace(errand=errand.as_mapping())
     if errand.to or errand.session or errand.model:
-        raise InvalidArgs(f"this task is for {whom}: no backend, session or model goes with it")
+        raise InvalidArgs(Message("this task is for {whom}: no backend, session or model goes with it", whom=whom))
     if whom is Addressee.WORKER:
         parse_orders(errand.text)
         return job._replace(errand=Errand(errand.text, scripts=True).as_mapping())
     asked = parse_prompt(errand.text, yard.catalog.knows)
     if asked.script:
-        raise InvalidArgs("a job runs a skill, not one of its scripts")
+        raise InvalidArgs(Message("a job runs a skill, not one of its scripts"))
     return job._replace(skill=asked.name, args=asked.args)
 
 
 def refuse_loops(job: Job, env: Mapping[str, str] = os.environ) -> None:
     """A worker does not know how deep the agent is that asks: agents would start agents without an end."""
     if job.errand and not Errand.from_mapping(job.errand).scripts and env.get(DEPTH):
-        raise PermissionDenied("an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now")
+        raise PermissionDenied(
+            Message("an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now")
+        )
 
 
 def do_errand(yard: "Project", run_id: str, job: Job, stop: "Stop") -> Result:
@@ -92,7 +94,7 @@ def _trusted_role(yard: "Project", name: str) -> Role:
     """As it is now: what was changed since a person looked at it is no text for an agent."""
     folder = yard.root / "agents" / name
     if not is_role_trusted(yard.grants, folder, SCHEDULE):
-        raise NotGranted(f"the schedule of the role {name}", "skillyard trust")
+        raise NotGranted(Message("the schedule of the role {name}", name=name), "skillyard trust")
     role = read_role(folder)
     read_bounds(role.bounds)  # a role with a mistake there runs nothing
     return role
@@ -105,6 +107,13 @@ def _text_for(role: Role, task: str) -> str:
     with file.open("rb") as stream:
         content = stream.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
-        raise InvalidArgs(f"agents/{role.name}/{file.name} has more than {_MOST_BYTES} bytes")
+        raise InvalidArgs(
+            Message(
+                "agents/{role}/{name} has more than {most_bytes} bytes",
+                role=role.name,
+                name=file.name,
+                most_bytes=_MOST_BYTES,
+            )
+        )
     said = decode(content).text.strip()
     return f"{said}\n\n---\n\n{task}" if said else task

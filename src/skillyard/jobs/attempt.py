@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import SkillChanged, SkillError, SkillNotFound
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.values import Json
@@ -23,6 +23,9 @@ from skillyard.runtime.guard import OnProgress
 from skillyard.runtime.pipeline import Runtime
 from skillyard.sandbox.cancel_token import Stop
 from skillyard.store.runs import RUNNING, Runs
+
+_ENDED = Message("{id} {label}: {state}")
+_AGAIN = Message("{id} {label}: {state}, another attempt follows")
 
 
 class Bench(NamedTuple):
@@ -106,7 +109,8 @@ class Attempts:
         else:
             result = self.run(ticket.id, job)  # the ticket's own end is the record of its one step
         again = next_attempt(ticket.id, job, result)
-        self._tell(f"{ticket.id} {job.label}: {result['state']}{', another attempt follows' if again else ''}")
+        said = _AGAIN if again else _ENDED
+        self._tell(Message(said.template, id=ticket.id, label=job.label, state=result["state"]))
         told: dict[str, Json] = {}
         if again:
             steps.follow(again)
@@ -149,9 +153,13 @@ class Attempts:
         try:
             bench.restore()
         except SkillError as error:
-            raise SkillChanged(f"{job.skill} is not as it was queued, and cannot be restored: {error.msg}") from None
+            raise SkillChanged(
+                Message(
+                    "{skill} is not as it was queued, and cannot be restored: {msg}", skill=job.skill, msg=error.msg
+                )
+            ) from None
         if _content(bench, request) != job.fingerprint:
-            raise SkillChanged(f"{job.skill} is not as it was when the job was queued")
+            raise SkillChanged(Message("{skill} is not as it was when the job was queued", skill=job.skill))
 
 
 def as_request(job: Job) -> Request:

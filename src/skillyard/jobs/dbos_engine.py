@@ -39,6 +39,7 @@ from dbos._sys_db import SystemDatabase  # noqa: E402
 from sqlalchemy import event  # noqa: E402
 
 from skillyard.core.errors import DatabaseFailed, RuntimeFailed, StateDamaged, StoreFailed  # noqa: E402
+from skillyard.core.messages import Message  # noqa: E402
 from skillyard.core.values import Json  # noqa: E402
 from skillyard.jobs.engine import Acts, Line, Stage, Standing, Steps, T, Ticket, Work, in_order  # noqa: E402
 from skillyard.jobs.liveness import DatabaseLiveness, FileLiveness, Liveness  # noqa: E402
@@ -506,12 +507,16 @@ def _told(place: Place) -> Iterator[None]:
             file = place.folder / "engine.db"
             raise StateDamaged(
                 f"{file}: {reason}",
-                f"stop the workers and set it aside: `mv {file} {file}.damaged`; a new one is made, jobs and flows "
-                "that waited in it must be added again, and what already ran stays in `skillyard jobs history`",
+                Message(
+                    "stop the workers and set it aside: `mv {file} {file}.damaged`; a new one is made, jobs and "
+                    "flows that waited in it must be added again, and what already ran stays in `skillyard jobs "
+                    "history`",
+                    file=file,
+                ),
             ) from None
         raise StoreFailed(f"{place.folder}: {reason}") from None
     except dbos_error.DBOSException as error:
-        raise RuntimeFailed(f"the engine cannot be used: {error}") from None
+        raise RuntimeFailed(Message("the engine cannot be used: {error}", error=error)) from None
 
 
 class _DatabaseClock:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from skillyard.catalog.flowfile import Step, Workflow
 from skillyard.catalog.references import Reference, as_text, fill, walk
 from skillyard.core.errors import InvalidParam, RuntimeFailed, SkillError, WorkflowChanged, WorkflowInvalid
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import Lang, Message, as_json, of_json
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
@@ -29,12 +29,12 @@ MAX_ITEMS = 10_000
 _AGENT = "skills"
 _NESTED = (list, tuple, Mapping)
 _OK = frozenset({"success", "partial"})
-_DONE = Text("工作流完成: {name} ({count} 步)", "workflow done: {name}, {count} steps")
-_PARTLY = Text("部分完成: {name}, {done}/{total} 成功", "partly done: {name}, {done} of {total} succeeded")
-_GOES_ON = Text("skillyard jobs retry {id} 从步骤 {step} 继续", "`skillyard jobs retry {id}` goes on with {step}")
-_ITEMS = Text(" {done}/{total} 项", " {done}/{total} items")
-_KEPT, _RUNS = Text("沿用", "kept"), Text("运行中", "runs")
-_FAILED = Text("{type}: 步骤 {step}: {msg}", "{type}: step {step}: {msg}")
+_DONE = Message("workflow done: {name}, {count} steps")
+_PARTLY = Message("partly done: {name}, {done} of {total} succeeded")
+_GOES_ON = Message("`skillyard jobs retry {id}` goes on with {step}")
+_ITEMS = Message(" {done}/{total} items")
+_KEPT, _RUNS = Message("kept"), Message("runs")
+_FAILED = Message("{type}: step {step}: {msg}")
 
 
 class Meant(NamedTuple):
@@ -76,10 +76,10 @@ class Told(NamedTuple):
     kept: bool = False
 
     def line(self, lang: Lang) -> str:
-        items = _ITEMS.fill(lang, done=self.items[0], total=self.items[1]) if self.items[1] else ""
+        items = _ITEMS.render(lang, done=self.items[0], total=self.items[1]) if self.items[1] else ""
         failed = f": {self.summary}" if self.state not in {*_OK, ""} else ""
-        took = _KEPT.fill(lang) if self.kept else f"{self.seconds:.2f}s"
-        state = self.state or _RUNS.fill(lang)
+        took = _KEPT.render(lang) if self.kept else f"{self.seconds:.2f}s"
+        state = self.state or _RUNS.render(lang)
         return f"{self.number}/{self.of} {self.step}:{items} {state} ({took}){failed}"
 
 
@@ -175,7 +175,14 @@ class Flows:
                 with stop.acting(lambda: self._halt(flow_id, halt)):
                     return close(self._done(_Flow(flow_id, job, steps, halt, log, _kept(job, steps))))
             except BaseException as error:  # the engine's way to say that it was cancelled, or a bug
-                close(error_result(RuntimeFailed(f"ended in the middle: {error}"), _AGENT, Lang(job.lang), NOTHING))
+                close(
+                    error_result(
+                        RuntimeFailed(Message("ended in the middle: {error}", error=error)),
+                        _AGENT,
+                        Lang(job.lang),
+                        NOTHING,
+                    )
+                )
                 raise
 
     def _halt(self, flow_id: str, halt: threading.Event) -> None:
@@ -216,7 +223,7 @@ class Flows:
         meant = Meant.from_mapping(job.flow)
         workflow = self._read(meant.file)
         if workflow.digest != meant.digest:
-            raise WorkflowChanged(f"{meant.file} is not as it was when the flow was started")
+            raise WorkflowChanged(Message("{file} is not as it was when the flow was started", file=meant.file))
         return workflow
 
     def _tell(self, flow: "_Flow", told: Told) -> None:
@@ -326,7 +333,9 @@ def _look(offered: Mapping[str, Json]) -> Callable[[Reference], Json]:
         try:
             return walk(offered[reference.name], reference.path)
         except LookupError as error:
-            raise InvalidParam(f"{reference.shown} leads nowhere: {error.args[0]}") from None
+            raise InvalidParam(
+                Message("{shown} leads nowhere: {args}", shown=reference.shown, args=error.args[0])
+            ) from None
 
     return look
 
@@ -334,9 +343,11 @@ def _look(offered: Mapping[str, Json]) -> Callable[[Reference], Json]:
 def _items(step: Step, offered: Mapping[str, Json]) -> list[Json]:
     items = fill(step.for_each, _look(offered))
     if not isinstance(items, list | tuple):
-        raise InvalidParam(f"for_each takes a list, not {str(items)[:80]!r}")
+        raise InvalidParam(Message("for_each takes a list, not {items!r}", items=str(items)[:80]))
     if len(items) > MAX_ITEMS:
-        raise InvalidParam(f"for_each takes at most {MAX_ITEMS} items, not {len(items)}")
+        raise InvalidParam(
+            Message("for_each takes at most {max_items} items, not {count}", max_items=MAX_ITEMS, count=len(items))
+        )
     return list(items)
 
 
@@ -344,7 +355,9 @@ def _outcome(result: Mapping[str, Any], run_id: str) -> Outcome:
     """What is remembered of a run."""
     kept: Outcome = {key: result[key] for key in ("state", "summary", "data")}
     meta = result.get("meta") or {}
-    return {**kept, "run": run_id, "time": meta.get("time", 0.0), "hint": meta.get("hint", "")}
+    told = {name: meta.get(name, "") for name in ("code", "hint")}
+    said = result["data"].get("msg") if isinstance(result["data"], Mapping) else None
+    return {**kept, "run": run_id, "time": meta.get("time", 0.0), **told, "said": as_json(said) if said else ""}
 
 
 def _result(workflow: Workflow, ended: Sequence[Ended], lang: Lang, flow_id: str) -> Result:
@@ -357,19 +370,21 @@ def _result(workflow: Workflow, ended: Sequence[Ended], lang: Lang, flow_id: str
     data: dict[str, Json] = {"flow": workflow.name, "steps": [each.as_data() for each in ended]}
     if not failed:
         result = ended[-1].offer().get("data") if ended else None
-        summary = _DONE.fill(lang, name=workflow.name, count=len(ended))
+        summary = _DONE.render(lang, name=workflow.name, count=len(ended))
         return Result(_AGENT, State.SUCCESS, summary, {**data, "result": result})
     stopped = any(each.failed and not each.step.goes_on for each in ended)
     if succeeded and not stopped:
         total = len(succeeded) + len(failed)
-        summary = _PARTLY.fill(lang, name=workflow.name, done=len(succeeded), total=total)
-        meta: dict[str, Json] = {"hint": _GOES_ON.fill(lang, id=flow_id, step=failed[0]["step"])}
+        summary = _PARTLY.render(lang, name=workflow.name, done=len(succeeded), total=total)
+        meta: dict[str, Json] = {"hint": _GOES_ON.render(lang, id=flow_id, step=failed[0]["step"])}
         return Result(_AGENT, State.PARTIAL, summary, {"succeeded": succeeded, "failed": failed, **data}, meta)
     worst = failed[-1] if stopped else failed[0]
-    summary = _FAILED.fill(lang, type=worst["type"], step=worst["step"], msg=as_read(str(worst["msg"]), lang))
-    hint = next((run["hint"] for each in ended for _, run in each.failed if run["run"] == worst["run"]), "")
+    run = next((run for each in ended for _, run in each.failed if run["run"] == worst["run"]), {})
+    said = of_json(run.get("said") or worst["msg"])
+    summary = _FAILED.render(lang, type=worst["type"], step=worst["step"], msg=said)
     told = {key: worst[key] for key in ("type", "msg", "recoverable", "step", "run")}
-    meta = {"hint": "; ".join(filter(None, (hint, _GOES_ON.fill(lang, id=flow_id, step=failed[0]["step"]))))}
+    goes_on = _GOES_ON.render(lang, id=flow_id, step=failed[0]["step"])
+    meta = {"code": run.get("code", ""), "hint": "; ".join(filter(None, (run.get("hint"), goes_on)))}
     return Result(_AGENT, State.ERROR, summary, {**told, **data, "succeeded": succeeded, "failed": failed}, meta)
 
 

@@ -10,9 +10,9 @@ from skillyard.catalog.flowfile import FOLDER, Step, Workflow, is_of_type, list_
 from skillyard.catalog.references import as_text, fill, nearest, references, walk
 from skillyard.catalog.schema_check import Problem, expected
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, SkillError, WorkflowInvalid
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
-from skillyard.core.skill import Kind, Severity, Skill
+from skillyard.core.skill import Kind, Severity, Skill, first_of
 from skillyard.core.values import Json
 from skillyard.jobs.flow import Meant
 from skillyard.jobs.jobs import Job
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from skillyard.app.project import Project
 
 _YAML = (".yaml", ".yml")
-_LISTED = Text("skillyard flow 列出全部工作流", "`skillyard flow` lists them")
-_WRITE_ONE = Text(
-    "写入 workflows/<name>.yaml; skillyard flow schema 给出格式",
-    "write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in",
-)
+_LISTED = Message("`skillyard flow` lists them")
+_WRITE_ONE = Message("write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in")
 
 
 def workflows_of(yard: "Project") -> tuple[Workflow, ...]:
@@ -41,9 +38,15 @@ def find_workflow(yard: "Project", text: str, cwd: Path) -> Workflow:
     path = cwd / text
     if "/" in text or text.endswith(_YAML) or (text in {".", ".."}):
         if not path.resolve().is_relative_to(yard.root.resolve()):
-            raise InvalidArgs(f"{text} lies outside the project {yard.root}: a workflow is run where its skills are")
+            raise InvalidArgs(
+                Message(
+                    "{text} lies outside the project {root}: a workflow is run where its skills are",
+                    text=text,
+                    root=yard.root,
+                )
+            )
         if not path.exists():
-            raise InvalidArgs(f"there is no {text}")
+            raise InvalidArgs(Message("there is no {path}", path=text))
         return checked(yard, read_workflow(path.resolve()))
     known = list_workflows(yard.root)
     found = [workflow for workflow in known if workflow.name == text]
@@ -51,9 +54,14 @@ def find_workflow(yard: "Project", text: str, cwd: Path) -> Workflow:
         return checked(yard, found[0])
     if found:
         files = ", ".join(_below(yard.root, workflow.path) for workflow in found)
-        raise InvalidArgs(f"several workflows are called {text!r}: {files}; name the file")
+        raise InvalidArgs(
+            Message("several workflows are called {text!r}: {files}; name the file", text=text, files=files)
+        )
     told = nearest(text, [workflow.name for workflow in known])
-    raise InvalidArgs(f"no workflow {text!r} in {FOLDER}/; {told}", advice=_LISTED if known else _WRITE_ONE)
+    raise InvalidArgs(
+        Message("no workflow {text!r} in {folder}/; {told}", text=text, folder=FOLDER, told=told),
+        advice=_LISTED if known else _WRITE_ONE,
+    )
 
 
 def checked(yard: "Project", workflow: Workflow) -> Workflow:
@@ -77,7 +85,9 @@ def _skills(yard: "Project", workflow: Workflow) -> dict[str, Skill | SkillError
 
 def _step_problems(skill: Skill | SkillError, step: Step, inputs: Mapping[str, Json]) -> Iterator[Problem]:
     if isinstance(skill, SkillError):
-        yield _wrong(step, "skill", f"is {step.skill!r}: {skill.msg}", skill.hint(Lang.EN))
+        yield _wrong(
+            step, "skill", Message("is {skill!r}: {msg}", skill=step.skill, msg=skill.msg), skill.hint(Lang.EN)
+        )
         return
     yield from _action_problems(skill, step)
     yield from _param_problems(skill, step, inputs)
@@ -86,14 +96,27 @@ def _step_problems(skill: Skill | SkillError, step: Step, inputs: Mapping[str, J
 def _action_problems(skill: Skill, step: Step) -> Iterator[Problem]:
     if skill.kind is not Kind.JSON:
         if step.action:
-            yield _wrong(step, "action", f"is given, but {step.skill} is a {skill.kind} skill and has none", "")
+            yield _wrong(
+                step,
+                "action",
+                Message("is given, but {skill} is a {kind} skill and has none", skill=step.skill, kind=skill.kind),
+                "",
+            )
     elif step.action and skill.actions and step.action not in skill.actions:
         yield _wrong(
-            step, "action", f"is {step.action!r}, which {step.skill} has not", nearest(step.action, list(skill.actions))
+            step,
+            "action",
+            Message("is {action!r}, which {skill} has not", action=step.action, skill=step.skill),
+            nearest(step.action, list(skill.actions)),
         )
     elif not step.action and not step.args and len(skill.actions) != 1:
         known = ", ".join(skill.actions)
-        yield _wrong(step, "action", f"is missing: {step.skill} needs one", f"one of {known}" if known else "")
+        yield _wrong(
+            step,
+            "action",
+            Message("is missing: {skill} needs one", skill=step.skill),
+            Message("one of {enum}", enum=known) if known else "",
+        )
 
 
 def _param_problems(skill: Skill, step: Step, inputs: Mapping[str, Json]) -> Iterator[Problem]:
@@ -104,7 +127,7 @@ def _param_problems(skill: Skill, step: Step, inputs: Mapping[str, Json]) -> Ite
         try:
             given = {**bind(skill, words[1:] if skill.kind is Kind.JSON and not step.action else words), **given}
         except InvalidParam as error:
-            yield _wrong(step, "args", f"do not fit: {error.msg}", _listed(declared))
+            yield _wrong(step, "args", Message("do not fit: {msg}", msg=error.msg), _listed(declared))
             return
     for name, value in given.items():
         where = "params" if name in step.params else "args"
@@ -112,15 +135,22 @@ def _param_problems(skill: Skill, step: Step, inputs: Mapping[str, Json]) -> Ite
             try:
                 as_typed(declared[name], _known(value, inputs, skill))
             except InvalidParam as error:
-                yield _wrong(step, (where, name), f"is wrong: {error.msg}", declared[name].description)
+                yield _wrong(step, (where, name), Message("is wrong: {msg}", msg=error.msg), declared[name].description)
             except LookupError:
                 pass  # only a run will tell
         elif skill.kind is Kind.COMMAND and name != OUTPUT:
-            yield _wrong(step, (where, name), f"is no param of {step.skill}", nearest(name, list(declared)))
+            yield _wrong(
+                step, (where, name), Message("is no param of {skill}", skill=step.skill), nearest(name, list(declared))
+            )
     missing = [name for name, param in declared.items() if param.required and param.default is None]
     for name in missing if skill.kind is not Kind.PROMPT else ():
         if given.get(name) is None:
-            yield _wrong(step, "params", f"lacks `{name}`, which {step.skill} needs", declared[name].description)
+            yield _wrong(
+                step,
+                "params",
+                Message("lacks `{name}`, which {skill} needs", name=name, skill=step.skill),
+                declared[name].description,
+            )
 
 
 def _known(value: Json, inputs: Mapping[str, Json], skill: Skill) -> Json:
@@ -143,14 +173,15 @@ def make_flow(yard: "Project", workflow: Workflow, given: Mapping[str, Json], jo
     wrong = [finding for finding in workflow.findings if finding.severity is Severity.ERROR]
     if wrong:
         file = _below(yard.root, workflow.path)
-        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         details: Mapping[str, Json] = {"file": file, "findings": [finding.as_dict() for finding in workflow.findings]}
-        raise WorkflowInvalid(f"{file}:{wrong[0].line}: {wrong[0].message}{more}", details=details)
+        raise WorkflowInvalid(first_of(wrong, file), details=details)
     skills = _skills(yard, workflow)
     inputs = inputs_of(workflow, given)
     for step in workflow.steps:  # now with what was given
         for problem in _step_problems(skills[step.skill], step, inputs):
-            raise InvalidParam(f"step {step.id}: `{problem.shown}` {problem.message}")
+            raise InvalidParam(
+                Message("step {id}: `{shown}` {message}", id=step.id, shown=problem.shown, message=problem.message)
+            )
     found = {name: skill for name, skill in skills.items() if isinstance(skill, Skill)}
     meant = Meant(
         file=_below(yard.root, workflow.path),
@@ -173,7 +204,14 @@ def inputs_of(workflow: Workflow, given: Mapping[str, Json]) -> dict[str, Json]:
     declared = {each.name: each for each in workflow.inputs}
     for name in given:
         if name not in declared:
-            raise InvalidParam(f"{workflow.name} has no input '{name}'; {nearest(name, list(declared))}")
+            raise InvalidParam(
+                Message(
+                    "{workflow} has no input '{name}'; {nearest}",
+                    workflow=workflow.name,
+                    name=name,
+                    nearest=nearest(name, list(declared)),
+                )
+            )
     values: dict[str, Json] = {}
     for name, each in declared.items():
         value = _typed(given[name], each.type) if name in given else each.default
@@ -181,7 +219,11 @@ def inputs_of(workflow: Workflow, given: Mapping[str, Json]) -> dict[str, Json]:
             continue
         if not is_of_type(value, each.type):
             wanted = expected({"type": each.type})
-            raise InvalidParam(f"the input '{name}' takes {wanted}, not {str(value)[:80]!r}")
+            raise InvalidParam(
+                Message(
+                    "the input '{name}' takes {wanted}, not {value!r}", name=name, wanted=wanted, value=str(value)[:80]
+                )
+            )
         values[name] = value
     missing = tuple(name for name in declared if name not in values)
     if missing:
@@ -206,7 +248,7 @@ def _words(args: tuple[str, ...]) -> dict[str, Json]:
     for word in args:
         name, equals, value = word.removeprefix("--").partition("=")
         if not equals or not name:
-            raise InvalidArgs(f"{word!r} is no input; write name=value")
+            raise InvalidArgs(Message("{word!r} is no input; write name=value", word=word))
         given[name] = value
     return given
 

@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from skillyard.core.errors import Cancelled, InvalidArgs, RuntimeFailed, SkillError
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.errors import Cancelled, InvalidArgs, RuntimeFailed, ScriptFailed, SkillError, retryable_codes
+from skillyard.core.messages import Lang, Message
 from skillyard.core.result import error_result
 from skillyard.core.values import NOTHING, Json
 from skillyard.jobs.agent_job import Errand
@@ -22,20 +22,14 @@ QUEUE = "default"
 #: Between two attempts: 2 s, 4 s, 8 s …, an hour at the most, each up to half longer by chance.
 _FIRST_PAUSE_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 3600.0
-#: Failures that may pass by themselves. The others are the same the next time.
-RETRIED = frozenset({"RuntimeFailed", "RuntimeError", "Timeout", "BackendFailed"})
 
 
-_LISTED = Text("skillyard jobs 列出全部任务及其 ID", "`skillyard jobs` lists them with their ids")
-_HOW_IT_ENDED = Text(
-    "skillyard jobs show <id> 查看结果; 失败的任务用 skillyard jobs retry <id> 重试",
-    "`skillyard jobs show <id>` tells how it ended; `skillyard jobs retry <id>` tries what failed again",
+_LISTED = Message("`skillyard jobs` lists them with their ids")
+_HOW_IT_ENDED = Message(
+    "`skillyard jobs show <id>` tells how it ended; `skillyard jobs retry <id>` tries what failed again"
 )
-_AGAIN = Text("要再执行一次: skillyard jobs enqueue", "to have it done once more, `skillyard jobs enqueue` it again")
-_WAIT_FOR_IT = Text(
-    "skillyard jobs show <id> 查看进度; skillyard jobs cancel <id> 取消",
-    "`skillyard jobs show <id>` tells how far it is, `skillyard jobs cancel <id>` takes it back",
-)
+_AGAIN = Message("to have it done once more, `skillyard jobs enqueue` it again")
+_WAIT_FOR_IT = Message("`skillyard jobs show <id>` tells how far it is, `skillyard jobs cancel <id>` takes it back")
 
 
 class Job(NamedTuple):
@@ -174,7 +168,9 @@ class Jobs:
         found = [known for known in self.list(limit) if known.id.startswith(job_id) or known.run == job_id]
         exact = [known for known in found if job_id in {known.id, known.run}]
         if not job_id or len(exact or found) != 1:
-            raise InvalidArgs(f"no job {job_id!r} here, or more than one starts so", advice=_LISTED)
+            raise InvalidArgs(
+                Message("no job {job_id!r} here, or more than one starts so", job_id=job_id), advice=_LISTED
+            )
         return (exact or found)[0]
 
     def is_live(self, job_id: str) -> bool:
@@ -195,7 +191,7 @@ class Jobs:
         known = self.find(job_id)
         was_queued = known.state == "queued"
         if not self._engine.cancel(known.run):
-            raise InvalidArgs(f"{known.id} is over: {known.state}", advice=_HOW_IT_ENDED)
+            raise InvalidArgs(Message("{id} is over: {state}", id=known.id, state=known.state), advice=_HOW_IT_ENDED)
         cancelled = known._replace(state="error", result=cancelled_result(known.job))
         if was_queued:
             self._history.keep(as_row(cancelled.run, cancelled.job, known.created, cancelled.result))
@@ -207,13 +203,13 @@ class Jobs:
         known = self.find(job_id)
         if known.state in {"queued", "running", "success"}:
             advice = _AGAIN if known.state == "success" else _WAIT_FOR_IT
-            raise InvalidArgs(f"{known.id} did not fail: {known.state}", advice=advice)
+            raise InvalidArgs(Message("{id} did not fail: {state}", id=known.id, state=known.state), advice=advice)
         job = known.job._replace(attempt=known.job.attempt + 1, first=known.id, fingerprint="")
         if job.flow:
             job = job._replace(flow={**job.flow, "skills": {}, AFTER: "" if from_start else known.run})
         ticket = Ticket(_attempt_id(known.id, job.attempt), job.queue, job.as_body())
         if not self._engine.enqueue(ticket):
-            raise InvalidArgs(f"{known.id} is being retried already", advice=_WAIT_FOR_IT)
+            raise InvalidArgs(Message("{id} is being retried already", id=known.id), advice=_WAIT_FOR_IT)
         return known._replace(run=ticket.id, job=job, state="queued", result=NOTHING)
 
     def _ticket(self, job: Job, job_id: str, delay_seconds: float) -> Ticket:
@@ -255,9 +251,13 @@ def next_attempt(run_id: str, job: Job, result: Mapping[str, Json]) -> Ticket | 
 
 
 def may_pass(result: Mapping[str, Json]) -> bool:
-    data = result.get("data")
-    kind = data.get("type") if isinstance(data, Mapping) else None
-    return result.get("state") == "timeout" or (result.get("state") == "error" and kind in RETRIED)
+    """Whether to try again: by the error's code, or by the type of an error that the program told itself."""
+    if result.get("state") != "error":
+        return result.get("state") == "timeout"
+    data, meta = result.get("data"), result.get("meta")
+    if isinstance(meta, Mapping) and meta.get("code"):
+        return meta["code"] in retryable_codes()
+    return isinstance(data, Mapping) and data.get("type") in {RuntimeFailed.type, ScriptFailed.type}
 
 
 def pause_seconds(first: str, attempt: int) -> float:
@@ -335,7 +335,7 @@ def cancelled_result(job: Job) -> dict[str, Json]:
 
 
 def _broken_result(job: Job, trouble: str) -> dict[str, Json]:
-    return _failed(RuntimeFailed(trouble or "the worker failed"), job)
+    return _failed(RuntimeFailed(trouble or Message("the worker failed")), job)
 
 
 def _failed(error: SkillError, job: Job) -> dict[str, Json]:

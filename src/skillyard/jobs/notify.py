@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.deadline import Deadline
 from skillyard.jobs.jobs import Job
@@ -47,7 +48,7 @@ class Notifier(NamedTuple):
         is_webhook = job.on_failure.startswith(_WEBHOOKS)
         try:
             if self.env.get(DEPTH):
-                raise PermissionDenied("inside an agent nobody is told: only a person may send something out")
+                raise PermissionDenied(Message("inside an agent nobody is told: only a person may send something out"))
             if is_webhook:
                 said = _post(job.on_failure, _as_body({**told, **_outline(result)}), self.limit_seconds)
             else:
@@ -60,13 +61,15 @@ class Notifier(NamedTuple):
         """Nothing where it went well."""
         words = shlex.split(command)
         if not words:
-            raise InvalidArgs("on_failure names no command")
+            raise InvalidArgs(Message("on_failure names no command"))
         inside = self.root / words[0]
         program = str(inside) if "/" in words[0] and inside.is_file() else find_program(words[0])
         root = self.root.resolve()
         reach = reach_of(Path(program))
         if outside := [path for path in reach.unknown if not path.is_relative_to(root)]:
-            raise PermissionDenied(f"on_failure names {outside[0]}: use a program of the system or of the project")
+            raise PermissionDenied(
+                Message("on_failure names {outside}: use a program of the system or of the project", outside=outside[0])
+            )
         policy = Policy(
             read=(root, *reach.known),
             write=(root / BOX,),
@@ -83,8 +86,8 @@ class Notifier(NamedTuple):
         )
         ended = self.sandbox()(launch)
         if ended.timed_out:
-            return f"no answer within {self.limit_seconds:g} s"
-        return "" if ended.code == 0 else quoted(ended.stderr) or f"exit code {ended.code}"
+            return Message("no answer within {limit_seconds:g} s", limit_seconds=self.limit_seconds)
+        return "" if ended.code == 0 else quoted(ended.stderr) or Message("exit code {code}", code=ended.code)
 
 
 def _outline(result: Mapping[str, Json]) -> dict[str, Json]:
@@ -112,7 +115,7 @@ def _post(address: str, body: bytes, limit_seconds: float) -> str:
 
     named = urlsplit(address)
     if not named.hostname or named.username or named.password:
-        raise InvalidArgs("a webhook is http(s)://host/path, without a user")
+        raise InvalidArgs(Message("a webhook is http(s)://host/path, without a user"))
     kind = http.client.HTTPSConnection if named.scheme == "https" else http.client.HTTPConnection
     connection = kind(named.hostname, named.port, timeout=limit_seconds)
     path = quote(f"{named.path or '/'}{'?' if named.query else ''}{named.query}", safe=_AS_IT_IS)

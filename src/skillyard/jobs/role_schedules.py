@@ -5,7 +5,8 @@ from pathlib import Path
 
 from skillyard.catalog.agentfile import AGENT_FILE, read_role
 from skillyard.core.errors import SkillError
-from skillyard.core.skill import Severity
+from skillyard.core.messages import Message
+from skillyard.core.skill import Severity, first_of
 from skillyard.jobs.schedule import Schedule, from_agent
 
 Stamp = tuple[int, int, int]
@@ -39,10 +40,12 @@ class RoleSchedules:
             self._tell(error.msg)
             found = before
         if wrong := [finding for finding in role.findings if finding.severity is Severity.ERROR]:
-            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
             self._tell(
-                f"agents/{role.name}/{AGENT_FILE}:{wrong[0].line}: {wrong[0].message}{more}; "
-                f"`skillyard role validate {role.name}` tells what to do"
+                Message(
+                    "{first}; `skillyard role validate {role}` tells what to do",
+                    first=first_of(wrong, f"agents/{role.name}/{AGENT_FILE}"),
+                    role=role.name,
+                )
             )
             found = found or before
         self._read[file] = (stamp, found)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from skillyard.catalog.agentfile import as_interval
 from skillyard.catalog.cron import When, parse_when, parse_zone
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 from skillyard.core.values import NOTHING, Json
 
 #: A tick that is later than this was missed.
@@ -104,13 +105,17 @@ def checked(schedule: Schedule) -> Schedule:
     """InvalidArgs for what cannot be meant."""
     _ = schedule.parsed, schedule.zone
     if bool(schedule.skill) == bool(schedule.task):
-        raise InvalidArgs(f"schedule {schedule.name!r} needs a skill or a task, and not both")
+        raise InvalidArgs(Message("schedule {name!r} needs a skill or a task, and not both", name=schedule.name))
     if schedule.skill and (schedule.to or schedule.session or schedule.model):
-        raise InvalidArgs(f"schedule {schedule.name!r}: a backend, session or model goes with a task, not with a skill")
+        raise InvalidArgs(
+            Message(
+                "schedule {name!r}: a backend, session or model goes with a task, not with a skill", name=schedule.name
+            )
+        )
     if schedule.misfire is Misfire.RUN_ALL and schedule.overlap is not Overlap.QUEUE:
-        raise InvalidArgs("misfire run-all needs overlap queue: missed runs follow each other")
+        raise InvalidArgs(Message("misfire run-all needs overlap queue: missed runs follow each other"))
     if schedule.retries < 0 or schedule.jitter_seconds < 0:
-        raise InvalidArgs(f"schedule {schedule.name!r}: retries and jitter are not negative")
+        raise InvalidArgs(Message("schedule {name!r}: retries and jitter are not negative", name=schedule.name))
     return schedule
 
 
@@ -172,7 +177,7 @@ def from_agent(entries: Sequence[Mapping[str, Any]], role: str, zone: str) -> tu
         try:
             schedule = _from_entry(entry, role, zone)
         except InvalidArgs as error:
-            raise InvalidArgs(f"{where}: {error.msg}") from None
+            raise InvalidArgs(Message("{place}: {reason}", place=where, reason=error)) from None
         name, count = schedule.name, 2
         while schedule.name in found:
             schedule, count = schedule._replace(name=f"{name}-{count}"), count + 1
@@ -182,18 +187,18 @@ def from_agent(entries: Sequence[Mapping[str, Any]], role: str, zone: str) -> tu
 
 def _from_entry(entry: Mapping[str, Any], role: str, zone: str) -> Schedule:
     if not isinstance(entry, Mapping):
-        raise InvalidArgs("an entry is a mapping with cron or interval, and skill or task")
+        raise InvalidArgs(Message("an entry is a mapping with cron or interval, and skill or task"))
     cron, interval = entry.get("cron"), entry.get("interval")
     if (cron is None) == (interval is None):
-        raise InvalidArgs("either cron or interval")
+        raise InvalidArgs(Message("either cron or interval"))
     skill, flow, task = (str(entry.get(key) or "") for key in ("skill", "flow", "task"))
     if skill and flow:
-        raise InvalidArgs("a skill or a flow, and not both")
+        raise InvalidArgs(Message("a skill or a flow, and not both"))
     said = str(entry.get("name") or skill or flow or "task")
     misfire = as_choice(Misfire, entry.get("misfire"), Misfire.RUN_ONCE)
     params = entry.get("params") or {}
     if not isinstance(params, Mapping):
-        raise InvalidArgs("params must be a mapping")
+        raise InvalidArgs(Message("params must be a mapping"))
     return checked(
         Schedule(
             name=f"{role}/{said}",
@@ -221,7 +226,7 @@ def _from_entry(entry: Mapping[str, Any], role: str, zone: str) -> Schedule:
 def _as_number(entry: Mapping[str, Any], key: str) -> float:
     value = entry.get(key) or 0
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise InvalidArgs(f"{key} must be a number that is not negative")
+        raise InvalidArgs(Message("{key} must be a number that is not negative", key=key))
     return float(value)
 
 
@@ -230,7 +235,7 @@ def _as_address(value: object) -> str:
     if isinstance(value, Mapping):
         said = [str(value[key]) for key in ("command", "webhook") if value.get(key)]
         if len(said) != 1 or set(value) - {"command", "webhook"}:
-            raise InvalidArgs("on_failure has a command or a webhook")
+            raise InvalidArgs(Message("on_failure has a command or a webhook"))
         return said[0]
     return str(value or "")
 
@@ -244,7 +249,7 @@ def as_choice(kind: type[Choice], value: object, default: Choice) -> Choice:
     """One of the words, with `_` for `-` too."""
     said = str(value or default).replace("_", "-")
     if said not in set(kind):
-        raise InvalidArgs(f"{said!r} is none of {', '.join(kind)}")
+        raise InvalidArgs(Message("{said!r} is none of {kind}", said=said, kind=", ".join(kind)))
     return kind(said)
 
 

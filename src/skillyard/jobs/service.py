@@ -14,8 +14,8 @@ from xml.sax.saxutils import escape
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.messages import Message
 from skillyard.core.own_process import own_command
-from skillyard.core.phrases import Text
 from skillyard.core.searchpath import absolute_entries
 
 _UNIT = """\
@@ -59,11 +59,9 @@ _PLIST = """\
 
 #: Who has a file here has services that start with the machine.
 _LINGERS = Path("/var/lib/systemd/linger")
-_WITHOUT = Text(
-    "没有留下任何文件; 没有 systemd 用户会话时可用 cron, 在 crontab -e 中加入: "
-    "@reboot cd <项目> && skillyard worker --reconnect",
+_WITHOUT = Message(
     "nothing was left behind; without a systemd of yours a line in `crontab -e` does it: "
-    "@reboot cd PROJECT && skillyard worker --reconnect",
+    "@reboot cd PROJECT && skillyard worker --reconnect"
 )
 
 
@@ -84,9 +82,9 @@ def service_of(
     """`words` are those of `skillyard worker`."""
     root = places.project
     if root is None:
-        raise InvalidArgs("this is not a project folder: change into one, or make one")
+        raise InvalidArgs(Message("this is not a project folder: change into one, or make one"))
     if any(ord(letter) < 32 for letter in f"{root}{places.own_home}"):
-        raise InvalidArgs("a folder with control characters in its name cannot be a service")
+        raise InvalidArgs(Message("a folder with control characters in its name cannot be a service"))
     mark = hashlib.blake2b(str(root.resolve()).encode(), digest_size=4).hexdigest()
     argv = own_command("worker", *words, "--reconnect")
     if system == "darwin":
@@ -144,7 +142,7 @@ def install(service: Service) -> None:
     except RuntimeFailed as error:
         if not is_active(service):
             service.file.unlink()
-        error.also_advises = _WITHOUT
+        error.extra_hint = _WITHOUT
         raise
 
 

@@ -16,7 +16,7 @@ from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.flowfile import read_workflow
 from skillyard.core.capability import ON_FAILURE, SCHEDULE
 from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.jobs.agent_job import Errand
 from skillyard.jobs.agent_task import do_errand, with_task
@@ -42,7 +42,7 @@ def engine_settings(yard: Project) -> EngineSettings:
     asked = project_engine(yard.root)
     mine = yard.settings.engine
     if asked.database and not mine.database and not are_settings_trusted(yard.grants, yard.root):
-        raise NotGranted("the database of jobs that skillyard.toml names", "skillyard trust")
+        raise NotGranted(Message("the database of jobs that skillyard.toml names"), "skillyard trust")
     return EngineSettings(
         database=mine.database or asked.database,
         project=asked.project or mine.project,
@@ -97,7 +97,7 @@ def job_of(yard: Project, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
     """A schedule's job now. A skill that is not there is told by the run, where it can be seen; NotGranted where the
     role's files are not, to the byte, what a person trusted: what was true a moment ago does not count."""
     if schedule.source and not all(_is_granted(yard, schedule.source, each) for each in _wanted(schedule)):
-        raise NotGranted(f"the schedule {schedule.name}", "skillyard trust")
+        raise NotGranted(Message("the schedule {name}", name=schedule.name), "skillyard trust")
     job = Job(
         skill=schedule.skill,
         name=schedule.name,
@@ -157,7 +157,7 @@ class Schedules:
         except (SkillError, ValueError, TypeError) as error:
             if line.name not in self._unread:
                 self._unread.add(line.name)
-                self._tell(f"the schedule {line.name} cannot be read: {error}")
+                self._tell(Message("the schedule {name} cannot be read: {error}", name=line.name, error=error))
         return None
 
     def untrusted(self) -> tuple[Schedule, ...]:
@@ -198,23 +198,23 @@ class Announced:
         if waiting != self._waiting:
             self._waiting = waiting
             if waiting:
-                self._tell(_WAITING.fill(self._lang, names=", ".join(waiting)))
+                self._tell(_WAITING.render(self._lang, names=", ".join(waiting)))
         return found
 
 
-_LISTED = Text("skillyard jobs schedules 列出全部计划", "`skillyard jobs schedules` lists them")
-_SERVING = Text("计划 {count} 个, 下一个: {name} {when}", "{count} scheduled, next: {name} at {when}")
-_NONE = Text("没有计划任务", "nothing is scheduled")
-_WAITING = Text("等待 `skillyard trust`: {names}", "wait for `skillyard trust`: {names}")
+_LISTED = Message("`skillyard jobs schedules` lists them")
+_SERVING = Message("{count} scheduled, next: {name} at {when}")
+_NONE = Message("nothing is scheduled")
+_WAITING = Message("wait for `skillyard trust`: {names}")
 
 
 def _serving(served: Sequence[Schedule], lang: Lang) -> str:
     if not served:
-        return _NONE.fill(lang)
+        return _NONE.render(lang)
     now = time.time()
     tick, first = min(((each.parsed.after(now, each.zone), each) for each in served), key=lambda pair: pair[0])
     when = datetime.fromtimestamp(tick, first.zone).isoformat(timespec="seconds")
-    return _SERVING.fill(lang, count=len(served), name=first.name, when=when)
+    return _SERVING.render(lang, count=len(served), name=first.name, when=when)
 
 
 def find_schedule(yard: Project, engine: "Engine", name: str, tell: Callable[[str], None] = lambda _: None) -> Schedule:
@@ -224,8 +224,8 @@ def find_schedule(yard: Project, engine: "Engine", name: str, tell: Callable[[st
     if name in found:
         return found[name]
     if any(each.name == name for each in schedules.untrusted()):
-        raise NotGranted(f"the schedule {name}", "skillyard trust")
-    raise InvalidArgs(f"no schedule {name!r} here", advice=_LISTED)
+        raise NotGranted(Message("the schedule {name}", name=name), "skillyard trust")
+    raise InvalidArgs(Message("no schedule {name!r} here", name=name), advice=_LISTED)
 
 
 def make_jobs(yard: Project, engine: "Engine") -> Jobs:

@@ -6,6 +6,7 @@ from threading import Event
 from typing import NamedTuple, Protocol
 
 from skillyard.core.errors import InvalidArgs, MultiStep, NotGranted, SkillError
+from skillyard.core.messages import Message
 from skillyard.jobs.attempt import Attempts
 from skillyard.jobs.engine import Engine, Line, Stage
 from skillyard.jobs.jobs import Job, Jobs, jitter_of, tick_id
@@ -63,7 +64,7 @@ class Shift(NamedTuple):
         try:
             act()
         except SkillError as error:
-            self.tell(f"{act.__name__}: {error.msg}")
+            self.tell(Message("{place}: {reason}", place=act.__name__, reason=error))
 
     def _is_drained(self) -> bool:
         try:
@@ -76,11 +77,11 @@ class Shift(NamedTuple):
         for run_id in self.attempts.underway.list():
             standing = self.engine.find(run_id)
             if standing and standing.stage is Stage.CANCELLED and self.attempts.underway.stop(run_id):
-                self.tell(f"{run_id}: cancelled")
+                self.tell(Message("{run_id}: cancelled", run_id=run_id))
 
     def take_over(self) -> None:
         for dead in self.engine.take_over():
-            self.tell(f"took over from {dead}, which died")
+            self.tell(Message("took over from {dead}, which died", dead=dead))
 
     def forget(self) -> None:
         self.engine.forget_before(self.engine.now() - self.keep_days * _DAY)
@@ -96,7 +97,7 @@ class Shift(NamedTuple):
                 try:
                     self._fire(schedule, line)
                 except (InvalidArgs, MultiStep, NotGranted) as error:  # cannot be meant, or must not: the others go on
-                    self.tell(f"{schedule.name}: {error.msg}")
+                    self.tell(Message("{place}: {reason}", place=schedule.name, reason=error))
                     self.engine.timetable.swap(line, line._replace(until=self.engine.now()))
 
     def _begin(self, schedule: Schedule, line: Line | None) -> None:
@@ -126,4 +127,4 @@ class Shift(NamedTuple):
         try:
             self.jobs.cancel(job_id)
         except SkillError as error:
-            self.tell(f"{job_id}: {error.msg}")  # it ended while we looked
+            self.tell(Message("{place}: {reason}", place=job_id, reason=error))  # it ended while we looked

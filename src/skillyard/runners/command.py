@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from skillyard.core.errors import InvalidCommand
-from skillyard.core.phrases import RAN, RAN_TO
+from skillyard.core.messages import RAN, RAN_TO
 from skillyard.core.request import Call, Outcome
 from skillyard.core.slots import SLOT
 from skillyard.core.states import State

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import EnvironmentFailed, InvalidArgs, PythonMissing
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.runners.indexes import Indexes, find_indexes
 from skillyard.runners.interpreters import full_version_of, list_pythons
@@ -105,7 +106,13 @@ def remove(digest: str, own_home: Path) -> Environment:
     """By its digest, or how it starts."""
     found = [environment for environment in list_built(own_home) if environment.digest.startswith(digest)]
     if len(found) != 1 or not digest:
-        raise InvalidArgs(f"{len(found)} environments start with {digest!r}; `skillyard env list` shows them")
+        raise InvalidArgs(
+            Message(
+                "{count} environments start with {digest!r}; `skillyard env list` shows them",
+                count=len(found),
+                digest=digest,
+            )
+        )
     home = home_of(own_home)
     with _locked(home, found[0].digest):
         _discard(home, found[0].digest)
@@ -216,7 +223,9 @@ class _Builder:
         try:
             ended = self._sandbox(launch)
         except OSError as error:
-            raise EnvironmentFailed(f"{argv[0]} cannot be started: {error.strerror}") from None
+            raise EnvironmentFailed(
+                Message("{argv} cannot be started: {strerror}", argv=argv[0], strerror=error.strerror)
+            ) from None
         if strict and (ended.timed_out or ended.code != 0):
             raise self._failure(ended)
         return ended
@@ -231,9 +240,9 @@ class _Builder:
         text = _without_passwords(ended.stderr.decode("utf-8", "replace"))
         self._log.write_text(text, "utf-8")
         lines = [line for line in (_plain(line) for line in text.splitlines()) if line]
-        reason = _reason(lines) or f"exit code {ended.code}"
+        reason = _reason(lines) or Message("exit code {code}", code=ended.code)
         if ended.timed_out:
-            reason = f"it took longer than {LIMIT_SECONDS:g} s"
+            reason = Message("it took longer than {seconds:g} s", seconds=LIMIT_SECONDS)
         details: dict[str, Json] = {"installer": list(lines[-_TOLD_LINES:]), "exit_code": ended.code}
         return EnvironmentFailed(reason, details=details, log=str(self._log))
 
@@ -247,7 +256,14 @@ def choose_python(needs: Requirements, uv: str = "") -> str:
         if (version := full_version_of(python)) and allows(needs.python, version):
             return python
     have = sorted({".".join(map(str, full_version_of(python))) for python in (needs.interpreter, *candidates)} - {""})
-    raise PythonMissing(f"{needs.source} needs Python {needs.python}; this machine has {', '.join(have)}")
+    raise PythonMissing(
+        Message(
+            "{source} needs Python {python}; this machine has {have}",
+            source=needs.source,
+            python=needs.python,
+            have=", ".join(have),
+        )
+    )
 
 
 def _of_uv(uv: str, specifier: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from skillyard.catalog.plainfile import read_plain
 from skillyard.core.errors import InvalidCommand
+from skillyard.core.messages import Message
 from skillyard.runners.toolchains import is_environment, is_known, newest_installed, path_folders
 
 _BY_ENDING = {
@@ -43,10 +44,18 @@ def interpreter_of(script: Path) -> tuple[str, ...]:
     """The words that go before the script."""
     words = _shebang(script) or _by_ending(script)
     if not words:
-        raise InvalidCommand(f"{script.name}: neither its first line nor its ending says what runs it")
+        raise InvalidCommand(
+            Message("{name}: neither its first line nor its ending says what runs it", name=script.name)
+        )
     program = find_program(words[0])
     if script.suffix in {".ts", ".mts"} and _node_version(program) < _NODE_WITH_TYPES:
-        raise InvalidCommand(f"{script.name}: TypeScript needs node {_NODE_WITH_TYPES} or newer")
+        raise InvalidCommand(
+            Message(
+                "{name}: TypeScript needs node {node_with_types} or newer",
+                name=script.name,
+                node_with_types=_NODE_WITH_TYPES,
+            )
+        )
     return (program, *words[1:])
 
 
@@ -99,7 +108,7 @@ def find_program(name: str) -> str:
         return chosen
     found = find_on_path(name)
     if found is None:
-        raise InvalidCommand(f"no program named {name!r} on this machine")
+        raise InvalidCommand(Message("no program named {name!r} on this machine", name=name))
     # A system link stays, because some programs (busybox) go by the name they were called; so does an environment's.
     is_kept = found.startswith("/usr/") or is_environment(Path(found))
     return found if is_kept else os.path.realpath(found)

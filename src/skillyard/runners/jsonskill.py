@@ -13,7 +13,7 @@ from skillyard.core.errors import (
     SkillError,
     Timeout,
 )
-from skillyard.core.phrases import RAN
+from skillyard.core.messages import RAN, Message
 from skillyard.core.request import Call, Outcome
 from skillyard.core.result import as_size
 from skillyard.runners.interpreters import interpreter_of
@@ -27,9 +27,9 @@ def plan(call: Call) -> Launch:
     folder = call.skill.folder
     entry = call.files / call.skill.entry
     if not entry.resolve().is_relative_to(call.files.resolve()) or in_repository(Path(call.skill.entry)):
-        raise PermissionDenied(f"{call.skill.entry} leads out of {folder}")
+        raise PermissionDenied(Message("{entry} leads out of {folder}", entry=call.skill.entry, folder=folder))
     if not entry.is_file():
-        raise RuntimeFailed(f"the entry {call.skill.entry} is missing in {folder}")
+        raise RuntimeFailed(Message("the entry {entry} is missing in {folder}", entry=call.skill.entry, folder=folder))
     request = {"action": call.action, "params": call.params, "context": call.context}
     return Launch(
         argv=(*interpreter_of(entry), str(call.run_folder / call.skill.entry)),
@@ -75,11 +75,11 @@ def _failure(call: Call, response: Response) -> SkillError:
     """The nine codes of S3, as our own error types."""
     error = response.fields["error"]
     fields = error if isinstance(error, Mapping) else {"message": str(error)}
-    code, message = str(fields.get("code") or "INTERNAL_ERROR"), str(fields.get("message") or "no message")
+    code, message = str(fields.get("code") or "INTERNAL_ERROR"), str(fields.get("message") or Message("no message"))
     theirs = {key: value for key, value in fields.items() if key not in {"code", "message"}}
     details = {"code": code, **own_words(theirs, ERROR_FIELDS)}
     if names_our_command(message):  # advice that only we give, quoted as what it is
-        message = f"the program says: {message}"
+        message = Message("the program says: {message}", message=message)
     log = f"skillyard runs show {call.run_id}"
     if response.overflowed:
         return OutputTooLarge(message, details=details, limit=as_size(OUTPUT_BYTES), log=log)

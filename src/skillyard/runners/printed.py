@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from skillyard.core.envelope import from_dict, has_icon, read_envelope
 from skillyard.core.errors import RuntimeFailed, SkillError
+from skillyard.core.messages import Message
 from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.core.values import Json, check_value
@@ -124,7 +125,7 @@ def _reported(envelope: Result) -> RuntimeFailed:
     reason = data.get("msg") if isinstance(data.get("msg"), str) else envelope.summary
     told = " ".join(str(reason).split())[:_LONGEST_REASON]
     reported: dict[str, Json] = {"state": str(envelope.state), "summary": envelope.summary, "data": dict(data)}
-    return RuntimeFailed(f"the program says: {told}", details={REPORTED: reported})
+    return RuntimeFailed(Message("the program says: {message}", message=told), details={REPORTED: reported})
 
 
 def _our_types() -> frozenset[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from skillyard.catalog.fingerprint import is_repository
 from skillyard.core.errors import InvalidArgs, OutputTooLarge, RuntimeFailed, SkillError, Timeout
+from skillyard.core.messages import Message
 from skillyard.core.request import Call
 from skillyard.core.result import as_size, meaningful
 from skillyard.core.skill import Kind
@@ -53,7 +54,7 @@ def check_exit(call: Call, ended: Exit) -> None:
     if ended.overflowed:
         limit = as_size(len(ended.stdout))
         log = f"skillyard runs show {call.run_id}"
-        raise OutputTooLarge(f"more than {limit} on stdout", limit=limit, log=log)
+        raise OutputTooLarge(Message("more than {count} on stdout", count=limit), limit=limit, log=log)
     if ended.code != 0:
         raise failure(call, ended)
 
@@ -63,7 +64,11 @@ def failure(call: Call, ended: Exit) -> SkillError:
     if usage := usage_of(ended):
         return InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
     words = quoted(ended.stderr) or quoted(ended.stdout)
-    reason = f"the program says: {words}" if names_our_command(words) else words or _without_words(ended.code)
+    reason = (
+        Message("the program says: {message}", message=words)
+        if names_our_command(words)
+        else words or _without_words(ended.code)
+    )
     details: dict[str, Json] = {"exit_code": ended.code}
     return RuntimeFailed(reason, details=details, log=f"skillyard runs show {call.run_id}")
 
@@ -75,7 +80,7 @@ def usage_of(ended: Exit) -> str:
 
 
 def _without_words(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
+    return Message("exit code {code}", code=code) if code >= 0 else Message("ended by signal {value}", value=-code)
 
 
 def quoted(stderr: bytes) -> str:

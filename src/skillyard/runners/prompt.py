@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skillyard.core.errors import MetadataMissing
-from skillyard.core.phrases import PROMPT_LOADED
+from skillyard.core.messages import PROMPT_LOADED, Message
 from skillyard.core.request import Call, Outcome
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import Sandbox
@@ -60,7 +60,7 @@ def _read(call: Call) -> "Reading":
     reading = read_skill(call.skill.path)
     if reading.skill is None:
         reason = reading.findings[0].message if reading.findings else "it cannot be read"
-        raise MetadataMissing(f"{call.skill.path}: {reason}")
+        raise MetadataMissing(Message("{place}: {reason}", place=call.skill.path, reason=reason))
     return reading
 
 

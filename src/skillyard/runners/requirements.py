@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.core.errors import InvalidCommand, InvalidRequirements
+from skillyard.core.messages import Message
 from skillyard.core.skill import Kind, Skill
 from skillyard.core.slots import SLOT
 from skillyard.runners.interpreters import find_program, interpreter_of, is_python, runs_python, version_of
@@ -131,7 +132,7 @@ def _in_file(file: Path, folder: Path) -> "Declared | None":
 
     name = _name(file, folder)
     if not _is_inside(file, folder):
-        raise InvalidRequirements(f"{name} leads out of {folder.name}/")
+        raise InvalidRequirements(Message("{name} leads out of {folder}/", name=name, folder=folder.name))
     packages = read_requirements(_text(_read(file), name), name)
     return Declared(packages, "", name) if packages else None
 
@@ -154,8 +155,12 @@ def _read(path: Path) -> bytes:
 
 def _text(content: bytes, name: str) -> str:
     if len(content) == _LONGEST_BYTES:
-        raise InvalidRequirements(f"{name} is larger than {_LONGEST_BYTES} bytes")
+        raise InvalidRequirements(
+            Message("{path} is larger than {max_bytes} bytes", path=name, max_bytes=_LONGEST_BYTES)
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidRequirements(f"{name} is not UTF-8 at byte {error.start}") from None
+        raise InvalidRequirements(
+            Message("{name} is not UTF-8 at byte {start}", name=name, start=error.start)
+        ) from None

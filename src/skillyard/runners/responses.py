@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from skillyard.core.errors import SkillError
+from skillyard.core.messages import Message
 from skillyard.core.result import as_size, meaningful
 from skillyard.core.values import Json, check_value
 from skillyard.runners.process import quoted
@@ -34,9 +35,9 @@ def read_response(ended: Exit, action: str | None, limit_seconds: float, *, stri
 
 def _read(ended: Exit, action: str | None, limit_seconds: float, *, strict: bool) -> Response:
     if ended.timed_out:
-        return failed(action, "TIMEOUT", f"no response within {limit_seconds:g} s")
+        return failed(action, "TIMEOUT", Message("no response within {limit_seconds:g} s", limit_seconds=limit_seconds))
     if ended.overflowed:
-        return failed(action, INTERNAL, f"more than {as_size(len(ended.stdout))} on stdout")
+        return failed(action, INTERNAL, Message("more than {count} on stdout", count=as_size(len(ended.stdout))))
     parsed = parse(ended.stdout)
     if isinstance(parsed, str):
         reason = parsed if ended.code == 0 else f"it ended with {_how(ended.code)}, and {parsed}"
@@ -81,26 +82,30 @@ def parse(stdout: bytes) -> dict[str, Json] | str:
     """The object, or what is wrong with it."""
     text = stdout.decode("utf-8", "replace").lstrip("\ufeff").strip()
     if not text:
-        return "stdout is empty"
+        return Message("stdout is empty")
     try:
         value, end = json.JSONDecoder().raw_decode(text)
         check_value(value)
     except (ValueError, RecursionError) as error:
-        return f"stdout is not JSON: {error}"
+        return Message("stdout is not JSON: {error}", error=error)
     if text[end:].strip():
-        return "stdout holds more than one JSON document; logs belong on stderr"
-    return value if isinstance(value, dict) else f"the response is not an object but {type(value).__name__}"
+        return Message("stdout holds more than one JSON document; logs belong on stderr")
+    return (
+        value
+        if isinstance(value, dict)
+        else Message("the response is not an object but {name}", name=type(value).__name__)
+    )
 
 
 def _shaped(fields: dict[str, Json], action: str | None, *, strict: bool) -> Response:
     wrong = what_is_wrong(fields)
     if wrong and strict:
-        return failed(action, INTERNAL, f"not an S3 response: {wrong}")
+        return failed(action, INTERNAL, Message("not an S3 response: {wrong}", wrong=wrong))
     notes: list[str] = [wrong] if wrong else []
     if wrong:
         fields = _as_response(fields)
     if fields["success"] is False and not isinstance(fields.get("error"), Mapping):
-        error = fields.get("error") or fields.get("message") or "no message"
+        error = fields.get("error") or fields.get("message") or Message("no message")
         fields = {**fields, "error": {"code": INTERNAL, "message": str(error)}}
     if fields.get("action") is None:
         fields = {**fields, "action": action}
@@ -109,11 +114,11 @@ def _shaped(fields: dict[str, Json], action: str | None, *, strict: bool) -> Res
 
 def what_is_wrong(fields: Mapping[str, Json]) -> str:
     if not isinstance(fields.get("success"), bool):
-        return "`success` is missing" if "success" not in fields else "`success` is not true or false"
+        return Message("`success` is missing") if "success" not in fields else Message("`success` is not true or false")
     if fields["success"] is False and not isinstance(fields.get("error"), Mapping):
-        return "`error` is not an object with code and message"
+        return Message("`error` is not an object with code and message")
     if fields["success"] is True and "data" not in fields:
-        return "`data` is missing: flat keys"
+        return Message("`data` is missing: flat keys")
     return ""
 
 
@@ -143,4 +148,4 @@ def _timed(response: Response, seconds: float) -> Response:
 
 
 def _how(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+    return Message("exit code {code}", code=code) if code >= 0 else f"signal {-code}"

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from skillyard.core.errors import PermissionDenied, ScriptNotFound
+from skillyard.core.messages import Message
 from skillyard.core.request import Call, Outcome
 from skillyard.runners.command import launch_of, started
 from skillyard.runners.interpreters import interpreter_of
@@ -14,7 +15,7 @@ def plan(call: Call) -> Launch:
     folder = call.skill.folder
     script = call.files / call.script
     if not script.resolve().is_relative_to(call.files.resolve()) or in_repository(Path(call.script)):
-        raise PermissionDenied(f"{call.script} leads out of {folder.name}/")
+        raise PermissionDenied(Message("{name} leads out of {folder}/", name=call.script, folder=folder.name))
     if not script.is_file():
         raise ScriptNotFound(f"{folder.name}/{call.script}", details={"scripts": _offered(call)})
     return launch_of(call, (*interpreter_of(script), str(call.run_folder / call.script), *call.args))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from skillyard.core.errors import InvalidRequirements
+from skillyard.core.messages import Message
 
 _LONGEST_LINE = 1000
 _MOST_PACKAGES = 500
@@ -47,12 +48,21 @@ def read_block(text: str, source: str) -> Declared | None:
     if not starts:
         return None
     if len(starts) > 1:
-        raise InvalidRequirements(f"{source}, line {starts[1] + 1}: a second script block")
+        raise InvalidRequirements(
+            Message("{source}, line {starts}: a second script block", source=source, starts=starts[1] + 1)
+        )
     first = starts[0]
     body = list(_body(lines[first + 1 :]))
     ends = [at for at, line in enumerate(body) if line.rstrip() == _END]
     if not ends:
-        raise InvalidRequirements(f"{source}, line {first + 1}: the script block is not closed by '{_END}'")
+        raise InvalidRequirements(
+            Message(
+                "{source}, line {first}: the script block is not closed by '{end}'",
+                source=source,
+                first=first + 1,
+                end=_END,
+            )
+        )
     fields = _toml("\n".join(line[2:] for line in body[: ends[-1]]), source, first + 1)
     _refuse_elsewhere(fields, source, first + 1)
     return _block(fields, source, first + 1)
@@ -71,7 +81,11 @@ def _toml(text: str, source: str, line: int) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidRequirements(f"{source}, line {line}: the script block is not TOML: {error}") from None
+        raise InvalidRequirements(
+            Message(
+                "{source}, line {line}: the script block is not TOML: {error}", source=source, line=line, error=error
+            )
+        ) from None
 
 
 def _refuse_elsewhere(fields: dict[str, Any], source: str, line: int) -> None:
@@ -79,15 +93,26 @@ def _refuse_elsewhere(fields: dict[str, Any], source: str, line: int) -> None:
     uv = tool.get("uv") if isinstance(tool, dict) else None
     named = sorted(_ELSEWHERE & uv.keys()) if isinstance(uv, dict) else []
     if named:
-        raise InvalidRequirements(f"{source}, line {line}: [tool.uv] {named[0]}: a skill cannot say where from")
+        raise InvalidRequirements(
+            Message(
+                "{source}, line {line}: [tool.uv] {named}: a skill cannot say where from",
+                source=source,
+                line=line,
+                named=named[0],
+            )
+        )
 
 
 def _block(fields: dict[str, Any], source: str, line: int) -> Declared:
     dependencies, python = fields.get("dependencies", []), fields.get("requires-python", "")
     if not isinstance(dependencies, list) or not all(isinstance(item, str) for item in dependencies):
-        raise InvalidRequirements(f"{source}, line {line}: dependencies must be a list of texts")
+        raise InvalidRequirements(
+            Message("{source}, line {line}: dependencies must be a list of texts", source=source, line=line)
+        )
     if not isinstance(python, str) or (python.strip() and not _PYTHON.fullmatch(python.strip())):
-        raise InvalidRequirements(f"{source}, line {line}: requires-python must be versions like '>=3.11'")
+        raise InvalidRequirements(
+            Message("{source}, line {line}: requires-python must be versions like '>=3.11'", source=source, line=line)
+        )
     found = [as_requirement(item, f"{source}, line {line}") for item in dependencies]
     return Declared(_each_once(found, source), _clauses(python), source)
 
@@ -112,7 +137,9 @@ def read_requirements(text: str, source: str) -> tuple[str, ...]:
 
 def _each_once(found: list[str], source: str) -> tuple[str, ...]:
     if len(found) > _MOST_PACKAGES:
-        raise InvalidRequirements(f"{source} names more than {_MOST_PACKAGES} packages")
+        raise InvalidRequirements(
+            Message("{source} names more than {most_packages} packages", source=source, most_packages=_MOST_PACKAGES)
+        )
     return tuple(sorted(dict.fromkeys(found)))
 
 
@@ -124,7 +151,9 @@ def as_requirement(text: str, place: str) -> str:
         _refuse(text, place)
     marker = (found["marker"] or "").strip()
     if found["marker"] is not None and not _is_marker(marker):
-        raise InvalidRequirements(f"{place}: {marker[:80]!r} is no environment marker")
+        raise InvalidRequirements(
+            Message("{place}: {marker!r} is no environment marker", place=place, marker=marker[:80])
+        )
     name = re.sub(r"[-_.]+", "-", found["name"]).lower()
     extras = ",".join(sorted(extra.strip().lower() for extra in (found["extras"] or "").split(",") if extra.strip()))
     versions = _clauses(found["versions"] or found["bracketed"] or "")
@@ -148,7 +177,7 @@ def _refuse(text: str, place: str) -> NoReturn:
         reason = f"{shown!r} is a path: packages come from the user's own index"
     else:
         reason = f"{shown!r} is no requirement like 'name>=1.0'"
-    raise InvalidRequirements(f"{place}: {reason}")
+    raise InvalidRequirements(Message("{place}: {reason}", place=place, reason=reason))
 
 
 def _clauses(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from skillyard.core.errors import InvalidCommand, InvalidParam
+from skillyard.core.messages import Message
 from skillyard.core.slots import NAME, OWN_SLOTS, SLOT
 
 _QUOTED = re.compile(r"'[^']*'|\\.")
@@ -22,15 +23,15 @@ def split(template: str) -> tuple[str, ...]:
     plain = _QUOTED.sub("", template)
     for quoted in _IN_DOUBLE_QUOTES.findall(plain):
         if _SHELL_IN_DOUBLE_QUOTES.search(quoted):
-            raise InvalidCommand(f"the command needs a shell: {quoted}")
+            raise InvalidCommand(Message("the command needs a shell: {quoted}", quoted=quoted))
     if found := _SHELL.search(_IN_DOUBLE_QUOTES.sub("", plain)):
-        raise InvalidCommand(f"the command needs a shell for {found[0]!r}")
+        raise InvalidCommand(Message("the command needs a shell for {found!r}", found=found[0]))
     try:
         words = tuple(shlex.split(template))
     except ValueError as error:
-        raise InvalidCommand(f"the command cannot be split: {error}") from None
+        raise InvalidCommand(Message("the command cannot be split: {error}", error=error)) from None
     if not words:
-        raise InvalidCommand("the command is empty")
+        raise InvalidCommand(Message("the command is empty"))
     _refuse_slots_in_code(words)
     return words
 
@@ -40,9 +41,11 @@ def _refuse_slots_in_code(words: tuple[str, ...]) -> None:
     for before, word in pairwise(words):
         names = [name for name in SLOT.findall(word) if name not in OWN_SLOTS]
         if names and (before in _CODE_OPTIONS or program in _CODE_PROGRAMS):
-            raise InvalidCommand(f"{{{names[0]}}} would be run as code by {program}")
+            raise InvalidCommand(
+                Message("{{{names}}} would be run as code by {program}", names=names[0], program=program)
+            )
     if any(name not in OWN_SLOTS for name in SLOT.findall(words[0])):
-        raise InvalidCommand("the program itself cannot be a param")
+        raise InvalidCommand(Message("the program itself cannot be a param"))
 
 
 def fill(words: tuple[str, ...], values: Mapping[str, str], options: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -61,7 +64,11 @@ def _filled(words: tuple[str, ...], values: Mapping[str, str], options: frozense
             continue
         filled = SLOT.sub(lambda slot: values[slot[1]], word)
         if names and filled.startswith("-") and not word.startswith("-") and not ended and names[0] not in options:
-            raise InvalidParam(f"the value of '{names[0]}' starts with '-': the program would take it for an option")
+            raise InvalidParam(
+                Message(
+                    "the value of '{names}' starts with '-': the program would take it for an option", names=names[0]
+                )
+            )
         ended = ended or word == "--"
         yield filled
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from skillyard.core.errors import InvalidParam
+from skillyard.core.messages import Message
 from skillyard.core.skill import Kind, Param, ParamType, Skill
 from skillyard.core.values import Json
 
@@ -39,7 +40,7 @@ def _bind_option(skill: Skill, known: Mapping[str, Param], bound: dict[str, Json
     key, equals, value = word[2:].partition("=")
     param = known.get(_plain(key))
     if param is None and key != OUTPUT and skill.kind is not Kind.JSON:
-        raise InvalidParam(f"unknown param '{key}'", details={"known": [p.name for p in skill.params]})
+        raise InvalidParam(Message("unknown param '{key}'", key=key), details={"known": [p.name for p in skill.params]})
     if not equals:
         if param is not None and param.type is ParamType.BOOL and not _is_bool(rest[:1]):
             value = "true"
@@ -48,7 +49,7 @@ def _bind_option(skill: Skill, known: Mapping[str, Param], bound: dict[str, Json
         elif skill.kind is Kind.JSON:
             value = "true"
         else:
-            raise InvalidParam(f"'--{key}' needs a value")
+            raise InvalidParam(Message("'--{key}' needs a value", key=key))
     _put(bound, _name(known, key), value)
 
 
@@ -63,12 +64,14 @@ def _next_free(skill: Skill, bound: Mapping[str, Json], word: str) -> str:
     for param in skill.params:
         if param.name not in bound:
             return param.name
-    raise InvalidParam(f"nothing takes {word!r}", details={"known": [param.name for param in skill.params]})
+    raise InvalidParam(
+        Message("nothing takes {word!r}", word=word), details={"known": [param.name for param in skill.params]}
+    )
 
 
 def _put(bound: dict[str, Json], name: str, value: str) -> None:
     if name in bound:
-        raise InvalidParam(f"'{name}' is given twice")
+        raise InvalidParam(Message("'{name}' is given twice", name=name))
     bound[name] = value
 
 

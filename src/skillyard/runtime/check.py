@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing
+from skillyard.core.messages import Message
 from skillyard.core.request import Call, Request
 from skillyard.core.skill import Kind, Param, ParamType, Skill
 from skillyard.core.values import Json, check_value
@@ -54,7 +55,7 @@ def check_text_of(request: Request) -> None:
         check_value(request.params)
         check_value(request.context)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgs(f"the request is no text: {error}") from None
+        raise InvalidArgs(Message("the request is no text: {error}", error=error)) from None
 
 
 def _context(skill: Skill, request: Request, run_id: str) -> dict[str, Json]:
@@ -67,7 +68,11 @@ def limit_of(skill: Skill, request: Request) -> float:
     """The call's own limit, else the skill's, else the default; a Task's deadline bounds all but the first."""
     if request.timeout_seconds is not None:
         if not request.timeout_seconds > 0:
-            raise InvalidParam(f"a time limit must be above zero, not {request.timeout_seconds:g}")
+            raise InvalidParam(
+                Message(
+                    "a time limit must be above zero, not {timeout_seconds:g}", timeout_seconds=request.timeout_seconds
+                )
+            )
         return request.timeout_seconds
     limit = skill.timeout_seconds or (SCRIPT_SECONDS if request.script else DEFAULT_SECONDS[skill.kind])
     return min(limit, request.deadline_seconds) if request.deadline_seconds else limit
@@ -92,7 +97,10 @@ def _action(skill: Skill, request: Request) -> tuple[str | None, tuple[str, ...]
     if skill.actions and action not in skill.actions:
         supported = list(skill.actions)
         details: Mapping[str, Json] = {"code": "UNKNOWN_ACTION", "supported_actions": supported}
-        raise InvalidParam(f"unknown action '{action}'; supported: {', '.join(skill.actions)}", details=details)
+        raise InvalidParam(
+            Message("unknown action '{action}'; supported: {actions}", action=action, actions=", ".join(skill.actions)),
+            details=details,
+        )
     return action, words
 
 
@@ -102,7 +110,7 @@ def _refuse_unknown(skill: Skill, given: Mapping[str, Json]) -> None:
     known = {param.name for param in skill.params} | ({OUTPUT} if _takes_output(skill) else set())
     for name in given:
         if name not in known:
-            raise InvalidParam(f"unknown param '{name}'", details={"known": sorted(known - {OUTPUT})})
+            raise InvalidParam(Message("unknown param '{key}'", key=name), details={"known": sorted(known - {OUTPUT})})
 
 
 def _takes_output(skill: Skill) -> bool:
@@ -161,7 +169,7 @@ def _relocate(
             named.append(meant)
             moved[name] = _from_root(meant, value, typed_in, root)
         elif types.get(name) is ParamType.PATH and typed_in is None and _leaves(value, root):
-            raise InvalidParam(f"'{name}' lies outside the project: {value!r}")
+            raise InvalidParam(Message("'{name}' lies outside the project: {value!r}", name=name, value=value))
     return moved, tuple(named)
 
 

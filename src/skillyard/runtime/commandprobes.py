@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 
 from skillyard.core.errors import ParamMissing, SkillError
+from skillyard.core.messages import Message
 from skillyard.core.request import Call
 from skillyard.core.skill import Skill
 from skillyard.core.slots import SLOT
@@ -27,33 +28,43 @@ def command_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
         call = bench.check(skill, least(declared(skill.params), SAMPLE))
         launch = command.plan(call)
     except SkillError as error:
-        yield failed("command", error.msg, "write one program with its arguments, and {slots} for params")
+        yield failed(
+            Message("command"), error.msg, Message("write one program with its arguments, and {{slots}} for params")
+        )
         return
     if absent := _absent(words, skill):
-        yield failed("program", f"{absent} is not in the skill's folder", "add it, or correct the command")
+        yield failed(
+            "program",
+            Message("{absent} is not in the skill's folder", absent=absent),
+            Message("add it, or correct the command"),
+        )
         return
-    yield passed("command", shlex.join(launch.argv))
+    yield passed(Message("command"), shlex.join(launch.argv))
     try:
         yield _runs(bench.start(call, launch), bench)
         yield _usage(call, launch, bench)
     except SkillError as error:
-        yield failed("starts", error.msg, "see what the command starts: it must be there, and need no grant")
+        yield failed(
+            Message("starts"), error.msg, Message("see what the command starts: it must be there, and need no grant")
+        )
 
 
 def _missing_params(skill: Skill, bench: Bench) -> Probe:
-    name = "missing params"
+    name = Message("missing params")
     if not any(param.required and param.default is None for param in skill.params):
-        return skipped(name, "none is required")
+        return skipped(name, Message("none is required"))
     try:
         bench.check(skill, {})
     except ParamMissing as error:
         asked = {param.name for param in skill.params if param.prompt or param.description}
         silent = [param for param in error.required if param not in asked]
-        advice = f"describe {', '.join(silent)}: people are asked with these words" if silent else ""
-        return passed(name, f"the run waits for {', '.join(error.required)}", advice)
+        advice = (
+            Message("describe {silent}: people are asked with these words", silent=", ".join(silent)) if silent else ""
+        )
+        return passed(name, Message("the run waits for {required}", required=", ".join(error.required)), advice)
     except SkillError as error:
-        return failed(name, error.msg, "correct the params in SKILL.md")
-    return failed(name, "nothing is asked for", "correct the params in SKILL.md")
+        return failed(name, error.msg, Message("correct the params in SKILL.md"))
+    return failed(name, Message("nothing is asked for"), Message("correct the params in SKILL.md"))
 
 
 def _absent(words: tuple[str, ...], skill: Skill) -> str:
@@ -64,27 +75,40 @@ def _absent(words: tuple[str, ...], skill: Skill) -> str:
 
 def _runs(ended: Exit, bench: Bench) -> Probe:
     name = "runs"
-    said = quoted(ended.stderr) or f"exit code {ended.code}"
-    advice = "write below {output} only, and read only what a param names"
+    said = quoted(ended.stderr) or Message("exit code {code}", code=ended.code)
+    advice = Message("write below {{output}} only, and read only what a param names")
     if strays := bench.strays():
-        return failed(name, f"it wrote outside mybox/: {', '.join(strays[:3])}", advice)
+        return failed(name, Message("it wrote outside mybox/: {strays}", strays=", ".join(strays[:3])), advice)
     if ended.timed_out:
-        return failed(name, f"no end within {bench.limit_seconds:g} s", "end sooner, or allow more with --timeout")
+        return failed(
+            name,
+            Message("no end within {limit_seconds:g} s", limit_seconds=bench.limit_seconds),
+            Message("end sooner, or allow more with --timeout"),
+        )
     if ended.code == 0:
-        return passed(name, f"with made-up values, in {ended.seconds:.2g} s; it wrote nothing outside mybox/")
+        return passed(
+            name,
+            Message("with made-up values, in {seconds:.2g} s; it wrote nothing outside mybox/", seconds=ended.seconds),
+        )
     if _REFUSED.search(said):
-        return failed(name, f"the sandbox refused something: {said}", advice)
-    return skipped(name, f"it refused values that we made up: {said}", "give params defaults that work as examples")
+        return failed(name, Message("the sandbox refused something: {said}", said=said), advice)
+    return skipped(
+        name,
+        Message("it refused values that we made up: {said}", said=said),
+        Message("give params defaults that work as examples"),
+    )
 
 
 def _usage(call: Call, launch: Launch, bench: Bench) -> Probe:
-    name = "wrong option"
+    name = Message("wrong option")
     ended = bench.start(call, launch._replace(argv=(*launch.argv, _NO_OPTION)))
     said = ended.stderr.decode("utf-8", "replace")
-    advice = "answer with a usage text on stderr and exit code 2"
+    advice = Message("answer with a usage text on stderr and exit code 2")
     if ended.timed_out or "Traceback (most recent call last)" in said:
-        return failed(name, quoted(ended.stderr) or "no end within the limit", advice)
+        return failed(name, quoted(ended.stderr) or Message("no end within the limit"), advice)
     if usage_of(ended):
-        return passed(name, f"usage text and exit code {ended.code}")
-    told = f"exit code {ended.code} without a usage text" if ended.code else "it was ignored"
+        return passed(name, Message("usage text and exit code {code}", code=ended.code))
+    told = (
+        Message("exit code {code} without a usage text", code=ended.code) if ended.code else Message("it was ignored")
+    )
     return passed(name, told, advice)

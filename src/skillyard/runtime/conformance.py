@@ -7,6 +7,7 @@ from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.plainfile import exists, expand_home, is_folder
 from skillyard.core.errors import MetadataMissing, SkillNotFound
+from skillyard.core.messages import Message
 from skillyard.core.skill import Kind, Skill
 from skillyard.runtime.commandprobes import command_probes
 from skillyard.runtime.jsonprobes import json_probes
@@ -25,7 +26,7 @@ def find_target(target: str, catalog: Catalog, where: Path) -> Skill:
         return catalog.resolve(target.removeprefix("@"))
     folder = path.parent if path.name == SKILL_FILE else path
     if not (folder / SKILL_FILE).is_file():
-        raise MetadataMissing(f"{folder}: no {SKILL_FILE} in it")
+        raise MetadataMissing(Message("{folder}: no {skill_file} in it", folder=folder, skill_file=SKILL_FILE))
     skill = read_adhoc(str(folder.resolve()), where)
     assert skill is not None  # noqa: S101  (an absolute path is always one)
     return skill

@@ -7,17 +7,11 @@ from pathlib import Path
 
 from skillyard.catalog.plainfile import exists, is_folder
 from skillyard.core.capability import NETWORK, READ_PROJECT, WRITE
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.sandbox.policy import Policy
 
-HINT = Text(
-    "它可能需要 {capability}, 由用户本人执行: {grant_command}",
-    "it may need {capability}; the person can run: {grant_command}",
-)
-TRUST_HINT = Text(
-    "它可能需要 {capability}, agent.yaml 已声明; 由用户本人执行: skillyard trust",
-    "it may need {capability}, which agent.yaml asks for; the person can run: skillyard trust",
-)
+HINT = Message("it may need {capability}; the person can run: {grant_command}")
+TRUST_HINT = Message("it may need {capability}, which agent.yaml asks for; the person can run: skillyard trust")
 
 _NO_NETWORK = re.compile(
     r"\b(?:[Nn]ame resolution|Name or service not known|[Nn]etwork is unreachable|getaddrinfo|ENOTFOUND|EAI_AGAIN"

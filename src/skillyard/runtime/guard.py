@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from skillyard.core.errors import PermissionDenied, RuntimeFailed, Stopped
+from skillyard.core.messages import Message
 from skillyard.runtime.cleanup import Cleanup
 from skillyard.runtime.record import Record
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
@@ -43,7 +44,7 @@ def guard(
         policy = found.policy if found else None
         bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear, stop=stop)
         if stop and stop.asked:
-            raise Stopped("it was stopped before it started")
+            raise Stopped(Message("it was stopped before it started"))
         record.starting(bound, tuple(passed.values()))
         looked = cleanup.before() if cleanup else None
         try:
@@ -51,7 +52,9 @@ def guard(
         except PermissionError as error:
             raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
         except OSError as error:
-            raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
+            raise RuntimeFailed(
+                Message("{argv} cannot be started: {strerror}", argv=launch.argv[0], strerror=error.strerror)
+            ) from None
         finally:
             left = cleanup.after(looked) if cleanup and looked is not None else None
             if left:
@@ -61,7 +64,7 @@ def guard(
             on_progress(rest)
         record.ended(ended)
         if stop and stop.asked:
-            raise Stopped("it was stopped, with everything that it had started")
+            raise Stopped(Message("it was stopped, with everything that it had started"))
         return ended._replace(files=left.files) if left else ended
 
     return launch_it

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from skillyard.core.errors import SkillError
+from skillyard.core.messages import Message
 from skillyard.core.result import meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
@@ -63,7 +64,7 @@ class Exchange(NamedTuple):
 
     @property
     def told(self) -> str:
-        return self.wrong or ("success" if self.success else f"{self.code or 'an error without a code'}")
+        return self.wrong or ("success" if self.success else self.code or Message("an error without a code"))
 
     @property
     def lasting(self) -> dict[str, Json]:
@@ -116,13 +117,15 @@ class Talk:
 
 def _read(ended: Exit, limit: float) -> tuple[Mapping[str, Json], str]:
     if ended.timed_out:
-        return {}, f"no answer within {limit:g} s"
+        return {}, Message("no answer within {limit_seconds:g} s", limit_seconds=limit)
     if ended.overflowed:
-        return {}, "more output than S3's 10 MB"
+        return {}, Message("more output than S3's 10 MB")
     found = parse(ended.stdout)
     if isinstance(found, str):
         said = quoted(ended.stderr)
-        return {}, f"{found} (exit code {ended.code}{'; stderr: ' + said if said else ''})"
+        if not said:
+            return {}, Message("{found} (exit code {code})", found=found, code=ended.code)
+        return {}, Message("{found} (exit code {code}; stderr: {said})", found=found, code=ended.code, said=said)
     return found, what_is_wrong(found)
 
 
@@ -131,15 +134,21 @@ def json_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
     try:
         own = talk.described()
     except SkillError as error:
-        yield failed("entry", error.msg, "name a program in `entry:` that is there and can be started")
+        yield failed(
+            Message("entry"), error.msg, Message("name a program in `entry:` that is there and can be started")
+        )
         return
-    yield passed("entry", f"{skill.entry} can be started")
+    yield passed(Message("entry"), Message("{entry} can be started", entry=skill.entry))
     yield from _bad_requests(talk)
-    unknown = talk.ask("an unknown action", _UNKNOWN, {})
+    unknown = talk.ask(Message("an unknown action"), _UNKNOWN, {})
     yield _unknown_action(unknown)
     actions = tuple(dict.fromkeys((*skill.actions, *own, *_supported(unknown))))
     if not actions:
-        yield skipped("actions", "none is known", "list them as `actions:` in SKILL.md, or in `supported_actions`")
+        yield skipped(
+            "actions",
+            Message("none is known"),
+            Message("list them as `actions:` in SKILL.md, or in `supported_actions`"),
+        )
     answered: list[tuple[Exchange, Mapping[str, Json]]] = []
     for action in actions:
         wanted = own[action] if action in own else declared(skill.params)
@@ -150,31 +159,31 @@ def json_probes(skill: Skill, bench: Bench) -> Iterator[Probe]:
 
 def _bad_requests(talk: Talk) -> Iterator[Probe]:
     bad = {
-        "empty stdin": b"",
-        "not JSON": b"{nope",
-        "not an object": b"[]",
-        "no action": b"{}",
-        "params not an object": json.dumps({"action": _UNKNOWN, "params": "text"}).encode(),
+        Message("empty stdin"): b"",
+        Message("not JSON"): b"{nope",
+        Message("not an object"): b"[]",
+        Message("no action"): b"{}",
+        Message("params not an object"): json.dumps({"action": _UNKNOWN, "params": "text"}).encode(),
     }
     for name, stdin in bad.items():
         heard = talk.send(name, stdin)
         if heard.wrong:
-            yield failed(name, heard.wrong, "answer with an error response, whatever comes on stdin")
+            yield failed(name, heard.wrong, Message("answer with an error response, whatever comes on stdin"))
         elif heard.success:
-            yield failed(name, "it reported success", "answer with success: false and a code")
+            yield failed(name, Message("it reported success"), Message("answer with success: false and a code"))
         else:
             better = "INVALID_JSON" if name in {"empty stdin", "not JSON"} else ""
-            advice = f"{better} is the code for this" if better and heard.code != better else ""
-            yield passed(name, f"answered {heard.told}", advice)
+            advice = Message("{better} is the code for this", better=better) if better and heard.code != better else ""
+            yield passed(name, Message("answered {told}", told=heard.told), advice)
 
 
 def _unknown_action(heard: Exchange) -> Probe:
-    name = "unknown action"
+    name = Message("unknown action")
     if heard.wrong or heard.code != "UNKNOWN_ACTION":
-        advice = 'answer with {"success": false, "error": {"code": "UNKNOWN_ACTION", …}}'
+        advice: str = Message('answer with {{"success": false, "error": {{"code": "UNKNOWN_ACTION", …}}}}')
         return failed(name, heard.told, advice)
-    advice = "" if _supported(heard) else "list what is supported in error.supported_actions"
-    return passed(name, "answered UNKNOWN_ACTION", advice)
+    advice = "" if _supported(heard) else Message("list what is supported in error.supported_actions")
+    return passed(name, Message("answered {told}", told="UNKNOWN_ACTION"), advice)
 
 
 def _supported(heard: Exchange) -> tuple[str, ...]:
@@ -197,94 +206,110 @@ def _action(
     yield _wrong_params(talk, action, wanted, sure=sure or any(param.required for param in wanted), valid=params)
     if not heard.success:
         return
-    again = talk.ask(f"{action}, again", action, params)
+    again = talk.ask(Message("{action}, again", action=action), action, params)
     yield _same(action, heard, again)
     if again.lasting == heard.lasting:
         answered.append((heard, params))
 
 
 def _without_params(talk: Talk, action: str, wanted: tuple[Wanted, ...]) -> Probe:
-    name = f"{action}: no params"
+    name = Message("{action}: no params", action=action)
     needed = [param.name for param in wanted if param.required]
     heard = talk.ask(name, action, {})
     if heard.wrong:
-        return failed(name, heard.wrong, "answer with MISSING_PARAM, or do without params")
+        return failed(name, heard.wrong, Message("answer with MISSING_PARAM, or do without params"))
     if heard.success and needed:
-        return failed(name, f"it ran without {', '.join(needed)}", "answer with MISSING_PARAM, or do not require it")
+        return failed(
+            name,
+            Message("it ran without {needed}", needed=", ".join(needed)),
+            Message("answer with MISSING_PARAM, or do not require it"),
+        )
     if heard.success:
-        return passed(name, "it needs none")
+        return passed(name, Message("it needs none"))
     advice = "MISSING_PARAM is the code for this" if needed and heard.code != "MISSING_PARAM" else ""
-    return passed(name, f"answered {heard.told}", advice)
+    return passed(name, Message("answered {told}", told=heard.told), advice)
 
 
 def _valid(talk: Talk, action: str, wanted: tuple[Wanted, ...]) -> tuple[Mapping[str, Json], Exchange]:
     """The first of our tries that succeeds, else the first."""
     tries = [least(wanted, talk.sample_path), most(wanted, talk.sample_path)]
-    heard = [(params, talk.ask(f"{action}, a valid request", action, params)) for params in tries[:1]]
+    heard = [
+        (params, talk.ask(Message("{action}, a valid request", action=action), action, params)) for params in tries[:1]
+    ]
     if not heard[0][1].success and tries[1] != tries[0]:
-        heard.append((tries[1], talk.ask(f"{action}, a valid request", action, tries[1])))
+        heard.append((tries[1], talk.ask(Message("{action}, a valid request", action=action), action, tries[1])))
     return next((pair for pair in heard if pair[1].success), heard[0])
 
 
 def _judge_valid(action: str, heard: Exchange) -> Probe:
-    name = f"{action}: valid request"
+    name = Message("{action}: valid request", action=action)
     if heard.success and not heard.wrong:
-        return passed(name, f"answered in {meaningful(heard.ended.seconds):g} s")
+        return passed(name, Message("answered in {seconds:g} s", seconds=meaningful(heard.ended.seconds)))
     if heard.wrong:
-        return failed(name, heard.wrong, "print exactly one JSON object with success, action and data")
+        return failed(name, heard.wrong, Message("print exactly one JSON object with success, action and data"))
     message = f"{heard.code}: {heard.error.get('message')}"
     if heard.code in _REFUSALS:
         return skipped(
-            name, f"it refused values that we made up ({message})", "give params defaults that work as examples"
+            name,
+            Message("it refused values that we made up ({message})", message=message),
+            Message("give params defaults that work as examples"),
         )
-    return failed(name, f"answered {message}", "a declared action must be able to succeed")
+    return failed(name, Message("answered {told}", told=message), Message("a declared action must be able to succeed"))
 
 
 def _wrong_params(
     talk: Talk, action: str, wanted: tuple[Wanted, ...], *, sure: bool, valid: Mapping[str, Json]
 ) -> Probe:
     """All at once: SKILL.md does not say which action takes which param."""
-    name = f"{action}: wrong params"
+    name = Message("{action}: wrong params", action=action)
     names = [param.name for param in wanted if param.is_scalar]
     if not names:
-        return skipped(name, "no param with a type is declared")
+        return skipped(name, Message("no param with a type is declared"))
     heard = talk.ask(name, action, {**valid, **dict.fromkeys(names, WRONG)})
-    says = f"objects for {', '.join(names)}: {heard.told}"
+    says = Message("objects for {names}: {told}", names=", ".join(names), told=heard.told)
     if heard.wrong or (heard.success and sure):
-        return failed(name, says, "answer with INVALID_PARAM")
+        return failed(name, says, Message("answer with INVALID_PARAM"))
     if heard.success:
-        return passed(name, says, "answer with INVALID_PARAM, if the action takes any of them")
+        return passed(name, says, Message("answer with INVALID_PARAM, if the action takes any of them"))
     advice = "" if heard.code == "INVALID_PARAM" else "INVALID_PARAM is the code for this"
     return passed(name, says, advice)
 
 
 def _same(action: str, first: Exchange, again: Exchange) -> Probe:
-    name = f"{action}: same request twice"
+    name = Message("{action}: same request twice", action=action)
     if first.lasting == again.lasting:
-        return passed(name, "the same answer")
+        return passed(name, Message("the same answer"))
     if action in _MAY_DIFFER:
-        return skipped(name, "what is fetched may change")
+        return skipped(name, Message("what is fetched may change"))
     keys = sorted(key for key in {*first.lasting, *again.lasting} if first.fields.get(key) != again.fields.get(key))
-    return failed(name, f"different: {', '.join(keys)}", "leave times and random values out, or put them into metadata")
+    return failed(
+        name,
+        Message("different: {keys}", keys=", ".join(keys)),
+        Message("leave times and random values out, or put them into metadata"),
+    )
 
 
 def _interrupted(talk: Talk, answered: list[tuple[Exchange, Mapping[str, Json]]]) -> Probe:
     """Stopped half-way, nothing may be left behind that changes the next answer."""
-    name = "stopped half-way"
+    name = Message("stopped half-way")
     if not answered:
-        return skipped(name, "no request gave the same answer twice")
+        return skipped(name, Message("no request gave the same answer twice"))
     heard, params = max(answered, key=lambda pair: pair[0].ended.seconds)
     limit = max(_LEAST_SECONDS, heard.ended.seconds / 2)
     stopped = talk.ask(name, str(heard.action), params, limit_seconds=limit)
     if not stopped.ended.timed_out:
-        return skipped(name, "it was faster than the limit")
+        return skipped(name, Message("it was faster than the limit"))
     if stopped.ended.seconds > limit + _GRACE_SECONDS:
-        return failed(name, f"it took {stopped.ended.seconds:.1f} s to stop at {limit:.2g} s", "end on SIGTERM")
-    again = talk.ask(f"{heard.action}, after it was stopped", str(heard.action), params)
+        return failed(
+            name,
+            Message("it took {seconds:.1f} s to stop at {limit:.2g} s", seconds=stopped.ended.seconds, limit=limit),
+            Message("end on SIGTERM"),
+        )
+    again = talk.ask(Message("{action}, after it was stopped", action=heard.action), str(heard.action), params)
     if again.lasting != heard.lasting:
-        advice = "write to a temporary file and rename it; take no lock that outlives you"
-        return failed(name, f"the next answer was {again.told}, or another one", advice)
-    return passed(name, f"stopped at {limit:.2g} s, and the next answer was the same")
+        advice = Message("write to a temporary file and rename it; take no lock that outlives you")
+        return failed(name, Message("the next answer was {told}, or another one", told=again.told), advice)
+    return passed(name, Message("stopped at {limit:.2g} s, and the next answer was the same", limit=limit))
 
 
 def _overall(said: list[Exchange], limit_seconds: float) -> Iterator[Probe]:
@@ -292,25 +317,45 @@ def _overall(said: list[Exchange], limit_seconds: float) -> Iterator[Probe]:
     heard = [exchange for exchange in said if not exchange.wrong]
     yield _all(
         "stdout",
-        "one JSON document each time, nothing else",
+        Message("one JSON document each time, nothing else"),
         {exchange.asked: exchange.wrong for exchange in said if exchange.wrong},
-        "print nothing else on stdout: logs and progress belong on stderr",
+        Message("print nothing else on stdout: logs and progress belong on stderr"),
     )
     yield _all(
-        "exit code",
-        "0 for success, 0 or 1 for an error",
-        {each.asked: f"exit code {each.ended.code} with {each.told}" for each in heard if not _is_fine(each)},
-        "end with 0 after a success, with 1 after an error",
+        Message("exit code"),
+        Message("0 for success, 0 or 1 for an error"),
+        {
+            each.asked: Message("exit code {code} with {told}", code=each.ended.code, told=each.told)
+            for each in heard
+            if not _is_fine(each)
+        },
+        Message("end with 0 after a success, with 1 after an error"),
     )
-    others = {each.asked: each.code or "no code" for each in heard if not each.success and each.code not in CODES}
-    yield _advise("error codes", "all among S3's nine", others, f"use one of: {', '.join(CODES)}")
+    others = {
+        each.asked: each.code or Message("no code") for each in heard if not each.success and each.code not in CODES
+    }
+    yield _advise(
+        Message("error codes"),
+        Message("all among S3's nine"),
+        others,
+        Message("use one of: {known}", known=", ".join(CODES)),
+    )
     yield _echoed([each for each in heard if each.action])
     slowest = max(said, key=lambda exchange: exchange.ended.seconds)
-    took = f"{meaningful(slowest.ended.seconds):g} s ({slowest.asked}), of {limit_seconds:g} s"
+    took = Message(
+        "{seconds:g} s ({asked}), of {limit:g} s",
+        seconds=meaningful(slowest.ended.seconds),
+        asked=slowest.asked,
+        limit=limit_seconds,
+    )
     if slowest.ended.timed_out:
-        yield failed("response time", f"no answer in {took}", "answer sooner, or allow more with --timeout")
+        yield failed(
+            Message("response time"),
+            Message("no answer in {took}", took=took),
+            Message("answer sooner, or allow more with --timeout"),
+        )
     else:
-        yield passed("response time", f"at most {took}")
+        yield passed(Message("response time"), Message("at most {took}", took=took))
 
 
 def _echoed(heard: list[Exchange]) -> Probe:
@@ -318,9 +363,11 @@ def _echoed(heard: list[Exchange]) -> Probe:
     told = {each.asked: each.fields.get("action") for each in heard if each.fields.get("action") != each.action}
     if any(action is not None for action in told.values()):
         wrong = {asked: str(action) for asked, action in told.items() if action is not None}
-        return failed("action", _first(wrong), "echo the action of the request")
-    missing = dict.fromkeys(told, "no action in the answer")
-    return _advise("action", "told in every answer", missing, "echo the action of the request")
+        return failed(Message("action"), _first(wrong), Message("echo the action of the request"))
+    missing = dict.fromkeys(told, Message("no action in the answer"))
+    return _advise(
+        Message("action"), Message("told in every answer"), missing, Message("echo the action of the request")
+    )
 
 
 def _is_fine(exchange: Exchange) -> bool:
@@ -337,5 +384,5 @@ def _advise(name: str, says: str, wrong: Mapping[str, str], advice: str) -> Prob
 
 def _first(wrong: Mapping[str, str]) -> str:
     asked, told = next(iter(wrong.items()))
-    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    return f"{asked}: {told}{more}"
+    first = Message("{place}: {reason}", place=asked, reason=told)
+    return first if len(wrong) == 1 else Message("{first} (and {count} more)", first=first, count=len(wrong) - 1)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from skillyard.core.capability import PACKAGES
 from skillyard.core.errors import NotGranted
+from skillyard.core.messages import Message
 from skillyard.core.request import Call
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
@@ -91,4 +92,4 @@ def packages_not_granted(asked_as: str, script: str, needs: tuple[Requirements, 
         "packages": list(packages),
         "requires_python": sorted({each.python for each in needs if each.python}),
     }
-    return NotGranted(f"packages {told}", f"skillyard env {target}{more}", details=details)
+    return NotGranted(Message("packages {told}", told=told), f"skillyard env {target}{more}", details=details)

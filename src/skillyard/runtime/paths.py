@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from skillyard.catalog.plainfile import exists
 from skillyard.core.errors import InvalidParam, PermissionDenied
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.sandbox.policy import is_inside
 
 BOX = "mybox"
@@ -19,10 +19,7 @@ GUARDED = (".git", ".claude", ".agents", ".skillyard", "agents", "bin", "skillya
 _MOST_CHARACTERS = 4096
 #: As many links as the kernel itself follows.
 _MOST_LINKS = 40
-_NO_LINKS = Text(
-    "mybox/ 内的链接不会被跟随; 换一个输出位置, 或由用户授予链接指向的实际路径",
-    "links in mybox/ are not followed: name another output, or the path that the link leads to",
-)
+_NO_LINKS = Message("links in mybox/ are not followed: name another output, or the path that the link leads to")
 
 
 class Meant(NamedTuple):
@@ -59,19 +56,21 @@ def resolve_output(named: str, root: Path) -> str:
         literal = Path(os.path.normpath(real_root / named))
         is_folder = target.is_dir()
     except (OSError, ValueError, RecursionError):
-        raise InvalidParam(f"no file can have the name {named[:80]!r}") from None
+        raise InvalidParam(Message("no file can have the name {named!r}", named=named[:80])) from None
     # The person may have written the project's own path with a link above it.
     if literal.is_relative_to(root):
         literal = real_root / literal.relative_to(root)
     if literal.is_relative_to(real_root / BOX) and target != literal:
-        denied = PermissionDenied(f"{named} goes through a link in {BOX}/ and leads to {target}")
-        denied.also_advises = _NO_LINKS
+        denied = PermissionDenied(
+            Message("{named} goes through a link in {box}/ and leads to {target}", named=named, box=BOX, target=target)
+        )
+        denied.extra_hint = _NO_LINKS
         raise denied
     if target != real_root and not target.is_relative_to(real_root):
         return f"{target}/" if is_folder and target != Path("/") else str(target)
     below = target.relative_to(real_root)
     if below.parts[:1] and below.parts[0].lower() in GUARDED:
-        raise PermissionDenied(f"{below.parts[0]} is never an output")
+        raise PermissionDenied(Message("{parts} is never an output", parts=below.parts[0]))
     return f"{below.as_posix()}/" if is_folder else below.as_posix()
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from skillyard.catalog.bounds import bounds_of
 from skillyard.catalog.catalog import Catalog
 from skillyard.core.errors import InvalidArgs, ParamMissing, RuntimeFailed, SkillError
-from skillyard.core.phrases import PLANNED
+from skillyard.core.messages import PLANNED, Message
 from skillyard.core.request import Call, Outcome, Request
 from skillyard.core.result import Result, error_result, make_meta, pending_result
 from skillyard.core.skill import Kind, Skill
@@ -91,7 +91,9 @@ class Runtime(NamedTuple):
             approved = self.approved(request)
             call = self._checked(approved, request, self.new_id())
             if call.skill.kind is not Kind.JSON:
-                raise InvalidArgs(f"{request.name} is a {call.skill.kind} skill and speaks no JSON")
+                raise InvalidArgs(
+                    Message("{name} is a {kind} skill and speaks no JSON", name=request.name, kind=call.skill.kind)
+                )
             self._start(request, call, self.now(), runner, approved.granted, {}, on_progress)
         except SkillError as error:
             if not responses:
@@ -151,8 +153,12 @@ class Runtime(NamedTuple):
             asked = wider(bounds_of(call.skill), self.root, call.skill.folder) if call.skill.role else ()
             by_trust = bool(asked) and {*needed} <= {*asked}
             error.details = {**error.details, "may_need": " ".join(needed)}
-            error.also_advises = TRUST_HINT if by_trust else HINT
-            error.words = {**error.words, "capability": " ".join(needed), "grant_command": grant_command(call, needed)}
+            error.extra_hint = TRUST_HINT if by_trust else HINT
+            error.values = {
+                **error.values,
+                "capability": " ".join(needed),
+                "grant_command": grant_command(call, needed),
+            }
         return error
 
     def plan(self, request: Request) -> Result:
@@ -168,7 +174,7 @@ class Runtime(NamedTuple):
         except SkillError as error:
             return told(error, request, make_meta(request.agent, time.monotonic() - started, moment))
         meta = make_meta(request.agent, time.monotonic() - started, moment)
-        summary = PLANNED.fill(request.lang, label=call.skill.title or call.asked_as)
+        summary = PLANNED.render(request.lang, label=call.skill.title or call.asked_as)
         data = {"skill": call.asked_as, **_as_plan(launch, found, equipment, request)}
         return Result(agent=request.agent, state=State.SUCCESS, summary=summary, data=data, meta=meta)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import PermissionDenied, RuntimeFailed
+from skillyard.core.messages import Message
 from skillyard.core.request import Call, Request
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
@@ -78,7 +79,9 @@ class Bench(NamedTuple):
         except PermissionError as error:
             raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
         except OSError as error:
-            raise RuntimeFailed(f"{launch.argv[0]} cannot be started: {error.strerror}") from None
+            raise RuntimeFailed(
+                Message("{argv} cannot be started: {strerror}", argv=launch.argv[0], strerror=error.strerror)
+            ) from None
 
     def strays(self) -> list[str]:
         """What was written where it should not be."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from skillyard.core.errors import SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.core.request import Call, Outcome, Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.values import Json

@@ -9,6 +9,7 @@ from pathlib import Path
 from skillyard.catalog.bounds import Bounds, bounds_of, place_of
 from skillyard.core.capability import MEMORY, NETWORK, PROCESSES, READ, SECRET, WRITE
 from skillyard.core.errors import PermissionDenied, RoleInvalid
+from skillyard.core.messages import Message
 from skillyard.core.request import Call
 from skillyard.runtime.paths import BOX, GUARDED
 from skillyard.sandbox.policy import Policy
@@ -67,7 +68,9 @@ def _asked(path: str, root: Path, folder: Path) -> str:
     place = place_of(path, root)
     if not place.is_relative_to(root):
         if Path(os.path.normpath(root / path)).is_relative_to(root):
-            raise RoleInvalid(f"workspace.allowed_paths: {path} leads out of the project through a link")
+            raise RoleInvalid(
+                Message("workspace.allowed_paths: {path} leads out of the project through a link", path=path)
+            )
         return f"{READ}:{place}"
     below = place.relative_to(root)
     if place.is_relative_to(root / BOX) or place.is_relative_to(folder):
@@ -100,9 +103,13 @@ def _refuse_outside(call: Call, bounds: Bounds, root: Path, hidden: tuple[Path, 
     own = call.skill.folder.resolve()
     for path in (*call.named_paths, *call.led_out):
         if any(path.is_relative_to(place) for place in hidden):
-            raise PermissionDenied(f"{path} is in workspace.denied_paths of the role {call.skill.role}")
+            raise PermissionDenied(
+                Message("{path} is in workspace.denied_paths of the role {role}", path=path, role=call.skill.role)
+            )
         if allowed is not None and not any(path.is_relative_to(place) for place in (*allowed, own)):
-            raise PermissionDenied(f"{path} is outside workspace.allowed_paths of the role {call.skill.role}")
+            raise PermissionDenied(
+                Message("{path} is outside workspace.allowed_paths of the role {role}", path=path, role=call.skill.role)
+            )
 
 
 def _refuse_blind(call: Call, hidden: tuple[Path, ...]) -> None:
@@ -110,7 +117,7 @@ def _refuse_blind(call: Call, hidden: tuple[Path, ...]) -> None:
     program = (call.skill.folder / call.skill.entry).resolve()
     for place in hidden:
         if program.is_relative_to(place):
-            raise RoleInvalid(f"workspace.denied_paths: {place} hides the role's own program")
+            raise RoleInvalid(Message("workspace.denied_paths: {place} hides the role's own program", place=place))
 
 
 def _hosts(bounds: Bounds) -> tuple[str, ...]:
@@ -124,7 +131,9 @@ def _hosts(bounds: Bounds) -> tuple[str, ...]:
         try:
             found[str(parse_rule(host))] = None
         except ValueError as error:
-            raise RoleInvalid(f"security.network: {host} names no host: {error}") from None
+            raise RoleInvalid(
+                Message("security.network: {host} names no host: {error}", host=host, error=error)
+            ) from None
     return tuple(found)
 
 

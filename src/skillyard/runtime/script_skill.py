@@ -7,6 +7,7 @@ from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.plainfile import expand_home, is_folder, is_utf8
 from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.kinds import Kind
+from skillyard.core.messages import Message
 from skillyard.core.skill import Skill
 
 
@@ -19,7 +20,7 @@ def read_adhoc(name: str, where: Path) -> Skill | None:
         raise SkillNotFound(name)
     folder = Path(os.path.realpath(place))
     if not is_utf8(folder):
-        raise MetadataMissing(f"{str(folder)!r} is not UTF-8: rename the folder")
+        raise MetadataMissing(Message("{folder!r} is not UTF-8: rename the folder", folder=str(folder)))
     return read_folder(folder)
 
 
@@ -32,5 +33,11 @@ def read_folder(folder: Path) -> Skill:
 
     reading = read_skill(file)
     if reading.skill is None:
-        raise MetadataMissing(f"{file}: {reading.findings[0].message if reading.findings else 'unreadable'}")
+        raise MetadataMissing(
+            Message(
+                "{place}: {reason}",
+                place=file,
+                reason=reading.findings[0].message if reading.findings else Message("unreadable"),
+            )
+        )
     return reading.skill

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import read_skill
 from skillyard.catalog.reading import Reading
+from skillyard.core.messages import Message
 from skillyard.core.skill import Severity, Skill
 from skillyard.runtime.probe_sandbox import Probe, failed, passed
 
@@ -30,32 +31,44 @@ def _manifest(reading: Reading) -> Probe:
         key=lambda finding: -finding.severity.rank,
     )
     if not worst:
-        return passed(name, "well written")
+        return passed(name, Message("well written"))
     first = worst[0]
-    more = f" (and {len(worst) - 1} more: `skillyard validate`)" if len(worst) > 1 else ""
-    says = f"{first.line}:{first.column} {first.message}{more}"
+    says = Message("{line}:{column} {reason}", line=first.line, column=first.column, reason=first.message)
+    if len(worst) > 1:
+        says = Message("{first} (and {count} more: `skillyard validate`)", first=says, count=len(worst) - 1)
     is_bad = first.severity is Severity.ERROR
     return failed(name, says, first.advice) if is_bad else passed(name, says, first.advice)
 
 
 def _size(body: str) -> Probe:
-    name = "size"
-    says = f"{len(body)} characters"
+    name = Message("size")
+    says = Message("{count} characters", count=len(body))
     if len(body) > MAX_CHARACTERS:
-        advice = f"agents are handed at most {MAX_CHARACTERS}: move parts to files in references/"
+        advice = Message(
+            "agents are handed at most {max_characters}: move parts to files in references/",
+            max_characters=MAX_CHARACTERS,
+        )
         return failed(name, says, advice)
     return passed(name, says)
 
 
 def _files(body: str, skill: Skill) -> Probe:
     """A link must lead somewhere; a file that is only mentioned may be an example."""
-    name = "files it names"
+    name = Message("files it names")
     linked = dict.fromkeys(_LINK.findall(_CODE.sub("", body)))
     mentioned = dict.fromkeys(_MENTION.findall(body))
     broken = [link for link in linked if not (skill.folder / link).exists()]
     if broken:
-        return failed(name, f"not there: {', '.join(broken[:5])}", "add the files, or correct the links")
+        return failed(
+            name,
+            Message("not there: {broken}", broken=", ".join(broken[:5])),
+            Message("add the files, or correct the links"),
+        )
     absent = [path for path in mentioned if not (skill.folder / path).exists()]
     if absent:
-        return passed(name, f"mentioned, but not there: {', '.join(absent[:5])}", "add them if they are not examples")
-    return passed(name, f"{len({*linked, *mentioned})}, all there")
+        return passed(
+            name,
+            Message("mentioned, but not there: {absent}", absent=", ".join(absent[:5])),
+            Message("add them if they are not examples"),
+        )
+    return passed(name, Message("{count}, all there", count=len({*linked, *mentioned})))

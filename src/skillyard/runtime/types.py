@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from skillyard.core.errors import InvalidParam
+from skillyard.core.messages import Message
 from skillyard.core.skill import Param, ParamType
 from skillyard.core.values import Json
 
@@ -16,7 +17,7 @@ _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 def as_typed(param: Param, value: Json) -> Json:
     """The value as the param's type; InvalidParam says what would have been right."""
     if isinstance(value, str) and "\0" in value:
-        raise InvalidParam(f"'{param.name}' holds a NUL character")
+        raise InvalidParam(Message("'{name}' holds a NUL character", name=param.name))
     typed: Json
     match param.type:
         case ParamType.INT:
@@ -30,18 +31,20 @@ def as_typed(param: Param, value: Json) -> Json:
         case ParamType.STRING | ParamType.PATH:
             typed = value if isinstance(value, str) else None if isinstance(value, list | dict) else str(value)
     if typed is None:
-        wanted = f"one of {', '.join(param.choices)}" if param.choices else _WANTED[param.type]
-        raise InvalidParam(f"'{param.name}' takes {wanted}, not {value!r}")
+        wanted = Message("one of {enum}", enum=", ".join(param.choices)) if param.choices else _WANTED[param.type]
+        raise InvalidParam(
+            Message("'{name}' takes {wanted}, not {value!r}", name=param.name, wanted=wanted, value=value)
+        )
     return typed
 
 
 _WANTED = {
-    ParamType.INT: "a whole number",
-    ParamType.NUMBER: "a number",
-    ParamType.BOOL: "true or false",
-    ParamType.ENUM: "one of its choices",
+    ParamType.INT: Message("a whole number"),
+    ParamType.NUMBER: Message("a number"),
+    ParamType.BOOL: Message("true or false"),
+    ParamType.ENUM: Message("one of its choices"),
     ParamType.STRING: "text",
-    ParamType.PATH: "a path",
+    ParamType.PATH: Message("a path"),
 }
 
 
@@ -81,4 +84,6 @@ def validate(param: Param, value: Json, root: Path) -> None:
         case _:
             valid = True
     if not valid:
-        raise InvalidParam(f"'{param.name}' fails {param.validation}: {text!r}")
+        raise InvalidParam(
+            Message("'{name}' fails {validation}: {text!r}", name=param.name, validation=param.validation, text=text)
+        )

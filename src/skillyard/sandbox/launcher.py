@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from skillyard.core.errors import SandboxUnavailable
+from skillyard.core.messages import Message
 from skillyard.sandbox.attached import Supervised, pipes
 from skillyard.sandbox.fd_message import INSIDE, LISTENER, OUTSIDE, PROBE, PROXY, Letter
 from skillyard.sandbox.layers import APART, FIFO, Layers, Plan, plan
@@ -164,7 +165,7 @@ class Launcher:
                 self._begin(PROBE, {}, theirs, (nothing.fileno(), nothing.fileno(), nothing.fileno()))
             answer = receive(control)
         if answer is None:
-            raise SandboxUnavailable("The layers could not be probed", missing="probe")
+            raise SandboxUnavailable(Message("The layers could not be probed"), missing="probe")
         return Layers.from_json(answer)
 
 
@@ -214,5 +215,7 @@ def _raise_failure(failed: dict[str, Any] | None, chosen: Plan) -> None:
     if not failed:
         return
     if failed["stage"] == "layers":
-        raise SandboxUnavailable(f"The sandbox could not be set up: {failed['text']}", missing=chosen.way.value)
+        raise SandboxUnavailable(
+            Message("The sandbox could not be set up: {text}", text=failed["text"]), missing=chosen.way.value
+        )
     raise OSError(failed["errno"], failed["text"])

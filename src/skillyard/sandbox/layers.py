@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
 from skillyard.core.errors import SandboxTooWeak, SandboxUnavailable
+from skillyard.core.messages import Message, join_messages
 from skillyard.sandbox.cgroup import Hierarchies
 from skillyard.sandbox.landlock import ABI_FILES, ABI_SCOPES
 from skillyard.sandbox.policy import Guard, Policy, is_inside
@@ -100,10 +101,15 @@ def plan(layers: Layers, policy: Policy | None, *, weak: bool = False) -> Plan:
     policy.check()
     way = choose(layers)
     if policy.mounts and way not in MOUNTING:
-        raise SandboxUnavailable("This machine has no mount namespaces any more: try again", missing="namespaces")
+        raise SandboxUnavailable(
+            Message("This machine has no mount namespaces any more: try again"), missing="namespaces"
+        )
     if policy.hosts and not policy.network and way not in APART:
         raise SandboxUnavailable(
-            f"This machine cannot limit the network to hosts: it needs namespaces, and the sandbox here is {way.value}",
+            Message(
+                "This machine cannot limit the network to hosts: it needs namespaces, and the sandbox here is {way}",
+                way=way.value,
+            ),
             details={"missing": ["hosts"], "sandbox": way.value},
             missing="hosts",
         )
@@ -111,9 +117,12 @@ def plan(layers: Layers, policy: Policy | None, *, weak: bool = False) -> Plan:
     refused = [guard.value for guard in lost if guard in policy.demand]
     if refused:
         names = ", ".join(refused)
-        why = "; ".join(f"{layer}: {reason}" for layer, reason in layers.reasons.items())
+        why = join_messages(
+            "; ", (Message("{place}: {reason}", place=layer, reason=reason) for layer, reason in layers.reasons.items())
+        )
+        guards = Message("This machine cannot guard {names}", names=names)
         raise SandboxUnavailable(
-            f"This machine cannot guard {names}" + (f" ({why})" if why else ""),
+            Message("{what} ({why})", what=guards, why=why) if why else guards,
             details={"missing": list(refused), "sandbox": way.value},
             missing=names,
         )

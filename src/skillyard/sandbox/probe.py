@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from skillyard.core.messages import Message
 from skillyard.sandbox import bubblewrap, cgroup, landlock, limits, namespaces, seccomp
 from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.policy import Policy
@@ -22,7 +23,7 @@ def probe() -> Layers:
     reasons: dict[str, str] = {}
     abi = landlock.version()
     if not abi:
-        reasons["landlock"] = "this kernel has none"
+        reasons["landlock"] = Message("this kernel has none")
     filtered = _tried(reasons, "seccomp", _try_seccomp)
     pid_limit = not _try_namespaces(pid_limit=True)
     apart = pid_limit or _tried(reasons, "namespaces", lambda: _try_namespaces(pid_limit=False))
@@ -34,7 +35,7 @@ def probe() -> Layers:
     groups = cgroup.find()
     cgroup.sweep(groups)
     if not groups.memory:
-        reasons["cgroup"] = "none is writable for us"
+        reasons["cgroup"] = Message("none is writable for us")
     return Layers(
         namespaces=apart,
         landlock=abi,
@@ -58,7 +59,7 @@ def _tried(reasons: dict[str, str], name: str, attempt: Callable[[], str]) -> bo
 
 def _try_seccomp() -> str:
     if MACHINE not in seccomp.AUDIT_ARCH:
-        return f"not known on {MACHINE or 'this system'}"
+        return Message("not known on {machine}", machine=MACHINE or Message("this system"))
     program = seccomp.assemble(MACHINE, seccomp.Sockets())
     return _in_child(os.fork, lambda: seccomp.load(program))
 
@@ -123,7 +124,7 @@ def _in_child(start: Callable[[], int], attempt: Callable[[], None]) -> str:
     with os.fdopen(answers, "rb") as stream:
         reason = stream.read().decode(errors="replace")
     os.waitpid(pid, 0)
-    return "" if reason == "ok" else reason or "it ended before it could say why"
+    return "" if reason == "ok" else reason or Message("it ended before it could say why")
 
 
 def _answer(say: int, attempt: Callable[[], None]) -> None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from skillyard.core.errors import SkillError
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
 from skillyard.install.threats.severity import Severity
 from skillyard.scripts.interrupt import Interrupt
@@ -33,7 +33,7 @@ def checked(interrupt: Interrupt, answers: Mapping[str, Json]) -> dict[str, Deci
     return {name: words[word] for name, word in given.items() if isinstance(word, str) and word in words}
 
 
-_KEEP = Text("{name}: 保留 (keep) 还是不安装 (uninstall)? ", "{name}: keep or uninstall? ")
+_KEEP = Message("{name}: keep or uninstall? ")
 
 
 class Rules:
@@ -62,7 +62,7 @@ class Person:
     def __call__(self, interrupt: Interrupt) -> Mapping[str, Decision]:
         answers: dict[str, Json] = {}
         for name in interrupt.skills:
-            said = self._ask(_KEEP.fill(self._lang, name=name))
+            said = self._ask(_KEEP.render(self._lang, name=name))
             short = {"k": "keep", "u": "uninstall"}
             answers[name] = short.get((said or "").strip().lower(), (said or "").strip().lower())
         return checked(interrupt, answers)

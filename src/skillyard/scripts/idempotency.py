@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 from skillyard.core.result import Result
 from skillyard.store import locks
 from skillyard.store.keys import Kept, Keys
@@ -129,7 +130,9 @@ def _shared(key: Key, kept: Kept) -> Answer:
 
 
 def another_prompt(key: Key) -> InvalidArgs:
-    return InvalidArgs(f"the key {key.name!r} was just used for another prompt: one key, one meaning")
+    return InvalidArgs(
+        Message("the key {name!r} was just used for another prompt: one key, one meaning", name=key.name)
+    )
 
 
 def _is_same_file(file: int, path: Path) -> bool:

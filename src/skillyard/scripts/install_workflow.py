@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 from skillyard.install.candidates import open_staging
 from skillyard.install.lock import read_lock
 from skillyard.install.pipeline import (
@@ -75,5 +76,5 @@ def review_here(yard: "Project", name: str) -> Review:
     """InvalidArgs where there is none of that name for this project."""
     found = find_review(yard.places.own_home, name)
     if found is None or found.place != place_of(yard, is_global=False):
-        raise InvalidArgs(f"no review {name!r} waits in this project")
+        raise InvalidArgs(Message("no review {name!r} waits in this project", name=name))
     return found

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from skillyard.catalog.plainfile import exists as path_exists
 from skillyard.catalog.plainfile import expand_home, is_folder
 from skillyard.core.errors import InvalidArgs, MultiStep
+from skillyard.core.messages import Message
 from skillyard.core.shell_words import Word, split
 
 USAGE = "执行 @<name> [args…] · run @<name> [args…] · @<name> [args…]"
@@ -52,12 +53,12 @@ class SkillPrompt(NamedTuple):
 def parse_prompt(text: str, exists: Callable[[str], bool]) -> SkillPrompt:
     """The one skill that a prompt calls. `exists` tells whether a name is a skill's: then a second one is a step."""
     if text.lstrip().startswith("TaskOutput"):
-        raise InvalidArgs("results carry no task id: the result was in the return value of Task")
+        raise InvalidArgs(Message("results carry no task id: the result was in the return value of Task"))
     words = split(text)
     if words and not words[0].quoted and words[0].text in VERBS:
         words = words[1:]
     if not words or words[0].quoted or not words[0].text.startswith("@") or len(words[0].text) < 2:
-        raise InvalidArgs(f"not a prompt for a skill; write: {USAGE}", details={"usage": USAGE})
+        raise InvalidArgs(Message("not a prompt for a skill; write: {usage}", usage=USAGE), details={"usage": USAGE})
     _refuse_steps(words, exists)
     name, script = split_name(words[0].text)
     return SkillPrompt(name, script, tuple(word.text for word in words[1:]))

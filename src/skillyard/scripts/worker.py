@@ -19,7 +19,7 @@ from skillyard.core.errors import (
     SkillError,
     Timeout,
 )
-from skillyard.core.phrases import PARTLY, PAUSED, RAN, RAN_ALL, Lang
+from skillyard.core.messages import PARTLY, PAUSED, RAN, RAN_ALL, Lang, Message
 from skillyard.core.request import Outcome
 from skillyard.core.result import Result, as_size, error_result, make_meta, meaningful
 from skillyard.core.states import State
@@ -101,12 +101,12 @@ class Worker(NamedTuple):
         """The script is there, and really inside bin/."""
         path = self.root / order.script
         if ".." in Path(order.script).parts:
-            raise PermissionDenied(f"{order.script} leads out of bin/")
+            raise PermissionDenied(Message("{script} leads out of bin/", script=order.script))
         if not path.exists() and not path.is_symlink():
             raise ScriptNotFound(order.script, details={"exception": "FileNotFoundError"})
         folder = (self.root / "bin").resolve()
         if path.is_symlink() or not path.resolve().is_relative_to(folder) or folder != self.root.resolve() / "bin":
-            raise PermissionDenied(f"{order.script} is a link out of bin/")
+            raise PermissionDenied(Message("{script} is a link out of bin/", script=order.script))
         if not path.is_file():
             raise ScriptNotFound(order.script, details={"exception": "IsADirectoryError"})
 
@@ -122,7 +122,9 @@ class Worker(NamedTuple):
         standing = self.standing(order.script, copy)
         if not standing.ours and not standing.trusted:
             changes: dict[str, Json] = {change: list(paths) for change, paths in standing.changes.items()}
-            raise NotGranted(f"running {order.script}", "skillyard trust", details={"bin": changes})
+            raise NotGranted(
+                Message("running {script}", script=order.script), "skillyard trust", details={"bin": changes}
+            )
         return standing
 
     def _run(self, order: Order, copy: FolderCopy, on_progress: OnProgress) -> Result:
@@ -245,13 +247,15 @@ def _check_exit(order: Order, ended: Exit, stdout: bytes, stderr: bytes, limit: 
         raise Timeout(order.script, meaningful(ended.seconds), limit, noun="script")
     if ended.overflowed:
         raise OutputTooLarge(
-            f"more than {as_size(len(ended.stdout))} on stdout", limit=as_size(len(ended.stdout)), log="skillyard runs"
+            Message("more than {count} on stdout", count=as_size(len(ended.stdout))),
+            limit=as_size(len(ended.stdout)),
+            log="skillyard runs",
         )
     if ended.code == 0 or _is_envelope(stdout):
         return
     if usage := usage_of(ended):
         raise InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
-    reason = quoted(stderr) or quoted(stdout) or f"exit code {ended.code}"
+    reason = quoted(stderr) or quoted(stdout) or Message("exit code {code}", code=ended.code)
     raise ScriptFailed(reason, details={"script": order.script, "exit_code": ended.code}, log="skillyard runs")
 
 
@@ -275,7 +279,7 @@ def _together(orders: tuple[Order, ...], results: list[Result], lang: Lang, meta
     words = {"done": len(done), "total": len(names)}
     says, state = (PARTLY, State.PARTIAL) if failed else (RAN_ALL, State.SUCCESS)
     data = {"succeeded": list(done), "failed": list(failed)}
-    return Result(agent=AGENT, state=state, summary=says.fill(lang, **words), data=data, meta=meta)
+    return Result(agent=AGENT, state=state, summary=says.render(lang, **words), data=data, meta=meta)
 
 
 def _hint(result: Result) -> dict[str, Json]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied
+from skillyard.core.messages import Message
 from skillyard.core.shell_words import Word, split
 
 USAGE = "执行 python bin/<script> [args…] · run python bin/<script> [args…], one on each line"
@@ -31,7 +32,7 @@ class Order(NamedTuple):
 def parse_orders(prompt: str) -> tuple[Order, ...]:
     """Every line of a prompt; InvalidArgs says which one is none."""
     if prompt.lstrip().startswith("TaskOutput"):
-        raise InvalidArgs("results carry no task id: the result was in the return value of Task")
+        raise InvalidArgs(Message("results carry no task id: the result was in the return value of Task"))
     lines = [line.strip() for line in prompt.splitlines() if line.strip()]
     if not lines:
         raise _not_an_order(prompt)
@@ -47,9 +48,12 @@ def _parse(line: str) -> Order:
     script = words[1].text
     _refuse_shell(words[1])
     if script.startswith("-"):
-        raise InvalidArgs(f"python {script} runs code, not a script of bin/: {USAGE}", details={"usage": USAGE})
+        raise InvalidArgs(
+            Message("python {script} runs code, not a script of bin/: {usage}", script=script, usage=USAGE),
+            details={"usage": USAGE},
+        )
     if not script.startswith(("bin/", "./bin/")):
-        raise PermissionDenied(f"{script} is not in bin/")
+        raise PermissionDenied(Message("{script} is not in bin/", script=script))
     return _with_redirections(Order(script.removeprefix("./")), words[2:])
 
 
@@ -73,20 +77,31 @@ def _with_redirections(order: Order, words: Sequence[Word]) -> Order:
 
 def _refuse_shell(word: Word) -> None:
     if not word.quoted and _SHELL.search(word.text):
-        raise InvalidArgs(f"{word.text!r} needs a shell, and there is none: one script on each line, quote the rest")
+        raise InvalidArgs(
+            Message(
+                "{text!r} needs a shell, and there is none: one script on each line, quote the rest", text=word.text
+            )
+        )
 
 
 def _redirected(order: Order, stream: str, target: str) -> Order:
     if target.lower() in {"nul", "nul:"}:
-        raise InvalidArgs("`> nul` makes a file named nul here: write > /dev/null")
+        raise InvalidArgs(Message("`> nul` makes a file named nul here: write > /dev/null"))
     if stream == "2" and target == "&1":
         return order._replace(join_stderr=True)
     if target != "/dev/null":
-        raise InvalidArgs(f"only /dev/null can be redirected to, not {target!r}; the result is in the return value")
+        raise InvalidArgs(
+            Message(
+                "only /dev/null can be redirected to, not {target!r}; the result is in the return value", target=target
+            )
+        )
     if stream == "2":
         return order._replace(drop_stderr=True)
     return order._replace(drop_stdout=True, drop_stderr=order.drop_stderr or stream == "&")
 
 
 def _not_an_order(text: str) -> InvalidArgs:
-    return InvalidArgs(f"not a prompt for the worker: {text[:80]!r}; write: {USAGE}", details={"usage": USAGE})
+    return InvalidArgs(
+        Message("not a prompt for the worker: {text!r}; write: {usage}", text=text[:80], usage=USAGE),
+        details={"usage": USAGE},
+    )

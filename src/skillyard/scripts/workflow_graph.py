@@ -22,6 +22,7 @@ from langgraph.types import Command, Interrupt, StateSnapshot, interrupt
 from langsmith import tracing_context
 
 from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.scripts.deciders import Decision
 from skillyard.store.database import make_private
@@ -83,14 +84,14 @@ class Workflow:
     def start(self, thread: str, source: str, skills: Sequence[str] = ()) -> Stand:
         """A thread that failed before anything was brought in may start again."""
         if "review" in self._state(thread).values:
-            raise InvalidArgs(f"{thread} was started before: resume it, or choose another name")
+            raise InvalidArgs(Message("{thread} was started before: resume it, or choose another name", thread=thread))
         return self._go({"source": source, "skills": list(skills)}, thread)
 
     def stand(self, thread: str) -> Stand:
         """After a crash, first to the end of what was begun."""
         state = self._state(thread)
         if not state.created_at:
-            raise InvalidArgs(f"no workflow {thread!r} in this project")
+            raise InvalidArgs(Message("no workflow {thread!r} in this project", thread=thread))
         if state.next and not state.interrupts:
             return self._go(None, thread)
         return self._stand(thread)
@@ -101,9 +102,23 @@ class Workflow:
         answers = {skill: decision for skill, decision in decisions.items() if stand.outcomes.get(skill) != decision}
         for skill, decision in answers.items():
             if skill not in stand.waiting:
-                raise InvalidArgs(f"{skill!r} waits for no decision; waiting: {', '.join(stand.waiting) or 'nothing'}")
+                raise InvalidArgs(
+                    Message(
+                        "{skill!r} waits for no decision; waiting: {waiting}",
+                        skill=skill,
+                        waiting=", ".join(stand.waiting) or Message("nothing"),
+                    )
+                )
             if decision not in set(Decision):
-                raise InvalidArgs(f"{skill}: {decision!r} is no decision; write {' or '.join(Decision)}")
+                raise InvalidArgs(
+                    Message(
+                        "{skill}: {decision!r} is no decision; write {keep} or {uninstall}",
+                        skill=skill,
+                        decision=decision,
+                        keep=Decision.KEEP,
+                        uninstall=Decision.UNINSTALL,
+                    )
+                )
         questions = self._state(thread).interrupts
         if not questions or (stand.waiting and not answers):
             return stand

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from skillyard.core.errors import StateDamaged, StoreFailed
+from skillyard.core.messages import Message
 from skillyard.store import locks
 from skillyard.store.atomic import put_in_place
 from skillyard.store.connection import check_integrity, connect
@@ -62,7 +63,7 @@ def back_up(path: Path, lock_seconds: float, *, is_short: bool = False) -> Path 
             finally:
                 _clear(fresh)
     except (OSError, sqlite3.Error) as error:
-        raise StoreFailed(f"{fresh}: no backup could be made: {error}") from None
+        raise StoreFailed(Message("{fresh}: no backup could be made: {error}", fresh=fresh, error=error)) from None
 
 
 def _has_changed(path: Path) -> bool:
@@ -89,7 +90,7 @@ def _copy(path: Path, fresh: Path, lock_seconds: float, limit_seconds: float | N
     finally:
         connection.close()
     if found := check_integrity(fresh, lock_seconds, "immutable=1"):
-        raise StateDamaged(f"{fresh}: the new backup is not sound: {found}")
+        raise StateDamaged(Message("{fresh}: the new backup is not sound: {found}", fresh=fresh, found=found))
     return True
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from skillyard.core.errors import SkillError, StateDamaged, StateLocked
+from skillyard.core.messages import Message
 
 #: An empty file beside the database: some statement met damage, so the next process that opens it checks all of it.
 SUSPECT = ".suspect"
@@ -38,7 +39,7 @@ class StateConnection(sqlite3.Connection):
             raise self._named(error) or error from None
         except UnicodeDecodeError:  # sqlite3 cannot even say what is wrong with the definition of a table
             mark_suspect(self.path)
-            raise StateDamaged(f"{self.path}: {OTHER_TABLES}", _CHECKED) from None
+            raise StateDamaged(Message("{place}: {reason}", place=self.path, reason=OTHER_TABLES), _CHECKED) from None
 
     def _named(self, error: sqlite3.DatabaseError) -> SkillError | None:
         if _code(error) == sqlite3.SQLITE_READONLY and self._should_be_writable():
@@ -93,8 +94,8 @@ def _decode(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-OTHER_TABLES = "the definition of a table was changed"
-_CHECKED = "run it again: the file is checked, and repaired where it has to be"
+OTHER_TABLES = Message("the definition of a table was changed")
+_CHECKED = Message("run it again: the file is checked, and repaired where it has to be")
 #: What SQLite says of a statement of ours if the definition of a table is not ours any more.
 _OTHER_TABLES = (
     "no such table",
@@ -124,7 +125,14 @@ def as_named(error: sqlite3.DatabaseError, path: Path, lock_seconds: float) -> S
     if is_busy(error):
         from skillyard.store.lockholders import describe_lock_holders  # noqa: PLC0415  (only on failure)
 
-        return StateLocked(f"{path}: {describe_lock_holders(path)} has held it for {lock_seconds:g} s")
+        return StateLocked(
+            Message(
+                "{path}: {describe_lock_holders} has held it for {lock_seconds:g} s",
+                path=path,
+                describe_lock_holders=describe_lock_holders(path),
+                lock_seconds=lock_seconds,
+            )
+        )
     return None
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from skillyard.core.errors import SkillError, StateDamaged, StateNewer
+from skillyard.core.messages import Message
 from skillyard.store import locks
 from skillyard.store.connection import OTHER_TABLES, SUSPECT, StateConnection, connect
 
@@ -113,8 +114,8 @@ def _open_to_read(path: Path, lock_seconds: float) -> sqlite3.Connection:
             except Damage as damage:
                 connection.close()
                 raise StateDamaged(
-                    f"{path} {damage}, and SKILLYARD_HOME cannot be written",
-                    "run a command as the user who may write there: it repairs the file",
+                    Message("{path} {damage}, and SKILLYARD_HOME cannot be written", path=path, damage=damage),
+                    Message("run a command as the user who may write there: it repairs the file"),
                 ) from None
             except sqlite3.OperationalError:
                 pass
@@ -171,15 +172,15 @@ def _look(path: Path) -> None:
     try:
         found = path.stat()
     except FileNotFoundError:
-        raise Damage("is a link to nothing" if path.is_symlink() else "is missing") from None
+        raise Damage(Message("is a link to nothing") if path.is_symlink() else Message("is missing")) from None
     if not stat.S_ISREG(found.st_mode):
-        raise Damage("is not a plain file")
+        raise Damage(Message("is not a plain file"))
     if found.st_size == 0:
-        raise Damage("is empty")
+        raise Damage(Message("is empty"))
     if found.st_size < _SMALLEST_BYTES:  # SQLite takes it for a new database
-        raise Damage("is cut off")
+        raise Damage(Message("is cut off"))
     if not _has_sound_wal(path):
-        raise Damage("has a damaged -wal file")
+        raise Damage(Message("has a damaged -wal file"))
     if path.with_name(path.name + SUSPECT).exists():
         raise Damage("was found damaged by another command")
     if stat.S_IMODE(found.st_mode) & 0o077:
@@ -213,12 +214,19 @@ def _checked_version(connection: StateConnection) -> int:
     try:
         version = _version(connection)
         if version > len(_VERSIONS):
-            raise StateNewer(f"{connection.path} has version {version}, this Skillyard knows {len(_VERSIONS)}")
+            raise StateNewer(
+                Message(
+                    "{path} has version {version}, this Skillyard knows {count}",
+                    path=connection.path,
+                    version=version,
+                    count=len(_VERSIONS),
+                )
+            )
         found = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'runs'").fetchone()[0]
     except StateDamaged as error:
         raise Damage(error.msg.removeprefix(f"{connection.path}: ")) from None
     if version <= 0 or not found:
-        raise Damage("is not a database of Skillyard")
+        raise Damage(Message("is not a database of Skillyard"))
     return version
 
 

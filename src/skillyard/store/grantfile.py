@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from skillyard.core.capability import is_capability, is_path
 from skillyard.core.errors import InvalidArgs, SkillError, StateDamaged, StateNewer, StateUnsafe, StoreFailed
+from skillyard.core.messages import Message
 from skillyard.store import locks
 from skillyard.store.atomic import damaged_name, sync_folder, write_atomically
 
@@ -154,14 +155,17 @@ class GrantFile:
         except OSError as error:
             if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
                 raise
-            raise StateDamaged(f"{self.path} is damaged and cannot be replaced: {error.strerror}") from None
+            raise StateDamaged(
+                Message("{path} is damaged and cannot be replaced: {strerror}", path=self.path, strerror=error.strerror)
+            ) from None
 
     def _load_or_restore(self) -> GrantContent:
         """Call under the lock. Raises StateDamaged if there was neither a file nor a copy that can be believed."""
         try:
             return _load(self.path)
         except FileNotFoundError:
-            reason, aside = "is missing", None
+            reason: str = Message("is missing")
+            aside = None
             if not os.path.lexists(self.copy):
                 return GrantContent()
         except _Damaged as error:
@@ -172,14 +176,29 @@ class GrantFile:
         if content is None:
             sync_folder(self.path.parent)
             kept = (
-                f"grant again what you need; the damaged file is kept as {aside}"
+                Message("grant again what you need; the damaged file is kept as {aside}", aside=aside)
                 if aside
-                else "grant again what you need"
+                else Message("grant again what you need")
             )
-            raise StateDamaged(f"{self.path} {reason}, and there is no intact copy: nothing is granted any more", kept)
+            raise StateDamaged(
+                Message(
+                    "{path} {reason}, and there is no intact copy: nothing is granted any more",
+                    path=self.path,
+                    reason=reason,
+                ),
+                kept,
+            )
         self._write(content)
-        kept = f"the damaged file is kept as {aside}" if aside else f"to drop every grant, remove {COPY} too"
-        self._tell_once(StateDamaged(f"{self.path} {reason}; its copy was restored, no grant is lost", kept))
+        kept = (
+            Message("the damaged file is kept as {aside}", aside=aside)
+            if aside
+            else Message("to drop every grant, remove {copy} too", copy=COPY)
+        )
+        self._tell_once(
+            StateDamaged(
+                Message("{path} {reason}; its copy was restored, no grant is lost", path=self.path, reason=reason), kept
+            )
+        )
         return content
 
     def _load_copy(self) -> GrantContent | None:
@@ -221,7 +240,7 @@ def inspect_grants(home: Path) -> GrantReport:
     try:
         content = _load(path)
     except FileNotFoundError:
-        problem = f"{path} is missing" if os.path.lexists(home / COPY) else ""
+        problem = Message("{library} is missing", library=path) if os.path.lexists(home / COPY) else ""
         return GrantReport(0, 0, problem, copy_intact or not problem)
     except (_Damaged, StoreFailed) as error:
         text = error.msg if isinstance(error, StoreFailed) else f"{path} {error}"
@@ -241,15 +260,22 @@ def render(content: GrantContent) -> bytes:
 def parse(raw: bytes, path: Path) -> GrantContent:
     """Raises _Damaged with the reason, and StateNewer."""
     if not raw:
-        raise _Damaged("is empty")
+        raise _Damaged(Message("is empty"))
     frame = _FRAME.match(raw)
     if frame is None or not raw.endswith(_END):
-        raise _Damaged("is cut off or not a file of grants")
+        raise _Damaged(Message("is cut off or not a file of grants"))
     version, body = int(frame[1]), raw[frame.end() : -len(_END)]
     if _checksum(version, body) != frame[2]:
-        raise _Damaged("does not match its checksum")
+        raise _Damaged(Message("does not match its checksum"))
     if version > VERSION:
-        raise StateNewer(f"{path} has format {version}, this Skillyard knows {VERSION}")
+        raise StateNewer(
+            Message(
+                "{path} has format {version}, this Skillyard knows {version2}",
+                path=path,
+                version=version,
+                version2=VERSION,
+            )
+        )
     try:
         fields: Any = json.loads(body)
         grants, trusts = fields["grants"], fields["trusts"]
@@ -257,7 +283,7 @@ def parse(raw: bytes, path: Path) -> GrantContent:
             raise TypeError("no lists of rows")  # noqa: TRY301  (a damaged file like any other)
         return GrantContent(tuple(map(_as_grant, grants)), tuple(map(_as_trust, trusts)))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _Damaged(f"does not have the fields of a file of grants: {error}") from None
+        raise _Damaged(Message("does not have the fields of a file of grants: {error}", error=error)) from None
 
 
 def _as_grant(fields: Any) -> GrantRow:
@@ -316,7 +342,7 @@ def _check_new(rows: Iterable[GrantRow | TrustRow]) -> None:
         for row in rows:
             _check_row(row)
     except ValueError as error:
-        raise InvalidArgs(f"this cannot be kept as a grant: {error}") from None
+        raise InvalidArgs(Message("this cannot be kept as a grant: {error}", error=error)) from None
 
 
 def _is_row(row: GrantRow | TrustRow) -> bool:
@@ -343,17 +369,17 @@ def _read(path: Path) -> bytes:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         if path.is_symlink():
-            raise _Damaged("is a link") from None
+            raise _Damaged(Message("is a link")) from None
         if os.path.lexists(path) and not path.is_file():
-            raise _Damaged("is not a plain file") from None
+            raise _Damaged(Message("is not a plain file")) from None
         raise
     try:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
-            raise _Damaged("is not a plain file")
+            raise _Damaged(Message("is not a plain file"))
         _check_owner(path, found)
         if found.st_size > _MOST_BYTES:
-            raise _Damaged(f"has {found.st_size} bytes, which is too many")
+            raise _Damaged(Message("has {st_size} bytes, which is too many", st_size=found.st_size))
         with os.fdopen(file, "rb", closefd=False) as stream:
             return stream.read(_MOST_BYTES + 1)
     finally:
@@ -364,13 +390,21 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
     """Only the user and root may have written it. For root also the owner of the folder: that is `sudo`."""
     trusted = {0, os.geteuid()} | ({path.parent.stat().st_uid} if os.geteuid() == 0 else set())
     if found.st_uid not in trusted:
-        raise StateUnsafe(f"{path} belongs to another user (uid {found.st_uid}): nothing in it counts")
+        raise StateUnsafe(
+            Message(
+                "{path} belongs to another user (uid {st_uid}): nothing in it counts", path=path, st_uid=found.st_uid
+            )
+        )
     if stat.S_IMODE(found.st_mode) & 0o022:
-        raise StateUnsafe(f"{path} can be written by others: nothing in it counts until `chmod 600 {path}`")
+        raise StateUnsafe(
+            Message("{path} can be written by others: nothing in it counts until `chmod 600 {path}`", path=path)
+        )
 
 
 def _unreadable(path: Path, error: OSError) -> StoreFailed:
-    return StoreFailed(f"{path} cannot be read: {error.strerror}; nothing is granted")
+    return StoreFailed(
+        Message("{path} cannot be read: {strerror}; nothing is granted", path=path, strerror=error.strerror)
+    )
 
 
 def _is_sound(path: Path) -> bool:

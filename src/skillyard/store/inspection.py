@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.core.errors import SkillError
+from skillyard.core.messages import Message
 from skillyard.store.atomic import list_damaged
 from skillyard.store.backups import list_backups
 from skillyard.store.connection import check_integrity
@@ -32,22 +33,34 @@ def inspect_state(path: Path, lock_seconds: float = LOCK_SECONDS) -> StateReport
     """The database as it lies there; a missing one is a problem only if something of it is left."""
     if not os.path.lexists(path):
         left = list_backups(path) or os.path.lexists(f"{path}-wal")
-        return StateReport(problem=f"{path} is missing; `skillyard runs` restores it") if left else StateReport()
+        return (
+            StateReport(problem=Message("{path} is missing; `skillyard runs` restores it", path=path))
+            if left
+            else StateReport()
+        )
     if not path.is_file():
-        return StateReport(problem=f"{path} is not a plain file; `skillyard runs` repairs it")
+        return StateReport(problem=Message("{path} is not a plain file; `skillyard runs` repairs it", path=path))
     size = path.stat().st_size
     if size == 0:
-        return StateReport(problem=f"{path} is empty; `skillyard runs` repairs it")
+        return StateReport(problem=Message("{path} is empty; `skillyard runs` repairs it", path=path))
     try:
         if complaint := check_database(path, lock_seconds) or check_tables(path, lock_seconds):
-            return StateReport(0, size, f"{path} is damaged: {complaint}; `skillyard runs` repairs it")
+            return StateReport(
+                0,
+                size,
+                Message("{path} is damaged: {complaint}; `skillyard runs` repairs it", path=path, complaint=complaint),
+            )
         version = _version_of(path, lock_seconds)
     except SkillError as error:
         return StateReport(0, size, error.msg)
     except (OSError, sqlite3.Error) as error:
-        return StateReport(0, size, f"{path} cannot be read: {error}; see `ls -l {path}`")
+        return StateReport(
+            0, size, Message("{path} cannot be read: {error}; see `ls -l {path}`", path=path, error=error)
+        )
     if version > version_known():
-        return StateReport(version, size, f"{path} was written by a newer Skillyard: `pip install -U skillyard`")
+        return StateReport(
+            version, size, Message("{path} was written by a newer Skillyard: `pip install -U skillyard`", path=path)
+        )
     return StateReport(version, size)
 
 

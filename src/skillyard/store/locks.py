@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from skillyard.core.errors import StateLocked
+from skillyard.core.messages import Message
 
 _POLL_SECONDS = 0.01
 
@@ -43,7 +44,14 @@ def holding(path: Path, seconds: float, *, shared: bool = False) -> Iterator[Non
             if time.monotonic() > ceiling:
                 from skillyard.store.lockholders import describe_flock_holder  # noqa: PLC0415  (only on failure)
 
-                raise StateLocked(f"{path}: {describe_flock_holder(file)} has held it for {seconds:g} s")
+                raise StateLocked(
+                    Message(
+                        "{path}: {describe_lock_holders} has held it for {lock_seconds:g} s",
+                        path=path,
+                        describe_lock_holders=describe_flock_holder(file),
+                        lock_seconds=seconds,
+                    )
+                )
             time.sleep(_POLL_SECONDS)
         yield
     finally:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from skillyard.core.errors import SkillError, StateDamaged
+from skillyard.core.messages import Message
 from skillyard.store.atomic import damaged_name, list_damaged, put_in_place, sync_folder
 from skillyard.store.backups import list_backups
 from skillyard.store.connection import SUSPECT, StateConnection, check_integrity, connect
@@ -55,9 +56,9 @@ def _check_suspect(path: Path, lock_seconds: float) -> None:
     if not mark.exists() or not path.is_file() or path.stat().st_size == 0:
         return
     if complaint := check_integrity(path, lock_seconds, "mode=rw") or check_tables(path, lock_seconds):
-        raise Damage(f"is damaged: {complaint}")
+        raise Damage(Message("is damaged: {complaint}", complaint=complaint))
     if not _is_writable(path, lock_seconds):
-        raise Damage("is damaged: its header says that nobody may write")
+        raise Damage(Message("is damaged: its header says that nobody may write"))
     mark.unlink(missing_ok=True)
 
 
@@ -78,8 +79,12 @@ def _refuse_while_in_use(path: Path, reason: str) -> None:
     users = other_users(path)
     if users or _is_locked_elsewhere(path):
         raise StateDamaged(
-            f"{path} {reason}, and it is still used by {describe(users)}",
-            "end that process, then run any command: it sets the damaged file aside and restores the last backup",
+            Message(
+                "{path} {reason}, and it is still used by {users}", path=path, reason=reason, users=describe(users)
+            ),
+            Message(
+                "end that process, then run any command: it sets the damaged file aside and restores the last backup"
+            ),
         )
 
 
@@ -159,10 +164,26 @@ def _check_backup(fresh: Path, lock_seconds: float) -> None:
 
 def _as_told(path: Path, reason: str, source: Path | None, aside: Path | None) -> StateDamaged:
     if aside is None or not os.path.lexists(aside):
-        advice = f"grants are not affected; to start anew, remove {path.name} together with {path.name}.backup*"
+        advice = Message(
+            "grants are not affected; to start anew, remove {name} together with {name}.backup*", name=path.name
+        )
     else:
-        advice = f"grants are not affected; the damaged file is kept as {aside}, and `skillyard doctor` lists it"
+        advice = Message(
+            "grants are not affected; the damaged file is kept as {aside}, and `skillyard doctor` lists it", aside=aside
+        )
     if source is None:
-        return StateDamaged(f"{path} {reason}; there is no backup, so a new one was made without any history", advice)
+        return StateDamaged(
+            Message(
+                "{path} {reason}; there is no backup, so a new one was made without any history",
+                path=path,
+                reason=reason,
+            ),
+            advice,
+        )
     minutes = max(0, round((time.time() - source.stat().st_mtime) / 60))
-    return StateDamaged(f"{path} {reason}; the backup of {minutes} min ago was restored", advice)
+    return StateDamaged(
+        Message(
+            "{path} {reason}; the backup of {minutes} min ago was restored", path=path, reason=reason, minutes=minutes
+        ),
+        advice,
+    )

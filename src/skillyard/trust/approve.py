@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.fingerprint import read_marks
 from skillyard.core.errors import MetadataMissing, SkillNotFound
+from skillyard.core.messages import Message
 from skillyard.core.skill import Skill
 from skillyard.store.copies import Copies, FolderCopy
 
@@ -80,5 +81,5 @@ def _parsed(skill: Skill, copy: FolderCopy) -> "Sequence[Skill]":
     reading = parse_skill(content, skill.path)
     if reading.skill is None:
         reason = reading.findings[0].message if reading.findings else "it cannot be read"
-        raise MetadataMissing(f"{skill.path}: {reason}")
+        raise MetadataMissing(Message("{place}: {reason}", place=skill.path, reason=reason))
     return (reading.skill,)

@@ -15,6 +15,7 @@ from skillyard.catalog.fingerprint import fingerprint, read_digests
 from skillyard.core.capability import ALLOWED_TOOLS, NETWORK, ON_FAILURE, PLAIN, SCHEDULE, WITH_ARGUMENT, is_capability
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
+from skillyard.core.messages import Message
 from skillyard.core.secrets import MASK
 from skillyard.core.skill import Skill
 from skillyard.store.grants import Grant, Grants
@@ -74,12 +75,14 @@ class RoleWant(NamedTuple):
 
     def as_want(self, root: Path) -> Want:
         file = (self.folder / "agent.yaml").relative_to(root).as_posix()
-        return Want(f"{self.what} for the role {self.folder.name}", f"{file} {self.section}")
+        return Want(
+            Message("{what} for the role {name}", what=self.what, name=self.folder.name), f"{file} {self.section}"
+        )
 
 
 def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:
     if env.get(DEPTH):
-        raise PermissionDenied("an agent cannot grant anything: a person must do it, outside")
+        raise PermissionDenied(Message("an agent cannot grant anything: a person must do it, outside"))
 
 
 def as_capabilities(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -90,11 +93,11 @@ def as_capabilities(words: tuple[str, ...]) -> tuple[str, ...]:
 def _as_capability(word: str) -> str:
     if not is_capability(word):
         known = ", ".join((*PLAIN, *(f"{name}:…" for name in (NETWORK, *WITH_ARGUMENT))))
-        raise InvalidArgs(f"{word!r} is no capability; there are {known}")
+        raise InvalidArgs(Message("{word!r} is no capability; there are {known}", word=word, known=known))
     try:
         return as_capability(word)
     except ValueError as error:
-        raise InvalidArgs(f"{word!r} names no host: {error}") from None
+        raise InvalidArgs(Message("{word!r} names no host: {error}", word=word, error=error)) from None
 
 
 def grant(grants: Grants, skill: Skill, capabilities: tuple[str, ...], mark: str = "") -> None:
@@ -220,18 +223,31 @@ def _of_role(role: "Role", root: Path) -> Iterator[RoleWant]:
         name, _, argument = capability.partition(":")
         if name == "secret":
             secret = secrets[argument]
-            what = f"give {secret.name}, from {_SOURCES[secret.source]} {secret.key}, to the skills"
+            what: str = Message(
+                "give {name}, from {sources} {key}, to the skills",
+                name=secret.name,
+                sources=_SOURCES[secret.source],
+                key=secret.key,
+            )
         else:
-            what = f"reach {argument}" if name == NETWORK and argument else _WHAT[name].format(argument)
+            template = _REACH if name == NETWORK and argument else _WHAT[name]
+            what = Message(template.template, what=argument)
         yield RoleWant(role.folder, capability, what, _SECTION[name])
     if role.schedule:
         count = len(role.schedule)
-        yield RoleWant(role.folder, SCHEDULE, f"start {count} scheduled {'job' if count == 1 else 'jobs'}", "schedule")
+        yield RoleWant(
+            role.folder,
+            SCHEDULE,
+            Message("start {count} scheduled {noun}", count=count, noun="job" if count == 1 else "jobs"),
+            "schedule",
+        )
     for told in dict.fromkeys(_tells(role)):
-        yield RoleWant(role.folder, ON_FAILURE, f"after a failure {told}", "schedule[].on_failure")
+        yield RoleWant(role.folder, ON_FAILURE, Message("after a failure {told}", told=told), "schedule[].on_failure")
     if role.allowed_tools:
         tools = ", ".join(role.allowed_tools)
-        yield RoleWant(role.folder, ALLOWED_TOOLS, f"let a backend agent use {tools} unasked", "allowed_tools")
+        yield RoleWant(
+            role.folder, ALLOWED_TOOLS, Message("let a backend agent use {tools} unasked", tools=tools), "allowed_tools"
+        )
 
 
 def _tells(role: "Role") -> Iterator[str]:
@@ -239,16 +255,22 @@ def _tells(role: "Role") -> Iterator[str]:
         told = job.get("on_failure")
         if isinstance(told, Mapping):
             command = told.get("command")
-            yield f"run `{command}`" if command else f"post to {told.get('webhook')}"
+            yield (
+                Message("run `{command}`", command=command)
+                if command
+                else Message("post to {told}", told=told.get("webhook"))
+            )
 
 
-_SOURCES = {"env": "your environment variable", "file": "your file"}
+_SOURCES = {"env": Message("your environment variable"), "file": Message("your file")}
+_LOOK, _EDIT = Message("look for skills in {folder}"), Message("edit files in {folder}")
+_REACH = Message("reach {what}")
 _WHAT = {
-    "network": "reach the network",
-    "read": "read {0}",
-    "write": "read and write {0}",
-    "memory": "use {0} MB of memory",
-    "processes": "start {0} processes",
+    "network": Message("reach the network"),
+    "read": Message("read {what}"),
+    "write": Message("read and write {what}"),
+    "memory": Message("use {what} MB of memory"),
+    "processes": Message("start {what} processes"),
 }
 _SECTION = {
     "network": "security.network",
@@ -270,7 +292,7 @@ def _scripts(root: Path, before: Trusted) -> Iterator[Want]:
     entries = (path for path in (root / "bin").rglob("*") if path.is_symlink() or not path.is_dir())
     if not all(map(is_ours, entries)):
         unseen = tuple(_unseen_scripts(root, before))
-        yield Want("run the scripts in bin/ with read access to the whole project", "bin/", unseen)
+        yield Want(Message("run the scripts in bin/ with read access to the whole project"), "bin/", unseen)
 
 
 def bin_changes(root: Path, grants: Grants) -> dict[str, list[str]]:
@@ -309,12 +331,15 @@ def _settings(root: Path) -> Iterator[Want]:
     fields = read_toml(file)
     engine = fields.get("engine")
     if isinstance(engine, Mapping) and engine.get("database"):
-        yield Want(f"keep jobs in {_without_password(str(engine['database']))}", "skillyard.toml [engine] database")
-    for table, what in (("catalog", "look for skills in"), ("editor", "edit files in")):
+        yield Want(
+            Message("keep jobs in {database}", database=_without_password(str(engine["database"]))),
+            "skillyard.toml [engine] database",
+        )
+    for table, what in (("catalog", _LOOK), ("editor", _EDIT)):
         asked = fields.get(table)
         roots = asked.get("roots") if isinstance(asked, Mapping) else None
         for folder in roots if isinstance(roots, list) else ():
-            yield Want(f"{what} {folder}", f"skillyard.toml [{table}] roots")
+            yield Want(Message(what.template, folder=folder), f"skillyard.toml [{table}] roots")
     yield from _agents(fields)
 
 
@@ -324,19 +349,30 @@ def _agents(fields: Mapping[str, object]) -> Iterator[Want]:
 
     dispatch, backends, worker = fields.get("dispatch"), fields.get("backends"), fields.get("worker")
     for key, value in dispatch.items() if isinstance(dispatch, Mapping) else ():
-        yield Want(f"hand tasks to agents with {key} = {value}", "skillyard.toml [dispatch]")
+        yield Want(
+            Message("hand tasks to agents with {key} = {value}", key=key, value=value), "skillyard.toml [dispatch]"
+        )
     for name, agent in backends.items() if isinstance(backends, Mapping) else ():
         if not isinstance(agent, Mapping):
             continue
         command, tools = agent.get("command"), agent.get("allowed_tools")
         if command:
             words = shlex.join(map(str, command)) if isinstance(command, list) else command
-            yield Want(f"start `{words}` as the backend {name}", f"skillyard.toml [backends.{name}] command")
+            yield Want(
+                Message("start `{words}` as the backend {name}", words=words, name=name),
+                f"skillyard.toml [backends.{name}] command",
+            )
         if tools:
             listed = ", ".join(map(str, tools)) if isinstance(tools, list) else tools
-            yield Want(f"let {name} use {listed} unasked", f"skillyard.toml [backends.{name}] allowed_tools")
+            yield Want(
+                Message("let {name} use {listed} unasked", name=name, listed=listed),
+                f"skillyard.toml [backends.{name}] allowed_tools",
+            )
     if isinstance(worker, Mapping) and worker.get("decider"):
-        yield Want(f"let {worker['decider']} decide on skills up to MEDIUM", "skillyard.toml [worker] decider")
+        yield Want(
+            Message("let {decider} decide on skills up to MEDIUM", decider=worker["decider"]),
+            "skillyard.toml [worker] decider",
+        )
 
 
 #: What libpq and SQLAlchemy both take for a password, and nothing else: whatever could name another host is shown.

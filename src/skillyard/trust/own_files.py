@@ -16,6 +16,7 @@ from typing import NamedTuple
 from skillyard.catalog.dirfd import make_below, open_below, refuse_links
 from skillyard.catalog.plainfile import read_plain
 from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 
 TEMPLATES = Path(__file__).parent.parent / "project"
 WRITTEN = TEMPLATES / "written.json"
@@ -131,7 +132,7 @@ def _refuse_in_the_way(root: Path, folder: Path) -> None:
     refuse_links(root, folder)
     for place in (folder, *folder.parents):
         if os.path.lexists(place) and not place.is_dir():
-            raise InvalidArgs(f"{place} is in the way: a folder must stand there")
+            raise InvalidArgs(Message("{place} is in the way: a folder must stand there", place=place))
         if place == root:
             break
 

@@ -14,6 +14,7 @@ from skillyard.catalog.dirfd import make_below, make_file, open_resolved, remove
 from skillyard.catalog.plainfile import is_utf8
 from skillyard.core.capability import ENV, NETWORK, READ, READ_PROJECT, WRITE
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
+from skillyard.core.messages import Message
 from skillyard.core.request import Call
 from skillyard.core.skill import Kind
 from skillyard.runners.process import PACKAGE
@@ -170,13 +171,15 @@ def resolve_capability(text: str, root: Path, user_home: Path) -> str:
     if argument == "~" or argument.startswith("~/"):
         argument = str(user_home) + argument[1:]
     if "\0" in argument or not is_utf8(argument):
-        raise InvalidArgs(f"{argument!r} names no path: it holds characters that are no text")
+        raise InvalidArgs(
+            Message("{argument!r} names no path: it holds characters that are no text", argument=argument)
+        )
     if name == WRITE:
         return f"{WRITE}:{resolve_output(argument, root)}"
     try:
         return f"{READ}:{os.path.realpath(root / argument)}"
     except (OSError, ValueError):
-        raise InvalidArgs(f"{argument!r} names no path") from None
+        raise InvalidArgs(Message("{argument!r} names no path", argument=argument)) from None
 
 
 def demand(call: Call, found: Permit) -> None:
@@ -195,7 +198,7 @@ def _as_granted(argument: str, root: Path) -> Path | None:
 def _refuse_wide(path: Path, own_home: Path) -> None:
     """Never readable through a link, and never an output, whoever asks."""
     if path == Path("/") or path == own_home or path.is_relative_to(own_home):
-        raise PermissionDenied(f"{path} is never opened to a run")
+        raise PermissionDenied(Message("{path} is never opened to a run", path=path))
 
 
 def grant_command(call: Call, capabilities: tuple[str, ...]) -> str:

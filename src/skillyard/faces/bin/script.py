@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.core.errors import SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -95,7 +95,7 @@ def _ask(ask: Callable[[Options], Answer], options: Options, lang: Lang) -> Resu
     return Result(
         agent=AGENT,
         state=answer.state,
-        summary=answer.summary.fill(lang, **answer.words),
+        summary=answer.summary.render(lang, **answer.words),
         data=answer.data,
         meta=make_meta(AGENT, time.monotonic() - started, moment),
     )

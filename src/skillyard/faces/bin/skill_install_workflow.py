@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.app.project import Project, new_run_id, open_project
 from skillyard.core.errors import ScriptFailed
-from skillyard.core.phrases import PAUSED, Text
+from skillyard.core.messages import PAUSED, Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from skillyard.scripts.install_workflow import InstallSteps
     from skillyard.scripts.workflow_graph import Stand, Workflow
 
-_DONE = Text("安装完成: 保留 {kept} 个, 卸载 {dropped} 个", "installed: {kept} kept, {dropped} uninstalled")
+_DONE = Message("installed: {kept} kept, {dropped} uninstalled")
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -66,7 +66,9 @@ def _opened(yard: Project) -> "Iterator[tuple[Workflow, InstallSteps]]":
     try:
         from skillyard.scripts.workflow_graph import open_workflow
     except ModuleNotFoundError as error:
-        raise ScriptFailed(f"{error.name} is missing; install it: pip install 'skillyard[langgraph]'") from None
+        raise ScriptFailed(
+            Message("{name} is missing; install it: pip install 'skillyard[langgraph]'", name=error.name)
+        ) from None
     from skillyard.scripts.install_workflow import InstallSteps
 
     steps = InstallSteps(yard, script.tell, on_terminal=on_terminal())

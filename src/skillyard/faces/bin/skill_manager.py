@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.app.project import Project, open_project
-from skillyard.core.phrases import PAUSED, Text
+from skillyard.core.messages import PAUSED, Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
@@ -19,13 +19,13 @@ from skillyard.faces.cli.entries import as_skill_data
 if TYPE_CHECKING:
     from skillyard.install.review import Review
 
-LISTED = Text("共 {count} 个技能", "{count} skills")
-FOUND = Text("找到 {count} 个技能: {query}", "{count} skills match: {query}")
-INFO = Text("技能: {name}", "skill: {name}")
-CHECKED = Text("检查 {total} 个技能: {bad} 个有问题", "{total} skills checked: {bad} with problems")
-INSTALLED = Text("已安装 {count} 个技能", "{count} skills installed")
-REMOVED = Text("已删除 {count} 个技能", "{count} skills removed")
-RECORDED = Text("已记录: {name} (共 {count} 次)", "recorded: {name} ({count} uses)")
+LISTED = Message("{count} skills")
+FOUND = Message("{count} skills match: {query}")
+INFO = Message("skill: {name}")
+CHECKED = Message("{total} skills checked: {bad} with problems")
+INSTALLED = Message("{count} skills installed")
+REMOVED = Message("{count} skills removed")
+RECORDED = Message("recorded: {name} ({count} uses)")
 
 
 def main(words: Sequence[str]) -> NoReturn:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from skillyard.app.project import open_project
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.faces.bin import script
 from skillyard.faces.cli.command import Answer, Options
 from skillyard.faces.cli.entries import display_name
 
-SCANNED = Text("扫描完成: 新增 {added} 个, 更新 {updated} 个", "scanned: {added} added, {updated} updated")
+SCANNED = Message("scanned: {added} added, {updated} updated")
 
 
 def main(words: Sequence[str]) -> NoReturn:

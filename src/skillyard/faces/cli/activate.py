@@ -12,7 +12,7 @@ import time
 from functools import partial
 
 from skillyard.app.project import open_project
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.faces.cli.activation import add_scope, as_answer, session_of
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 
@@ -31,7 +31,7 @@ def _answer(options: Options) -> Answer:
     return as_answer(
         changes,
         options,
-        summary=Text("已激活 {count} 个技能", "{count} skills activated"),
-        did=Text("已激活: {name}", "activated {name}"),
-        did_not=Text("已是激活状态: {name}", "already active: {name}"),
+        summary=Message("{count} skills activated"),
+        did=Message("activated {name}"),
+        did_not=Message("already active: {name}"),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.faces.cli.command import Answer, Options, Parser, style_of
 from skillyard.faces.present import Lines
 
@@ -23,11 +23,11 @@ def session_of(options: Options) -> str | None:
 
 
 def as_answer(
-    changes: "Sequence[ActivationChange]", options: Options, summary: Text, did: Text, did_not: Text
+    changes: "Sequence[ActivationChange]", options: Options, summary: Message, did: Message, did_not: Message
 ) -> Answer:
     lang = style_of(options).lang
-    lines = [(did if change.changed else did_not).fill(lang, name=change.name) for change in changes]
-    nothing = Text("没有激活的技能", "nothing was active there").fill(lang)
+    lines = [(did if change.changed else did_not).render(lang, name=change.name) for change in changes]
+    nothing = Message("nothing was active there").render(lang)
     return Answer(
         summary=summary,
         words={"count": sum(change.changed for change in changes)},

@@ -10,13 +10,13 @@ examples:
 from functools import partial
 
 from skillyard.app.project import open_project
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, style_of
 from skillyard.faces.labels import yes_or_no
 from skillyard.faces.present import Table
 
-_NOTHING = Text("没有激活的技能: skillyard activate NAME", "Nothing is active yet: skillyard activate NAME.")
+_NOTHING = Message("Nothing is active yet: skillyard activate NAME.")
 
 
 def arguments(parser: Parser) -> None:
@@ -48,7 +48,7 @@ def _answer(options: Options) -> Answer:
         (skill.name, "", "", yes_or_no(False, lang), f"{skill.path}: {skill.reason}") for skill in active.unreadable
     ]
     return Answer(
-        summary=Text("共 {count} 个激活的技能", "{count} active skills"),
+        summary=Message("{count} active skills"),
         words={"count": len(active.skills)},
         data={
             "skills": data,
@@ -59,6 +59,6 @@ def _answer(options: Options) -> Answer:
         page=Table(
             columns=("name", "session", "characters", "sent", "path"),
             rows=rows,
-            empty=_NOTHING.fill(lang),
+            empty=_NOTHING.render(lang),
         ),
     )

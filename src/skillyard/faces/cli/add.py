@@ -17,7 +17,7 @@ from pathlib import Path
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
 from skillyard.faces.ask import ask, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
@@ -28,15 +28,10 @@ from skillyard.install.pipeline import bring_in, inner_folder, look, pick_named,
 from skillyard.install.slug import as_slug
 from skillyard.install.target import Place
 
-_ADDING = Text("正在安装", "adding")
-_WHICH = Text(
-    "\n{source} 里有 {count} 个技能:\n{lines}\n要哪些? 序号或名称, 或全部 (all): ",
-    "\n{source} holds {count} skills:\n{lines}\nWhich? Numbers or names, or all: ",
-)
-_WOULD_ADD = Text("将安装 {folder} ({files} 个文件, {severity})", "would add {folder} ({files} files, {severity})")
-_WOULD_HOLD = Text(
-    "将拦下 {folder} ({files} 个文件, {severity})", "would hold back {folder} ({files} files, {severity})"
-)
+_ADDING = Message("adding")
+_WHICH = Message("\n{source} holds {count} skills:\n{lines}\nWhich? Numbers or names, or all: ")
+_WOULD_ADD = Message("would add {folder} ({files} files, {severity})")
+_WOULD_HOLD = Message("would hold back {folder} ({files} files, {severity})")
 
 
 def arguments(parser: Parser) -> None:
@@ -62,10 +57,10 @@ def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     with open_project() as yard, open_staging(yard.places.own_home) as staging:
         place = place_of(yard, is_global=options.is_global)
-        with Steps(_ADDING.fill(lang), lang=lang) as steps:
+        with Steps(_ADDING.render(lang), lang=lang) as steps:
             found = [each for text in options.sources for each in _look(yard, place, text, options, staging, steps)]
         if options.name and len(found) != 1:
-            raise InvalidArgs(f"--as names one skill, not {len(found)}")
+            raise InvalidArgs(Message("--as names one skill, not {count}", count=len(found)))
         _check_apart(found)
         if options.dry_run:
             return _planned(found, lang)
@@ -84,12 +79,12 @@ def _pick(text: str, names: Sequence[str], options: Options, offers: Sequence[Of
     if len(offers) < 2 or names or everything or not on_terminal() or options.json:
         return pick_named(text, names, everything=everything)(offers)
     lines = "\n".join(f"  {number:>3}  {offer.name}" for number, offer in enumerate(offers, 1))
-    said = ask(_WHICH.fill(lang_of(options), source=text, count=len(offers), lines=lines)) or ""
+    said = ask(_WHICH.render(lang_of(options), source=text, count=len(offers), lines=lines)) or ""
     words = said.replace(",", " ").split()
     if words in (["all"], ["全部"]):
         return offers
     if not words:
-        raise InvalidArgs("nothing was chosen, and nothing installed")
+        raise InvalidArgs(Message("nothing was chosen, and nothing installed"))
     return choose(offers, [_named(word, offers) for word in words])
 
 
@@ -103,7 +98,9 @@ def _check_apart(found: Sequence[Candidate]) -> None:
     folders = [each.skill.folder for each in found]
     twice = sorted({folder for folder in folders if folders.count(folder) > 1})
     if twice:
-        raise InvalidArgs(f"two of these would be {twice[0]}: add one of them by itself, with --as")
+        raise InvalidArgs(
+            Message("two of these would be {twice}: add one of them by itself, with --as", twice=twice[0])
+        )
 
 
 def _planned(found: Sequence[Candidate], lang: Lang) -> Answer:
@@ -121,13 +118,13 @@ def _planned(found: Sequence[Candidate], lang: Lang) -> Answer:
         for each in found
     ]
     lines = [
-        (_WOULD_HOLD if each.verdict.held else _WOULD_ADD).fill(
+        (_WOULD_HOLD if each.verdict.held else _WOULD_ADD).render(
             lang, folder=each.skill.folder, files=len(each.skill.files), severity=each.verdict.severity
         )
         for each in found
     ]
     return Answer(
-        summary=Text("将要安装 {count} 个技能 (未安装)", "would install {count} skills (nothing was installed)"),
+        summary=Message("would install {count} skills (nothing was installed)"),
         words={"count": len(found)},
         data={"skills": skills},
         page=Lines(lines),

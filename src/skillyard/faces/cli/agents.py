@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from skillyard.core.backend_events import Event, EventKind, Permission, Tell
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import show_progress
@@ -16,11 +16,11 @@ from skillyard.faces.present import Steps, one_line
 from skillyard.sandbox.cancel_token import Stop
 
 _MOST_SHOWN = 160
-_STARTED = Text("已开始: {session}", "started: {session}")
-_WAITING = Text("等待: {why}", "waiting: {why}")
-_RETRYING = Text("重试: {why}", "trying again: {why}")
-_ASKS = Text("{tool} 请求许可: {says}  允许吗?", "{tool} asks: {says}  Allow it?")
-_STOPPING = Text("正在停止 (再按一次 Ctrl-C 强制结束)", "stopping (Ctrl-C again ends it at once)")
+_STARTED = Message("started: {session}")
+_WAITING = Message("waiting: {why}")
+_RETRYING = Message("trying again: {why}")
+_ASKS = Message("{tool} asks: {says}  Allow it?")
+_STOPPING = Message("stopping (Ctrl-C again ends it at once)")
 
 
 class Watching:
@@ -52,7 +52,7 @@ class Watching:
             return False
         self._asking = True
         try:
-            return confirm(one_line(_ASKS.fill(self._lang, tool=permission.tool, says=permission.says)))
+            return confirm(one_line(_ASKS.render(self._lang, tool=permission.tool, says=permission.says)))
         except KeyboardInterrupt:
             self._stop()
             return False
@@ -63,7 +63,7 @@ class Watching:
         del number, frame
         if self._asking or self.stop.asked:
             raise KeyboardInterrupt
-        show_progress(f"\n{_STOPPING.fill(self._lang)}\n".encode())
+        show_progress(f"\n{_STOPPING.render(self._lang)}\n".encode())
         self._stop()
 
     def _stop(self) -> None:
@@ -73,7 +73,7 @@ class Watching:
     def _step(self, event: Event) -> None:
         """The latest of it, on one line, on a terminal only; what has to be waited for, always."""
         if event.kind is EventKind.WAITING and not sys.stderr.isatty():
-            show_progress(f"→ {_WAITING.fill(self._lang, why=event.text)}\n".encode())
+            show_progress(f"→ {_WAITING.render(self._lang, why=event.text)}\n".encode())
         elif self._steps and (line := self.line_of(event.kind, event.text, event.data)):
             self._steps(line)
 
@@ -97,7 +97,7 @@ def line_of(kind: str, text: str, data: object, lang: Lang) -> str:
     facts: dict[str, Json] = dict(data) if isinstance(data, dict) else {}
     match kind:
         case EventKind.STARTED:
-            return _STARTED.fill(lang, session=facts.get("session"))
+            return _STARTED.render(lang, session=facts.get("session"))
         case EventKind.TEXT:
             return _short(text)
         case EventKind.TOOL_CALL:
@@ -106,9 +106,9 @@ def line_of(kind: str, text: str, data: object, lang: Lang) -> str:
         case EventKind.TOOL_RESULT if facts.get("ok") is False:
             return _short(f"✗ {text}")
         case EventKind.WAITING:
-            return _WAITING.fill(lang, why=text)
+            return _WAITING.render(lang, why=text)
         case EventKind.ERROR:
-            return _RETRYING.fill(lang, why=_short(text)) if facts.get("retrying") else _short(text)
+            return _RETRYING.render(lang, why=_short(text)) if facts.get("retrying") else _short(text)
         case _:
             return ""
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import (
@@ -47,22 +47,19 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.2
 _AT_WORK = (ConversationState.STARTING, ConversationState.RUNNING)
-_COUNTED = Text("共 {count} 个后端, {talks} 个会话", "{count} backends, {talks} conversations")
-_ALL_WELL = Text("{count} 个后端可用", "{count} backends work")
-_SOME_FAIL = Text("{count} 个后端中 {failed} 个不可用", "{failed} of {count} backends do not work")
-_STOPPED = Text("已停止 {count} 个会话", "{count} conversations stopped")
-_STOPPED_ONE = Text("已停止: {session} ({backend})", "stopped {session} with {backend}")
-_NOTHING = Text("没有正在运行的任务", "nothing is running")
-_WARM = Text(
-    "{backend} 已预热: --session {session} (空闲 {idle:g} 秒后结束)",
-    "{backend} is warm for --session {session}, until it rests for {idle:g} s",
-)
-_WARM_ALREADY = Text("{backend} 已经预热: --session {session}", "{backend} was warm already for --session {session}")
-_SPEAKS = Text("✓ {name}{version} 可以对话{said}", "✓ {name}{version} speaks with us{said}")
-_SAYS = Text(", 回答: {said}", ", and says: {said}")
-_SINCE = Text("{state}, 自 {when}", "{state} since {when}")
-_ALLOWED, _REFUSED = Text("已允许", "allowed"), Text("已拒绝", "refused")
-_HISTORY = Text("会话 {session} ({backend}): {state}", "conversation {session} with {backend}: {state}")
+_COUNTED = Message("{count} backends, {talks} conversations")
+_ALL_WELL = Message("{count} backends work")
+_SOME_FAIL = Message("{failed} of {count} backends do not work")
+_STOPPED = Message("{count} conversations stopped")
+_STOPPED_ONE = Message("stopped {session} with {backend}")
+_NOTHING = Message("nothing is running")
+_WARM = Message("{backend} is warm for --session {session}, until it rests for {idle:g} s")
+_WARM_ALREADY = Message("{backend} was warm already for --session {session}")
+_SPEAKS = Message("✓ {name}{version} speaks with us{said}")
+_SAYS = Message(", and says: {said}")
+_SINCE = Message("{state} since {when}")
+_ALLOWED, _REFUSED = Message("allowed"), Message("refused")
+_HISTORY = Message("conversation {session} with {backend}: {state}")
 
 
 def arguments(parser: Parser) -> None:
@@ -133,7 +130,7 @@ def _rows(
         yield (name, version, "", "", "", "", "")
     for talk in of_it:
         kept = warm.get(talk.id)
-        warmth = _SINCE.fill(lang, state=kept.state, when=_when(kept.since)) if kept else ""
+        warmth = _SINCE.render(lang, state=kept.state, when=_when(kept.since)) if kept else ""
         yield (name, version, talk.name, str(talk.state), warmth, _when(talk.last), talk.folder)
         name = version = ""
 
@@ -170,11 +167,11 @@ def _checked(yard: Project, driver: "Driver", *, ask: bool) -> dict[str, Json]:
 def _check_lines(each: dict[str, Json], lang: Lang) -> Iterator[str]:
     version = f" {each['version']}" if each.get("version") else ""
     if each["ok"]:
-        said = _SAYS.fill(lang, said=each["said"]) if "said" in each else ""
-        yield _SPEAKS.fill(lang, name=each["name"], version=version, said=said)
+        said = _SAYS.render(lang, said=each["said"]) if "said" in each else ""
+        yield _SPEAKS.render(lang, name=each["name"], version=version, said=said)
     else:
-        yield f"✗ {each['name']}{version}: {as_read(str(each['error']), lang)}"
-        yield f"  → {as_read(str(each['hint']), lang)}"
+        yield f"✗ {each['name']}{version}: {render(str(each['error']), lang)}"
+        yield f"  → {render(str(each['hint']), lang)}"
 
 
 def _start(options: Options) -> Answer:
@@ -193,7 +190,7 @@ def _start(options: Options) -> Answer:
         summary=summary,
         words=words,
         data={**as_talk_data(warmed.conversation, warmed.backend), "already": warmed.already},
-        page=Lines([summary.fill(style_of(options).lang, **words)]),
+        page=Lines([summary.render(style_of(options).lang, **words)]),
     )
 
 
@@ -232,8 +229,8 @@ def _stop(options: Options) -> Answer:
         words={"count": len(stopped)},
         data={"conversations": [as_talk_data(talk) for talk in stopped]},
         page=Lines(
-            [_STOPPED_ONE.fill(lang, session=talk.name, backend=talk.backend) for talk in stopped]
-            or [_NOTHING.fill(lang)]
+            [_STOPPED_ONE.render(lang, session=talk.name, backend=talk.backend) for talk in stopped]
+            or [_NOTHING.render(lang)]
         ),
     )
 
@@ -242,7 +239,7 @@ def _one(yard: Project, options: Options) -> Conversation:
     """The latest that fits."""
     found, _ = yard.dispatcher.list_conversations(backend=options.name, name=options.session)
     if not found:
-        raise InvalidArgs("no such conversation; `skillyard backend list` shows them")
+        raise InvalidArgs(Message("no such conversation; `skillyard backend list` shows them"))
     return found[0]
 
 
@@ -279,7 +276,7 @@ def lines_of(telling: Telling, lang: Lang) -> list[str]:
     if telling.told == "text":
         return telling.text.splitlines()
     if telling.told == "permission":
-        allowed = (_ALLOWED if telling.data.get("allowed") else _REFUSED).fill(lang)
+        allowed = (_ALLOWED if telling.data.get("allowed") else _REFUSED).render(lang)
         return [f"→ {allowed}: {telling.data.get('tool')} {telling.text}"]
     if telling.told == "warm":
         return [f"→ [{_when(telling.at)}] {telling.text}"]

@@ -13,19 +13,16 @@ from pathlib import Path
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import RuntimeFailed
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, seconds
 from skillyard.faces.present import Lines, Progress
 from skillyard.runtime.conformance import find_target, probe
 from skillyard.runtime.probe_sandbox import Probe, Verdict, open_bench
 
-_SUMMARY = Text(
-    "{type}{name}: 通过 {passed}, 失败 {failed}, 跳过 {skipped}",
-    "{type}{name}: {passed} passed, {failed} failed, {skipped} skipped",
-)
-_COUNTS = Text("通过 {passed}, 失败 {failed}, 跳过 {skipped}", "{passed} passed, {failed} failed, {skipped} skipped")
-_CHECKING = Text("正在检查 {name}", "checking {name}")
+_SUMMARY = Message("{type}{name}: {passed} passed, {failed} failed, {skipped} skipped")
+_COUNTS = Message("{passed} passed, {failed} failed, {skipped} skipped")
+_CHECKING = Message("checking {name}")
 _MARKS = {Verdict.PASSED: "ok  ", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
 
 
@@ -44,13 +41,17 @@ def _answer(options: Options) -> Answer:
         skill = find_target(options.target, yard.catalog, Path.cwd())
         with (
             open_bench(yard.sandbox, yard.places.own_home, options.timeout) as bench,
-            Progress(_CHECKING.fill(lang, name=skill.name)) as progress,
+            Progress(_CHECKING.render(lang, name=skill.name)) as progress,
         ):
             for done in probe(skill, bench):
                 probes.append(_judged(done, strict=options.strict))
                 progress(len(probes), len(probes))
     counts = {str(verdict): sum(done.verdict is verdict for done in probes) for verdict in Verdict}
-    told = RuntimeFailed(f"{counts[Verdict.FAILED]} of {len(probes)} probes failed") if counts[Verdict.FAILED] else None
+    told = (
+        RuntimeFailed(Message("{counts} of {count} probes failed", counts=counts[Verdict.FAILED], count=len(probes)))
+        if counts[Verdict.FAILED]
+        else None
+    )
     return Answer(
         summary=_SUMMARY,
         words={"type": f"{told.type}: " if told else "", "name": skill.name, **counts},
@@ -74,7 +75,7 @@ def _judged(done: Probe, *, strict: bool) -> Probe:
 def _lines(name: str, kind: str, probes: list[Probe], counts: dict[str, int], lang: Lang) -> list[str]:
     lines = [f"{name} ({kind})"]
     for done in probes:
-        lines.append(f"{_MARKS[done.verdict]} {as_read(done.name, lang)}: {as_read(done.says, lang)}")
+        lines.append(f"{_MARKS[done.verdict]} {render(done.name, lang)}: {render(done.says, lang)}")
         if done.advice:
-            lines.append(f"       → {as_read(done.advice, lang)}")
-    return [*lines, _COUNTS.fill(lang, **counts)]
+            lines.append(f"       → {render(done.advice, lang)}")
+    return [*lines, _COUNTS.render(lang, **counts)]

@@ -2,11 +2,13 @@
 
 import argparse
 import errno
+import gettext
 import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
@@ -14,7 +16,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StateDamaged, StoreFailed
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import DOMAIN, LOCALE, Lang, Message, render
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -28,13 +30,13 @@ _WIDEST = 100
 Options: TypeAlias = argparse.Namespace
 
 
-TRY = Text("用 '{prog} --help' 查看用法", "Try '{prog} --help'.")
+TRY = Message("Try '{prog} --help'.")
 
 
 class Answer(NamedTuple):
     """What a command gives back: a result for programs, and where there is more to see, a page for people."""
 
-    summary: Text
+    summary: Message
     words: Mapping[str, object]
     data: Mapping[str, Json]
     page: present.Page | None = None
@@ -67,13 +69,20 @@ class Parser(argparse.ArgumentParser):
     #: What a usage error exits with.
     usage_code = USAGE
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        with _argparse_speaks(asked_lang()):
+            return super().parse_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
+        refused = sys.exception()
+        if isinstance(refused, argparse.ArgumentError) and isinstance(refused.message, Message):
+            message = Message("argument {name}: {reason}", name=refused.argument_name, reason=refused.message)
         if "--json" in sys.argv:
             style = present.Style(json=True)
             show_failure(InvalidArgs(message, details={"usage": self.format_usage()}), style)
         else:
             lang = asked_lang()
-            said = f"{self.format_usage()}{self.prog}: {as_read(message, lang)}\n{TRY.fill(lang, prog=self.prog)}\n"
+            said = f"{self.format_usage()}{self.prog}: {render(message, lang)}\n{TRY.render(lang, prog=self.prog)}\n"
             sys.stderr.write(said)
         raise SystemExit(self.usage_code)
 
@@ -87,9 +96,32 @@ class Parser(argparse.ArgumentParser):
 
     def _speak(self) -> None:
         if asked_lang() is Lang.ZH:
-            from skillyard.faces.cli.chinese import speak_chinese
+            from skillyard.faces.cli.translated_help import translate_parser
 
-            speak_chinese(self)
+            translate_parser(self)
+
+
+@contextmanager
+def _argparse_speaks(lang: Lang) -> Iterator[None]:
+    """argparse takes its own words from gettext, and gettext takes the language from the environment.
+
+    A program that asked for JSON gets English: `msg` never changes with the language.
+    """
+    if lang is Lang.EN or "--json" in sys.argv:
+        yield
+        return
+    before, domain = os.environ.get("LANGUAGE"), gettext.textdomain()
+    gettext.bindtextdomain(DOMAIN, LOCALE)
+    gettext.textdomain(DOMAIN)
+    os.environ["LANGUAGE"] = str(lang)
+    try:
+        yield
+    finally:
+        gettext.textdomain(domain)
+        if before is None:
+            del os.environ["LANGUAGE"]
+        else:
+            os.environ["LANGUAGE"] = before
 
 
 def make_parser(name: str, module: ModuleType) -> Parser:
@@ -143,7 +175,7 @@ def answer_with(
     result = Result(
         agent=AGENT,
         state=answer.state,
-        summary=answer.summary.fill(style.lang, **answer.words),
+        summary=answer.summary.render(style.lang, **answer.words),
         data=answer.data,
         meta=make_meta(AGENT, time.monotonic() - started, moment),
     )
@@ -172,12 +204,14 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 def as_skill_error(error: OSError | sqlite3.Error | UnicodeEncodeError) -> SkillError:
     """A disk that is full, a folder that is not ours: said plainly, with where."""
     if isinstance(error, UnicodeEncodeError):
-        return InvalidArgs(f"a name here is not UTF-8: {str(error.object)[:200]!a}; rename that file or folder")
+        return InvalidArgs(
+            Message("a name here is not UTF-8: {object!a}; rename that file or folder", object=str(error.object)[:200])
+        )
     if isinstance(error, PermissionError):
         return PermissionDenied(f"{error.filename or 'a file'}: {error.strerror}")
     if isinstance(error, sqlite3.OperationalError) and ("unable to open" in str(error) or "readonly" in str(error)):
         return PermissionDenied(
-            "the database in SKILLYARD_HOME cannot be written; set SKILLYARD_HOME to a folder of yours"
+            Message("the database in SKILLYARD_HOME cannot be written; set SKILLYARD_HOME to a folder of yours")
         )
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
         return StateDamaged(f"SKILLYARD_HOME: {error}")
@@ -190,7 +224,7 @@ def positive(text: str) -> int:
     """An argument type: a whole number above zero."""
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError("at least 1")
+        raise argparse.ArgumentTypeError(Message("at least 1"))
     return number
 
 
@@ -198,7 +232,7 @@ def not_negative(text: str) -> int:
     """An argument type: a whole number from zero on."""
     number = int(text)
     if number < 0:
-        raise argparse.ArgumentTypeError("at least 0")
+        raise argparse.ArgumentTypeError(Message("at least 0"))
     return number
 
 
@@ -206,7 +240,7 @@ def seconds(text: str) -> float:
     """An argument type: a number of seconds above zero."""
     number = float(text)
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError("above 0")
+        raise argparse.ArgumentTypeError(Message("above 0"))
     return number
 
 

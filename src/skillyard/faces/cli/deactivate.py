@@ -11,7 +11,7 @@ from functools import partial
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.faces.cli.activation import add_scope, as_answer, session_of
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 
@@ -26,7 +26,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     if bool(options.names) == options.all:
-        raise InvalidArgs("say which: names, or --all")
+        raise InvalidArgs(Message("say which: names, or --all"))
     with open_project() as yard:
         yard.catalog.sync()
         session = session_of(options)
@@ -37,7 +37,7 @@ def _answer(options: Options) -> Answer:
     return as_answer(
         changes,
         options,
-        summary=Text("已取消激活 {count} 个技能", "{count} skills deactivated"),
-        did=Text("已取消激活: {name}", "deactivated {name}"),
-        did_not=Text("未激活: {name}", "not active there: {name}"),
+        summary=Message("{count} skills deactivated"),
+        did=Message("deactivated {name}"),
+        did_not=Message("not active there: {name}"),
     )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result
 from skillyard.faces.cli.command import (
     Answer,
@@ -38,10 +38,10 @@ from skillyard.faces.present import Exact, one_line
 if TYPE_CHECKING:
     from skillyard.dispatch.delivery import DispatchRequest
 
-_OMITTED = Text("因大小限制省略: {names}", "left out, over the limit of size: {names}")
-_MARKED = Text("{name} 的内容模仿了任务结构: {lines}", "{name} imitates the structure around it: {lines}")
-_UNREADABLE = Text("无法读取 {name}: {reason}", "{name} cannot be read: {reason}")
-_SHIELDED = Text("任务以 / 开头, 前面加了一个换行", "the task starts with / and got a newline before it")
+_OMITTED = Message("left out, over the limit of size: {names}")
+_MARKED = Message("{name} imitates the structure around it: {lines}")
+_UNREADABLE = Message("{name} cannot be read: {reason}")
+_SHIELDED = Message("the task starts with / and got a newline before it")
 
 
 def arguments(parser: Parser) -> None:
@@ -59,7 +59,13 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options, parser: Parser) -> NoReturn:
     if options.stream and options.json:
-        parser.error("argument --stream: not allowed with argument --json")
+        parser.error(
+            Message(
+                "argument {name}: {reason}",
+                name="--stream",
+                reason=Message("not allowed with argument {name}", name="--json"),
+            )
+        )
     answer_with(_plan if options.dry_run else _hand_over, options)
 
 
@@ -68,7 +74,7 @@ def _plan(options: Options) -> Answer:
         request = _request(yard, options)
     _tell_notes(request, options)
     return Answer(
-        summary=Text("将要发送 {count} 个字符 (未发送)", "would send {count} characters (nothing was sent)"),
+        summary=Message("would send {count} characters (nothing was sent)"),
         words={"count": len(request.enhanced.text)},
         data=request.as_data(),
         page=Exact(request.enhanced.text),
@@ -116,7 +122,9 @@ def _from_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
-        raise InvalidArgs(f"the task on stdin is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise InvalidArgs(
+            Message("the task on stdin is not UTF-8: {reason} at byte {start}", reason=error.reason, start=error.start)
+        ) from None
 
 
 def _tell_notes(request: "DispatchRequest", options: Options) -> None:
@@ -128,10 +136,10 @@ def _tell_notes(request: "DispatchRequest", options: Options) -> None:
 def _notes(request: "DispatchRequest", lang: Lang) -> Iterator[str]:
     enhanced = request.enhanced
     if enhanced.omitted:
-        yield _OMITTED.fill(lang, names=", ".join(skill.name for skill in enhanced.omitted))
+        yield _OMITTED.render(lang, names=", ".join(skill.name for skill in enhanced.omitted))
     for skill in enhanced.marked:
-        yield _MARKED.fill(lang, name=skill.name, lines=", ".join(f"`{line}`" for line in skill.imitates))
+        yield _MARKED.render(lang, name=skill.name, lines=", ".join(f"`{line}`" for line in skill.imitates))
     for lost in request.unreadable:
-        yield _UNREADABLE.fill(lang, name=lost.name, reason=lost.reason)
+        yield _UNREADABLE.render(lang, name=lost.name, reason=lost.reason)
     if enhanced.shielded:
-        yield _SHIELDED.fill(lang)
+        yield _SHIELDED.render(lang)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from skillyard.app.project import Project, open_project
 from skillyard.app.sandbox_cache import find_layers, holds
 from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.result import as_size
 from skillyard.core.searchpath import absolute_entries
 from skillyard.core.states import State
@@ -25,7 +25,7 @@ from skillyard.faces.cli.command import Answer, Options, Parser, add_output_opti
 from skillyard.faces.labels import label, yes_or_no
 from skillyard.faces.present import Table
 
-_MISSING = Text("缺失", "NO")
+_MISSING = Message("NO")
 
 
 class Finding(NamedTuple):
@@ -57,24 +57,24 @@ def _answer(options: Options) -> Answer:
         data={**(failed.data() if failed else {}), "findings": data},
         page=Table(
             columns=("part", "ok", "detail"),
-            rows=[(label(f.part, lang), _claim(f, lang), as_read(f.detail, lang)) for f in found],
+            rows=[(label(f.part, lang), _claim(f, lang), render(f.detail, lang)) for f in found],
         ),
         state=State.ERROR if bad else State.SUCCESS,
     )
 
 
-_WITH_MISSING = Text("{type}检查 {total} 项: {bad} 项缺失", "{type}{total} things looked at: {bad} missing")
-_WITH_PROBLEMS = Text("{type}检查 {total} 项: {bad} 项有问题", "{type}{total} things looked at: {bad} with a problem")
+_WITH_MISSING = Message("{type}{total} things looked at: {bad} missing")
+_WITH_PROBLEMS = Message("{type}{total} things looked at: {bad} with a problem")
 
 
 def _failure(bad: list[Finding], missing: str) -> SkillError:
     if all(finding.is_state for finding in bad):
         return StateDamaged(bad[0].detail)
-    return SandboxUnavailable(f"missing: {missing}", missing=missing)
+    return SandboxUnavailable(Message("missing: {missing}", missing=missing), missing=missing)
 
 
 def _claim(finding: Finding, lang: Lang) -> str:
-    return _MISSING.fill(lang) if finding.needed and not finding.ok else yes_or_no(finding.ok, lang)
+    return _MISSING.render(lang) if finding.needed and not finding.ok else yes_or_no(finding.ok, lang)
 
 
 def _sandbox() -> Iterator[Finding]:
@@ -83,10 +83,19 @@ def _sandbox() -> Iterator[Finding]:
 
     layers = find_layers()
     if layers is None:
-        yield Finding("sandbox", ok=False, detail=f"none on {sys.platform}: runs need --no-sandbox", needed=True)
+        yield Finding(
+            "sandbox",
+            ok=False,
+            detail=Message("none on {platform}: runs need --no-sandbox", platform=sys.platform),
+            needed=True,
+        )
         return
     missing = ", ".join(plan(layers, Policy(demand=frozenset())).missing)
-    level = f"{choose(layers)}; not covered: {missing}" if missing else str(choose(layers))
+    level = (
+        Message("{layers}; not covered: {missing}", layers=choose(layers), missing=missing)
+        if missing
+        else str(choose(layers))
+    )
     yield Finding("sandbox", ok=holds(layers), detail=level, needed=True)
     for name, there in (
         ("namespaces", layers.namespaces),
@@ -97,7 +106,7 @@ def _sandbox() -> Iterator[Finding]:
         ("bubblewrap", bool(layers.bubblewrap)),
     ):
         reason = layers.reasons.get(name, "")
-        unasked = "not needed: namespaces are there" if name == "bubblewrap" and layers.namespaces else ""
+        unasked = Message("not needed: namespaces are there") if name == "bubblewrap" and layers.namespaces else ""
         yield Finding(
             f"  {name}",
             ok=there,
@@ -109,15 +118,22 @@ def _programs() -> Iterator[Finding]:
     yield Finding("python", ok=True, detail=f"{sys.version.split()[0]} {sys.executable}")
     for name in ("git", "node", "uv"):
         path = shutil.which(name, path=absolute_entries(os.environ))
-        yield Finding(name, ok=path is not None, detail=path or "not on the PATH")
+        yield Finding(name, ok=path is not None, detail=path or Message("not on the PATH"))
 
 
 def _places(yard: Project) -> Iterator[Finding]:
     home = yard.places.own_home
     parent = next((folder for folder in (home, *home.parents) if folder.exists()), home)
     writable = os.access(parent, os.W_OK)
-    yield Finding("home", ok=writable, detail=str(home) if writable else f"{home} cannot be written", needed=True)
-    yield Finding("project", ok=yard.places.project is not None, detail=str(yard.places.project or "not in one"))
+    yield Finding(
+        "home",
+        ok=writable,
+        detail=str(home) if writable else Message("{home} cannot be written", home=home),
+        needed=True,
+    )
+    yield Finding(
+        "project", ok=yard.places.project is not None, detail=str(yard.places.project or Message("not in one"))
+    )
 
 
 def _state(yard: Project) -> Iterator[Finding]:
@@ -129,26 +145,46 @@ def _state(yard: Project) -> Iterator[Finding]:
     if report.problem:
         yield Finding("state", ok=False, detail=report.problem, needed=True, is_state=True)
     elif not report.version:
-        yield Finding("state", ok=True, detail="not there yet: the first run makes it")
+        yield Finding("state", ok=True, detail=Message("not there yet: the first run makes it"))
     else:
-        yield Finding("state", ok=True, detail=f"version {report.version}, {as_size(report.size_bytes)}, sound")
+        yield Finding(
+            "state",
+            ok=True,
+            detail=Message(
+                "version {version}, {size_bytes}, sound", version=report.version, size_bytes=as_size(report.size_bytes)
+            ),
+        )
     backups = inspect_backups(path)
     for backup in backups:
-        age = f"{backup.path} was made {round(backup.age_seconds / 60)} min ago"
-        told = f"{backup.path} is damaged and will not be used: {backup.problem}" if backup.problem else age
+        age = Message(
+            "{path} was made {age_seconds} min ago", path=backup.path, age_seconds=round(backup.age_seconds / 60)
+        )
+        told = (
+            Message("{path} is damaged and will not be used: {problem}", path=backup.path, problem=backup.problem)
+            if backup.problem
+            else age
+        )
         yield Finding("  backup", ok=not backup.problem, detail=told, needed=bool(backup.problem), is_state=True)
     if report.version and not backups:
-        yield Finding("  backup", ok=True, detail="none yet: one is made every hour while something runs")
+        yield Finding("  backup", ok=True, detail=Message("none yet: one is made every hour while something runs"))
     yield _grants(home)
     engine = home / "engine" / "engine.db"
     if engine.is_file():
         complaint = _complaint(check_database, engine)
-        told = f"{engine} is damaged: {complaint}: stop the workers, then `mv {engine} {engine}.damaged`"
+        told = Message(
+            "{engine} is damaged: {complaint}: stop the workers, then `mv {engine} {engine}.damaged`",
+            engine=engine,
+            complaint=complaint,
+        )
         yield Finding(
             "jobs database", ok=not complaint, detail=told if complaint else "", needed=bool(complaint), is_state=True
         )
     for name in list_set_aside(home):
-        yield Finding("  set aside", ok=False, detail=f"{name}: remove it when you do not need it: `rm -r {name}*`")
+        yield Finding(
+            "  set aside",
+            ok=False,
+            detail=Message("{name}: remove it when you do not need it: `rm -r {name}*`", name=name),
+        )
 
 
 def _complaint(check: Callable[[Path], str], path: Path) -> str:
@@ -163,12 +199,14 @@ def _grants(home: Path) -> Finding:
 
     report = inspect_grants(home)
     if not report.problem and report.copy_intact:
-        told = f"{report.grants} grants, {report.trusts} trusted projects, checksum matches"
+        told = Message(
+            "{grants} grants, {trusts} trusted projects, checksum matches", grants=report.grants, trusts=report.trusts
+        )
         return Finding("grants", ok=True, detail=told)
     if not report.problem:
-        told = "the file is sound, its copy is not: the next `skillyard grant` writes both"
+        told = Message("the file is sound, its copy is not: the next `skillyard grant` writes both")
     elif report.copy_intact:
-        told = f"{report.problem}: its copy is sound, and the next command restores it"
+        told = Message("{problem}: its copy is sound, and the next command restores it", problem=report.problem)
     else:
-        told = f"{report.problem}: nothing is granted; grant again what you need"
+        told = Message("{problem}: nothing is granted; grant again what you need", problem=report.problem)
     return Finding("grants", ok=False, detail=told, needed=True, is_state=True)

@@ -20,7 +20,7 @@ from typing import Any
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs, SkillError, TextNotFound
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.editor.editor import Edit, Report, read_batch
 from skillyard.editor.json_edit import as_value
@@ -32,9 +32,9 @@ from skillyard.faces.present import Lines
 USAGE = 64
 NOT_FOUND = 2
 
-_DONE = Text("已编辑: {file}", "edited: {file}")
-_SAME = Text("无变化: {file}", "nothing to change: {file}")
-_WOULD = Text("将要编辑: {file} (未写入)", "would edit: {file} (nothing was written)")
+_DONE = Message("edited: {file}")
+_SAME = Message("nothing to change: {file}")
+_WOULD = Message("would edit: {file} (nothing was written)")
 _CONTENT = "the text; lines in it may end in any way"
 
 
@@ -187,7 +187,7 @@ def _edit(options: Options) -> Edit:
 
 def _content(options: Options) -> str:
     if options.stdin == (options.content is not None):
-        raise InvalidArgs("CONTENT as an argument, or --stdin: one of them")
+        raise InvalidArgs(Message("CONTENT as an argument, or --stdin: one of them"))
     return _read_stdin() if options.stdin else str(options.content)
 
 
@@ -197,14 +197,14 @@ def _batch(options: Options) -> tuple[Edit, ...]:
     try:
         return read_batch(Path(options.file).read_text("utf-8"))
     except UnicodeDecodeError as error:
-        raise InvalidArgs(f"{options.file}: {error}") from None
+        raise InvalidArgs(Message("{place}: {reason}", place=options.file, reason=error)) from None
 
 
 def _read_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidArgs(f"stdin: {error}") from None
+        raise InvalidArgs(Message("{place}: {reason}", place="stdin", reason=error)) from None
 
 
 def run(words: Sequence[str], prog: str) -> None:

@@ -2,10 +2,10 @@
 
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.index import Entry
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 
-READING = Text("正在读取技能", "reading skills")
+READING = Message("reading skills")
 
 
 def as_skill_data(entry: Entry, catalog: Catalog) -> dict[str, Json]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from skillyard.app.project import Project, open_project
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.result import as_size
 from skillyard.core.values import Json
@@ -30,9 +30,9 @@ from skillyard.runtime.build_environment import Wanted, build_environments, want
 from skillyard.scripts.prompt_grammar import split_name
 from skillyard.trust.consent import refuse_inside_agents
 
-_QUESTION = Text("@{name} 需要 {packages}。为它构建环境吗?", "@{name} needs {packages}. Build an environment for it?")
-_EMPTY = Text("还没有环境: 用 `skillyard env @name` 构建", "No environments yet: `skillyard env @name` builds one.")
-_REMOVED = Text("已删除 {digest}", "removed {digest}")
+_QUESTION = Message("@{name} needs {packages}. Build an environment for it?")
+_EMPTY = Message("No environments yet: `skillyard env @name` builds one.")
+_REMOVED = Message("removed {digest}")
 
 
 def arguments(parser: Parser) -> None:
@@ -47,7 +47,12 @@ def _answer(options: Options) -> Answer:
     if options.target == "remove":
         return _remove(options)
     if options.digests:
-        raise InvalidArgs(f"{options.digests[0]!r} belongs to nothing; only `skillyard env remove` takes more words")
+        raise InvalidArgs(
+            Message(
+                "{digests!r} belongs to nothing; only `skillyard env remove` takes more words",
+                digests=options.digests[0],
+            )
+        )
     return _list(lang_of(options)) if options.target == "list" else _build(options)
 
 
@@ -63,9 +68,9 @@ def _build(options: Options) -> Answer:
             with Steps(f"@{wanted.skill.name}") as steps:
                 built = build_environments(yard, wanted, steps)
         home = home_of(yard.places.own_home)
-    says = Text("环境已就绪: {name}", "environment ready: {name}")
+    says = Message("environment ready: {name}")
     return Answer(
-        summary=says if built else Text("无需安装包: {name}", "no packages needed: {name}"),
+        summary=says if built else Message("no packages needed: {name}"),
         words={"name": wanted.asked_as},
         data={"skill": wanted.asked_as, "environments": [_as_data(each, home) for each in built]},
     )
@@ -87,7 +92,7 @@ def _request(target: str) -> Request:
 
 
 def _confirms(wanted: Wanted, lang: Lang) -> bool:
-    return on_terminal() and confirm(_QUESTION.fill(lang, name=wanted.skill.name, packages=wanted.told))
+    return on_terminal() and confirm(_QUESTION.render(lang, name=wanted.skill.name, packages=wanted.told))
 
 
 def _list(lang: Lang) -> Answer:
@@ -95,28 +100,28 @@ def _list(lang: Lang) -> Answer:
         own_home = yard.places.own_home
     built = list_built(own_home)
     return Answer(
-        summary=Text("共 {count} 个环境", "{count} environments"),
+        summary=Message("{count} environments"),
         words={"count": len(built)},
         data={"environments": [_as_data(each, home_of(own_home)) for each in built]},
         page=Table(
             columns=("digest", "built", "python", "size", "packages"),
             rows=[_row(each) for each in built],
-            empty=_EMPTY.fill(lang),
+            empty=_EMPTY.render(lang),
         ),
     )
 
 
 def _remove(options: Options) -> Answer:
     if not options.digests:
-        raise InvalidArgs("say which: `skillyard env list` shows their digests")
+        raise InvalidArgs(Message("say which: `skillyard env list` shows their digests"))
     with open_project(ends_with_process=True) as yard:
         own_home = yard.places.own_home
     gone = [remove(digest, own_home) for digest in options.digests]
     return Answer(
-        summary=Text("已删除 {count} 个环境", "{count} environments removed"),
+        summary=Message("{count} environments removed"),
         words={"count": len(gone)},
         data={"environments": [_as_data(each, home_of(own_home)) for each in gone]},
-        page=Lines([_REMOVED.fill(lang_of(options), digest=each.digest) for each in gone]),
+        page=Lines([_REMOVED.render(lang_of(options), digest=each.digest) for each in gone]),
     )
 
 

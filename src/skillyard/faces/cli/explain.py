@@ -9,7 +9,7 @@ from functools import partial
 
 from skillyard.app.project import open_project
 from skillyard.catalog.explain import Explanation, explain
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.entries import display_name
@@ -34,31 +34,31 @@ def _answer(options: Options) -> Answer:
         {"agent": view.agent, "sees": list(view.sees), "why": view.why, "fix": view.fix} for view in found.views
     ]
     return Answer(
-        summary=Text("{name}: {count} 个候选", "{name}: {count} candidates"),
+        summary=Message("{name}: {count} candidates"),
         words={"name": plain, "count": len(candidates)},
         data={"candidates": candidates, "agents": agents},
         page=Lines(list(_lines(found, lang_of(options)))),
     )
 
 
-_RUNS, _KNOWS = Text("运行   {path}", "runs   {path}"), Text("已知   {path}", "knows  {path}")
+_RUNS, _KNOWS = Message("runs   {path}"), Message("knows  {path}")
 _SEES, _SEES_NOT = (
-    Text("{agent} 看到 {path}", "{agent} sees {path}"),
-    Text("{agent} 看不到它", "{agent} does not see it"),
+    Message("{agent} sees {path}"),
+    Message("{agent} does not see it"),
 )
-_MEND = Text("       补救: {fix}", "       mend it: {fix}")
+_MEND = Message("       mend it: {fix}")
 
 
 def _lines(found: Explanation, lang: Lang) -> Iterator[str]:
     for candidate in found.candidates:
-        yield (_RUNS if candidate.wins else _KNOWS).fill(lang, path=candidate.entry.file)
-        yield f"       {as_read(candidate.why, lang)}"
+        yield (_RUNS if candidate.wins else _KNOWS).render(lang, path=candidate.entry.file)
+        yield f"       {render(candidate.why, lang)}"
     for view in found.views:
         yield ""
         for path in view.sees:
-            yield _SEES.fill(lang, agent=view.agent, path=path)
+            yield _SEES.render(lang, agent=view.agent, path=path)
         if not view.sees:
-            yield _SEES_NOT.fill(lang, agent=view.agent)
-        yield f"       {as_read(view.why, lang)}"
+            yield _SEES_NOT.render(lang, agent=view.agent)
+        yield f"       {render(view.why, lang)}"
         if view.fix:
-            yield _MEND.fill(lang, fix=view.fix)
+            yield _MEND.render(lang, fix=view.fix)

@@ -26,7 +26,7 @@ from skillyard.app.project import Project, open_project
 from skillyard.catalog.flowfile import SCHEMA_FILE, Workflow
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.skill import Severity
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -51,19 +51,15 @@ from skillyard.jobs.schedule import PREFIX
 from skillyard.store.runs import Run
 
 _LOOK_SECONDS = 0.2
-_FINE, _PROBLEMS = Text("正常", "ok"), Text("有问题", "problems")
-_EMPTY = Text(
-    "还没有工作流。写到 workflows/NAME.yaml; `skillyard flow schema` 说明写什么",
-    "No workflows here. Write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in.",
-)
-_BEGUN = Text("工作流运行 {id}", "flow {id}")
-_CANCELLING = Text("正在取消", "cancelling")
-_WHOLE = Text("工作流 {name}", "flow {name}")
+_FINE, _PROBLEMS = Message("ok"), Message("problems")
+_EMPTY = Message("No workflows here. Write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in.")
+_BEGUN = Message("flow {id}")
+_CANCELLING = Message("cancelling")
+_WHOLE = Message("flow {name}")
 _INTERRUPTED = 130
-_LISTED = Text("skillyard flow 和 skillyard jobs 列出 ID", "`skillyard flow` shows the latest, `skillyard jobs` more")
-_OVER = Text(
-    "skillyard flow show <id> 查看结果; 失败的用 skillyard jobs retry <id> 从失败的步骤继续",
-    "`skillyard flow show <id>` tells how it ended; `skillyard jobs retry <id>` goes on with the step that failed",
+_LISTED = Message("`skillyard flow` shows the latest, `skillyard jobs` more")
+_OVER = Message(
+    "`skillyard flow show <id>` tells how it ended; `skillyard jobs retry <id>` goes on with the step that failed"
 )
 #: Marks a flow that no worker was asked to do: whoever takes it over does it at once, not from a queue.
 _HERE = "here"
@@ -106,7 +102,7 @@ def _list(options: Options) -> Answer:
         rows = [(each, latest.get(f"{PREFIX}{each.name}")) for each in found]
         root = yard.root
     return Answer(
-        summary=Text("共 {count} 个工作流", "{count} workflows"),
+        summary=Message("{count} workflows"),
         words={"count": len(rows)},
         data={"workflows": [_as_data(each, root, run) for each, run in rows]},
         page=Table(
@@ -115,13 +111,13 @@ def _list(options: Options) -> Answer:
                 (
                     each.name,
                     str(len(each.steps)),
-                    (_FINE if each.usable else _PROBLEMS).fill(lang),
+                    (_FINE if each.usable else _PROBLEMS).render(lang),
                     f"{run.state} {run.id[:14]}" if run else "",
                     each.description,
                 )
                 for each, run in rows
             ],
-            empty=_EMPTY.fill(lang),
+            empty=_EMPTY.render(lang),
         ),
     )
 
@@ -145,11 +141,11 @@ def _validate(options: Options) -> Answer:
     worst = Severity.WARNING if options.strict else Severity.ERROR
     passed = [all(finding.severity.rank < worst.rank for finding in each.findings) for each in found]
     bad = passed.count(False)
-    failed = RuntimeFailed(f"{bad} of {len(passed)} workflows have problems") if bad else None
+    failed = (
+        RuntimeFailed(Message("{bad} of {count} workflows have problems", bad=bad, count=len(passed))) if bad else None
+    )
     return Answer(
-        summary=Text(
-            "{type}检查 {total} 个工作流: {bad} 个有问题", "{type}{total} workflows checked: {bad} with problems"
-        ),
+        summary=Message("{type}{total} workflows checked: {bad} with problems"),
         words={"type": "RuntimeFailed: " if failed else "", "total": len(found), "bad": bad},
         data={
             **(failed.data() if failed else {}),
@@ -208,7 +204,7 @@ def _job(yard: Project, options: Options) -> Any:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise InvalidArgs(f"--input takes name=value, not {text!r}")
+        raise InvalidArgs(Message("--input takes name=value, not {text!r}", text=text))
     return name, value
 
 
@@ -220,7 +216,7 @@ def _detach(options: Options) -> Answer:
         with _engine(yard) as engine:
             flow_id = make_jobs(yard, engine).enqueue(job)
     return Answer(
-        summary=Text("已排队: {name} ({id})", "queued: {name} ({id}); a worker runs it"),
+        summary=Message("queued: {name} ({id}); a worker runs it"),
         words={"name": job.label, "id": flow_id},
         data={"flows": [{"id": flow_id, "name": job.label, "state": "queued"}]},
     )
@@ -236,7 +232,7 @@ def _follow(yard: Project, engine: Any, options: Options, begin: Callable[[Any, 
     with _Shown(style.lang) as shown:
         attempts = make_attempts(yard, watch=shown)
         flow_id = begin(jobs, attempts)
-        shown.say(_BEGUN.fill(style.lang, id=flow_id))
+        shown.say(_BEGUN.render(style.lang, id=flow_id))
         known = None
         while known is None:
             try:
@@ -245,7 +241,7 @@ def _follow(yard: Project, engine: Any, options: Options, begin: Callable[[Any, 
                 if interrupted:
                     raise
                 interrupted = True
-                shown.say(_CANCELLING.fill(style.lang))
+                shown.say(_CANCELLING.render(style.lang))
                 engine.cancel(flow_id)
             if interrupted:
                 attempts.underway.stop(flow_id)
@@ -309,14 +305,18 @@ def _resume(options: Options) -> NoReturn:
         with _engine(yard) as engine:
             standing = engine.find(run.id)
             if standing is None or standing.stage.is_over:
-                raise InvalidArgs(f"{run.id} is over: {run.state}", advice=_OVER)
+                raise InvalidArgs(Message("{id} is over: {state}", id=run.id, state=run.state), advice=_OVER)
 
             def take(_: object, attempts: Any) -> str:
                 engine.serve(attempts, {}, partial(end_lost, options))
                 if not _taken_over(engine):
-                    raise InvalidArgs(f"{run.id} is alive: whoever started it, or a worker, goes on with it")
+                    raise InvalidArgs(
+                        Message("{id} is alive: whoever started it, or a worker, goes on with it", id=run.id)
+                    )
                 if not standing.ticket.body["flow"].get(_HERE):
-                    raise InvalidArgs(f"{run.id} is queued again: the next `skillyard worker` goes on with it")
+                    raise InvalidArgs(
+                        Message("{id} is queued again: the next `skillyard worker` goes on with it", id=run.id)
+                    )
                 return run.id
 
             _follow(yard, engine, options, take)
@@ -340,13 +340,13 @@ def _show(options: Options) -> Answer:
         "log": log,
     }
     return Answer(
-        summary=Text("{name}: {state}", "{name}: {state}"),
+        summary=Message("{name}: {state}"),
         words={"name": flow.job, "state": flow.state},
         data={"flows": [data]},
         page=Table(
             columns=("step", "state", "seconds", "run", "summary"),
             rows=[
-                _cells({**data, "step": _WHOLE.fill(lang, name=flow.job), "run": flow.id, "summary": summary}),
+                _cells({**data, "step": _WHOLE.render(lang, name=flow.job), "run": flow.id, "summary": summary}),
                 *map(_cells, steps),
             ],
         ),
@@ -404,7 +404,9 @@ def _found(yard: Project, flow_id: str) -> Run:
         begun = [each for each in yard.runs(1000) if each.kind == "flow" and each.id.startswith(flow_id)]
         run = begun[0] if len(begun) == 1 and flow_id else None
     if run is None or run.kind != "flow":
-        raise InvalidArgs(f"no flow {flow_id!r} here, or more than one starts so", advice=_LISTED)
+        raise InvalidArgs(
+            Message("no flow {flow_id!r} here, or more than one starts so", flow_id=flow_id), advice=_LISTED
+        )
     return run
 
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.core.request import Request
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.trust.consent import as_capabilities, grant, mark_of_skill, refuse_inside_agents, resolve_paths
 
-_QUESTION = Text("允许 @{name} ({folder}): {what} 吗?", "Allow @{name} ({folder}): {what}?")
+_QUESTION = Message("Allow @{name} ({folder}): {what}?")
 
 
 def arguments(parser: Parser) -> None:
@@ -42,11 +42,11 @@ def _answer(options: Options) -> Answer:
         named = as_capabilities(tuple(options.capabilities))
         capabilities = resolve_paths(named, yard.root, yard.places.user_home)
         words = {"name": skill.name, "folder": skill.folder, "what": " ".join(capabilities)}
-        if not options.accept and not (on_terminal() and confirm(_QUESTION.fill(lang_of(options), **words))):
-            raise InvalidArgs("nothing was granted: say yes on a terminal, or give --accept")
+        if not options.accept and not (on_terminal() and confirm(_QUESTION.render(lang_of(options), **words))):
+            raise InvalidArgs(Message("nothing was granted: say yes on a terminal, or give --accept"))
         grant(yard.grants, skill, capabilities, mark)
     return Answer(
-        summary=Text("已授权: @{name} {what}", "granted: @{name} {what}"),
+        summary=Message("granted: @{name} {what}"),
         words={"name": skill.name, "what": " ".join(capabilities)},
         data={"skill": skill.name, "capabilities": list(capabilities)},
     )

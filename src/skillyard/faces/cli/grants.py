@@ -10,14 +10,14 @@ from pathlib import Path
 from skillyard.app.project import open_project
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import SkillError
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Table
 from skillyard.store.grants import Grant
 
-_COUNTS, _VOID = Text("是", "yes"), Text("已失效", "void")
-_EMPTY = Text("这里没有授权", "Nothing was granted here.")
+_COUNTS, _VOID = Message("yes"), Message("void")
+_EMPTY = Message("Nothing was granted here.")
 
 
 def arguments(parser: Parser) -> None:
@@ -35,16 +35,16 @@ def _answer(options: Options) -> Answer:
         for grant, counts in rows
     ]
     return Answer(
-        summary=Text("共 {count} 项授权", "{count} grants"),
+        summary=Message("{count} grants"),
         words={"count": len(grants)},
         data={"grants": data},
         page=Table(
             columns=("capability", "granted", "counts", "skill"),
             rows=[
-                (grant.capability, _when(grant), (_COUNTS if counts else _VOID).fill(lang), grant.skill)
+                (grant.capability, _when(grant), (_COUNTS if counts else _VOID).render(lang), grant.skill)
                 for grant, counts in rows
             ],
-            empty=_EMPTY.fill(lang),
+            empty=_EMPTY.render(lang),
         ),
     )
 

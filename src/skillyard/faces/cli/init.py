@@ -17,22 +17,19 @@ from pathlib import Path
 from skillyard.app.paths import find_paths
 from skillyard.catalog.roots import can_be_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Table
 from skillyard.trust.own_files import Found, Standing, lay_out, look
 
-_CHECKED = Text("检查完成: {bad} 处不一致", "checked: {bad} differ from what this version writes")
-_LAID_OUT = Text("项目就绪: 新建 {made} 项, 保留 {kept} 项", "project ready: {made} made, {kept} kept")
-_LATER = Text("需要时建立", "made when it is needed")
+_CHECKED = Message("checked: {bad} differ from what this version writes")
+_LAID_OUT = Message("project ready: {made} made, {kept} kept")
+_LATER = Message("made when it is needed")
 _NOTES = {
-    Standing.OUTDATED: Text(
-        "由旧版本写入; 删除它再运行 `skillyard init` 得到新的",
-        "an earlier version wrote it; delete it and run `skillyard init` for the new one",
-    ),
-    Standing.DIFFERS: Text("与这个版本写的不同; 保持原样", "not what this version writes; left as it is"),
+    Standing.OUTDATED: Message("an earlier version wrote it; delete it and run `skillyard init` for the new one"),
+    Standing.DIFFERS: Message("not what this version writes; left as it is"),
 }
 
 
@@ -49,7 +46,9 @@ def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     root = Path(options.folder).resolve()
     if not can_be_project(root, find_paths().user_home.resolve()):
-        raise InvalidArgs(f"{root} cannot be a project: it is the home folder, above it, or inside a role's folder")
+        raise InvalidArgs(
+            Message("{root} cannot be a project: it is the home folder, above it, or inside a role's folder", root=root)
+        )
     if options.mcp is not None:
         from skillyard.faces.cli.init_mcp import answer
 
@@ -73,4 +72,4 @@ def _answer(options: Options) -> Answer:
 def _row(found: Found, lang: Lang) -> tuple[str, str, str]:
     absent = found.folder and found.standing is Standing.MISSING
     note = _LATER if absent else _NOTES.get(found.standing)
-    return (str(found.standing), found.path + ("/" if found.folder else ""), note.fill(lang) if note else "")
+    return (str(found.standing), found.path + ("/" if found.folder else ""), note.render(lang) if note else "")

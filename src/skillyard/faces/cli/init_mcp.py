@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer
@@ -13,17 +13,14 @@ from skillyard.faces.present import Lines, Page, Table
 from skillyard.install.mcp_config import Config, Entry, find_command, make_config, write
 from skillyard.trust.consent import refuse_inside_agents
 
-_SHOWN = Text("{count} 个智能体的配置, 未写入任何文件", "configuration for {count} agents; nothing was written")
-_WRITTEN = Text("已写入 {written} 个文件, 共 {count} 个智能体", "{written} files written, for {count} agents")
-_QUESTION = Text("把它写进 {path} 吗, 用于 {agent}?", "Put this into {path}, for {agent}?")
+_SHOWN = Message("configuration for {count} agents; nothing was written")
+_WRITTEN = Message("{written} files written, for {count} agents")
+_QUESTION = Message("Put this into {path}, for {agent}?")
 _NOTES = {
-    Entry.MISSING: Text("未写入: 请自己粘贴", "not written: paste it yourself"),
-    Entry.KEPT: Text("原来就有", "was there already"),
-    Entry.DIFFERS: Text("已有同名的另一项; 保持原样", "another entry of this name is there; left as it is"),
-    Entry.UNREADABLE: Text(
-        "文件里有注释, 或格式不对: 请自己粘贴",
-        "the file has comments, or is not what it should be: paste it yourself",
-    ),
+    Entry.MISSING: Message("not written: paste it yourself"),
+    Entry.KEPT: Message("was there already"),
+    Entry.DIFFERS: Message("another entry of this name is there; left as it is"),
+    Entry.UNREADABLE: Message("the file has comments, or is not what it should be: paste it yourself"),
 }
 
 
@@ -53,7 +50,7 @@ def _settled(root: Path, config: Config, lang: Lang, *, yes: bool) -> Config:
         return config
     if not yes:
         sys.stderr.write(f"\n{config.text}\n")
-        if not confirm(_QUESTION.fill(lang, path=config.path, agent=config.agent)):
+        if not confirm(_QUESTION.render(lang, path=config.path, agent=config.agent)):
             return config
     return write(root, config)
 
@@ -65,7 +62,7 @@ def _table(configs: Sequence[Config], lang: Lang) -> Page:
 
 def _note(config: Config, lang: Lang) -> str:
     note = _NOTES.get(config.entry)
-    return note.fill(lang) if note else ""
+    return note.render(lang) if note else ""
 
 
 def _texts(configs: Sequence[Config]) -> Page:

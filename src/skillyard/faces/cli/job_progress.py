@@ -7,6 +7,7 @@ import time
 from typing import NoReturn, Self, TextIO
 
 from skillyard.core.errors import RuntimeFailed
+from skillyard.core.messages import Message
 from skillyard.faces.cli.command import Options, ProgramLines, show_failure, style_of
 from skillyard.faces.present import Steps, Style, one_line
 
@@ -89,7 +90,9 @@ def _share(note: str) -> float | None:
 
 def end_lost(options: Options) -> NoReturn:
     """Others may think that we are dead and do our job: it must end here, at once, and with nothing said of how."""
-    lost = "the database went away: the run here was stopped, and a worker does it again (`skillyard jobs` lists it)"
+    lost = Message(
+        "the database went away: the run here was stopped, and a worker does it again (`skillyard jobs` lists it)"
+    )
     show_failure(RuntimeFailed(lost), style_of(options))
     sys.stdout.flush()
     os._exit(1)

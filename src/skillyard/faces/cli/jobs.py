@@ -30,7 +30,7 @@ from skillyard.app.project import Project, open_project
 from skillyard.catalog.cron import parse_when, parse_zone, preview
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text, as_read
+from skillyard.core.messages import Message, render
 from skillyard.core.request import Request
 from skillyard.core.values import NOTHING, Json
 from skillyard.faces.cli.command import (
@@ -61,27 +61,14 @@ from skillyard.scripts.prompt_grammar import split_name
 from skillyard.trust.consent import refuse_inside_agents
 
 _FAILED = frozenset({"error", "timeout"})
-_NO_JOBS = Text(
-    "还没有任务。用 `skillyard jobs enqueue @name` 添加", "No jobs here yet. `skillyard jobs enqueue @name` makes one."
-)
-_NO_SCHEDULES = Text(
-    '没有计划任务。用 `skillyard jobs add "@daily" @name` 添加',
-    'Nothing recurs here. `skillyard jobs add "@daily" @name` makes it so.',
-)
-_NO_HISTORY = Text("这里还没有任务运行过", "No job has run here yet.")
-_WAITING = Text(
-    "{id} 等待 worker: 在这个项目里运行 `skillyard worker`",
-    "{id} waits for a worker: `skillyard worker` in this project",
-)
-_WAITS = Text("等待 `skillyard trust`", "waits for `skillyard trust`")
-_PAUSED = Text("已暂停", "paused")
-_ANOTHER_NAME = Text(
-    "用 --name 换一个名称, 或先 skillyard jobs remove <name>",
-    "give another --name, or `skillyard jobs remove` that one first",
-)
-_IN_A_FILE = Text(
-    "从该文件中删去, 或 skillyard jobs pause <name>", "take it out of that file, or `skillyard jobs pause` it"
-)
+_NO_JOBS = Message("No jobs here yet. `skillyard jobs enqueue @name` makes one.")
+_NO_SCHEDULES = Message('Nothing recurs here. `skillyard jobs add "@daily" @name` makes it so.')
+_NO_HISTORY = Message("No job has run here yet.")
+_WAITING = Message("{id} waits for a worker: `skillyard worker` in this project")
+_WAITS = Message("waits for `skillyard trust`")
+_PAUSED = Message("paused")
+_ANOTHER_NAME = Message("give another --name, or `skillyard jobs remove` that one first")
+_IN_A_FILE = Message("take it out of that file, or `skillyard jobs pause` it")
 _LOOK_SECONDS = 0.2
 
 
@@ -192,7 +179,7 @@ def _list(options: Options) -> Answer:
     if options.failed:
         found = tuple(known for known in found if known.state in _FAILED)[: options.limit]
     return Answer(
-        summary=Text("共 {count} 个任务", "{count} jobs"),
+        summary=Message("{count} jobs"),
         words={"count": len(found)},
         data={"jobs": [_as_data(known) for known in found]},
         page=Table(
@@ -208,7 +195,7 @@ def _list(options: Options) -> Answer:
                 )
                 for known in found
             ],
-            empty=_NO_JOBS.fill(lang),
+            empty=_NO_JOBS.render(lang),
         ),
     )
 
@@ -221,7 +208,7 @@ def _show(options: Options) -> Answer:
     data = {**_as_data(known), "result": known.result, "log": log}
     told = {key: value for key, value in data.items() if value not in ("", None, [], {})}
     return Answer(
-        summary=Text("任务: {id}", "job {id}"),
+        summary=Message("job {id}"),
         words={"id": known.id},
         data={"jobs": [data], "runs": [as_run_data(run)] if run else []},
         page=Lines(list(as_lines(told, lang))),
@@ -231,17 +218,17 @@ def _show(options: Options) -> Answer:
 def _cancel(options: Options) -> Answer:
     with _opened() as (_, _, jobs):
         known = jobs.cancel(options.job_id)
-    return _about(known, Text("已取消: {name} ({id})", "cancelled: {name} ({id})"))
+    return _about(known, Message("cancelled: {name} ({id})"))
 
 
 def _retry(options: Options) -> Answer:
     with _opened() as (_, _, jobs):
         refuse_loops(jobs.find(options.job_id).job)
         known = jobs.retry(options.job_id, from_start=options.from_start)
-    return _about(known, Text("已重新排队: {name} ({id})", "queued again: {name} ({id})"))
+    return _about(known, Message("queued again: {name} ({id})"))
 
 
-def _about(known: Known, says: Text) -> Answer:
+def _about(known: Known, says: Message) -> Answer:
     return Answer(says, {"name": known.job.label, "id": known.id}, {"jobs": [_as_data(known)]})
 
 
@@ -253,7 +240,7 @@ def _enqueue(options: Options, parser: Parser) -> NoReturn:
         job = _job(yard, options)
         job_id = jobs.enqueue(job, delay_seconds=options.delay)
         with Looking(job.label, style_of(options)) as looking:
-            looking.tell(_WAITING.fill(lang_of(options), id=job_id))
+            looking.tell(_WAITING.render(lang_of(options), id=job_id))
             known = _look_on(yard, jobs, job_id, looking)
     _show_result(known, options)
 
@@ -280,24 +267,24 @@ def _settle(options: Options, parser: Parser) -> None:
         target = Request(name=split_name(options.skill or "")[0])
         options.args = take_ours(yard, target, options, parser, options.args)
     if bool(options.skill) == bool(options.task):
-        parser.error("either @SKILL or --task")
+        parser.error(Message("either @SKILL or --task"))
     if not options.skill and options.args:
-        parser.error(f"{options.args[0]!r} goes with no skill; quote the task as one word")
+        parser.error(Message("{args!r} goes with no skill; quote the task as one word", args=options.args[0]))
     if options.skill and (options.to or options.session or options.model):
-        parser.error("--to, --session and --model go with --task")
+        parser.error(Message("--to, --session and --model go with --task"))
 
 
 def _queued(options: Options) -> Answer:
     with _opened() as (yard, _, jobs):
         known = jobs.find(jobs.enqueue(_job(yard, options), delay_seconds=options.delay))
-    return _about(known, Text("已排队: {name} ({id})", "queued: {name} ({id})"))
+    return _about(known, Message("queued: {name} ({id})"))
 
 
 def _job(yard: Project, options: Options) -> Job:
     asked = options.skill or ""
     skill, script = (asked, "") if asked.startswith(PREFIX) else split_name(asked)
     if script:
-        raise InvalidArgs("a job runs a skill, not one of its scripts")
+        raise InvalidArgs(Message("a job runs a skill, not one of its scripts"))
     if options.on_failure:
         refuse_inside_agents()  # a webhook leaves the sandbox, so only a person names one
     job = Job(
@@ -321,7 +308,7 @@ def _job(yard: Project, options: Options) -> Job:
 def _show_result(known: Known | None, options: Options) -> NoReturn:
     """The result of the run itself, as `skillyard run` shows it."""
     if known is None:
-        raise InvalidArgs("the job is gone")
+        raise InvalidArgs(Message("the job is gone"))
     show_and_exit(from_json(json.dumps(known.result, default=dict)), style_of(options))
 
 
@@ -357,12 +344,12 @@ def _added(options: Options) -> Answer:
         )
         lines = engine.timetable.list()
         if any(found.name == schedule.name for found in _recurring(yard, lines)):
-            raise InvalidArgs(f"there is a schedule {schedule.name!r} already", advice=_ANOTHER_NAME)
+            raise InvalidArgs(Message("there is a schedule {name!r} already", name=schedule.name), advice=_ANOTHER_NAME)
         line = Line(schedule.name, schedule.as_mapping(), until=engine.now(), when=schedule.mark)
         engine.timetable.put(line)
     told = _as_schedule(schedule, line)
     return Answer(
-        summary=Text("已安排: {name}, 接下来: {next}", "scheduled: {name}, next: {next}"),
+        summary=Message("scheduled: {name}, next: {next}"),
         words={"name": schedule.name, "next": ", ".join(_next_of(schedule, line))},
         data={"schedules": [told]},
     )
@@ -383,7 +370,7 @@ def _schedules(options: Options) -> Answer:
     rows = [(each, lines.get(each.name) or Line(each.name), each in waiting) for each in (*found, *waiting)]
     data = [{**_as_schedule(each, line), "trusted": not waits} for each, line, waits in rows]
     return Answer(
-        summary=Text("共 {count} 个计划", "{count} schedules"),
+        summary=Message("{count} schedules"),
         words={"count": len(rows)},
         data={"schedules": data},
         page=Table(
@@ -392,12 +379,12 @@ def _schedules(options: Options) -> Answer:
                 (
                     each.name,
                     f"{each.when} {each.timezone}",
-                    _WAITS.fill(lang) if waits else ", ".join(_next_of(each, line)[:1]) or _PAUSED.fill(lang),
+                    _WAITS.render(lang) if waits else ", ".join(_next_of(each, line)[:1]) or _PAUSED.render(lang),
                     each.source or "jobs add",
                 )
                 for each, line, waits in rows
             ],
-            empty=_NO_SCHEDULES.fill(lang),
+            empty=_NO_SCHEDULES.render(lang),
         ),
     )
 
@@ -424,7 +411,7 @@ def _pause(options: Options, *, paused: bool) -> Answer:
         line = lines.get(schedule.name) or Line(schedule.name)
         line = line._replace(paused=paused, when=schedule.mark, until=engine.now())
         engine.timetable.put(line)
-    says = Text("已暂停: {name}", "paused: {name}") if paused else Text("已恢复: {name}", "resumed: {name}")
+    says = Message("paused: {name}") if paused else Message("resumed: {name}")
     return Answer(says, {"name": schedule.name}, {"schedules": [_as_schedule(schedule, line)]})
 
 
@@ -432,9 +419,11 @@ def _remove(options: Options) -> Answer:
     with _opened() as (yard, engine, _):
         schedule = find_schedule(yard, engine, options.name, _tell)
         if schedule.source:
-            raise InvalidArgs(f"{schedule.name} stands in {schedule.source}", advice=_IN_A_FILE)
+            raise InvalidArgs(
+                Message("{name} stands in {source}", name=schedule.name, source=schedule.source), advice=_IN_A_FILE
+            )
         engine.timetable.drop(schedule.name)
-    return Answer(Text("已删除: {name}", "removed: {name}"), {"name": schedule.name}, {"schedules": []})
+    return Answer(Message("removed: {name}"), {"name": schedule.name}, {"schedules": []})
 
 
 def _history(options: Options) -> Answer:
@@ -442,13 +431,13 @@ def _history(options: Options) -> Answer:
         found = yard.history.list_jobs(1000 if options.name else options.limit)
     runs = [run for run in found if not options.name or run.job == options.name][: options.limit]
     return Answer(
-        summary=Text("共 {count} 次运行", "{count} runs"),
+        summary=Message("{count} runs"),
         words={"count": len(runs)},
         data={"runs": [as_run_data(run) for run in runs]},
         page=Table(
             columns=("id", "started", "state", "job"),
             rows=[(run.id, _stamp(run.started), run.state, run.job) for run in runs],
-            empty=_NO_HISTORY.fill(lang_of(options)),
+            empty=_NO_HISTORY.render(lang_of(options)),
         ),
     )
 
@@ -499,4 +488,4 @@ def _stamp(moment: float) -> str:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"{one_line(as_read(text, asked_lang()))}\n")
+    sys.stderr.write(f"{one_line(render(text, asked_lang()))}\n")

@@ -19,7 +19,7 @@ from functools import partial
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import AgentNotInstalled, InvalidArgs
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
@@ -27,9 +27,9 @@ from skillyard.faces.present import Lines, Steps, Table
 from skillyard.install.link import Outcome, Step, link
 from skillyard.install.linking import Standing, View, ask_agents, chosen_skills, ledger_of, wishes_of
 
-_LINE = Text("{outcome:<9} {name} 用于 {agent}: {path}", "{outcome:<9} {name} for {agent}: {path}")
-_CHECKING = Text("正在检查", "checking")
-_NOTHING = Text("没有链接任何技能", "nothing was linked")
+_LINE = Message("{outcome:<9} {name} for {agent}: {path}")
+_CHECKING = Message("checking")
+_NOTHING = Message("nothing was linked")
 AGENTS = ("claude-code", "codex", "opencode")
 
 
@@ -57,35 +57,36 @@ def agents(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     unknown = [name for name in names if name not in AGENTS]
     if unknown or not names:
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'nothing'}: the agents are {', '.join(AGENTS)}")
+        raise argparse.ArgumentTypeError(
+            Message(
+                "{unknown}: the agents are {agents}",
+                unknown=", ".join(unknown) or Message("nothing"),
+                agents=", ".join(AGENTS),
+            )
+        )
     return names
 
 
 def _answer(options: Options) -> Answer:
     if not options.to and not options.check:
-        raise InvalidArgs(f"say for whom: --to {','.join(AGENTS)}")
+        raise InvalidArgs(Message("say for whom: --to {agents}", agents=",".join(AGENTS)))
     lang = lang_of(options)
     with open_project() as yard:
         ledger = ledger_of(yard, is_user=options.user)
         entries = chosen_skills(yard, ledger, options.names, with_linked=options.check)
         if not entries:
             raise InvalidArgs(
-                "nothing is installed here: name the skills to link, or install some with `skillyard add`"
+                Message("nothing is installed here: name the skills to link, or install some with `skillyard add`")
             )
         if options.check:
-            with Steps(_CHECKING.fill(lang), lang=lang) as tell:
+            with Steps(_CHECKING.render(lang), lang=lang) as tell:
                 return _checked(lang, ask_agents(yard, ledger, entries, options.to or AGENTS, tell))
         wishes = wishes_of(yard, ledger, entries, options.to)
         steps = link(ledger, wishes, copy=options.copy, dry_run=options.dry_run)
     new = sum(step.outcome in {Outcome.LINKED, Outcome.COPIED} for step in steps)
-    summary = Text(
-        "已链接 {count} 处, {seen} 处已可见, {bad} 处冲突", "{count} linked, {seen} visible already, {bad} in conflict"
-    )
+    summary = Message("{count} linked, {seen} visible already, {bad} in conflict")
     if options.dry_run:
-        summary = Text(
-            "将要链接 {count} 处 (未链接), {seen} 处已可见, {bad} 处冲突",
-            "would link {count} (nothing was made), {seen} visible already, {bad} in conflict",
-        )
+        summary = Message("would link {count} (nothing was made), {seen} visible already, {bad} in conflict")
     seen = sum(step.outcome is Outcome.VISIBLE for step in steps)
     bad = len(steps) - new - seen
     return Answer(
@@ -104,24 +105,26 @@ def links_data(steps: Sequence[Step]) -> list[Json]:
 def links_page(steps: Sequence[Step], lang: Lang) -> Lines:
     lines: list[str] = []
     for step in steps:
-        lines.append(_LINE.fill(lang, **step._asdict()))
-        told = (as_read(step.note, lang), f"→ {as_read(step.next, lang)}" if step.next else "")
+        lines.append(_LINE.render(lang, **step._asdict()))
+        told = (render(step.note, lang), f"→ {render(step.next, lang)}" if step.next else "")
         lines += [f"          {text}" for text in told if text]
-    return Lines(lines or [_NOTHING.fill(lang)])
+    return Lines(lines or [_NOTHING.render(lang)])
 
 
 def _checked(lang: Lang, views: Sequence[View]) -> Answer:
     asked = [view for view in views if view.standing is not Standing.NOT_INSTALLED]
     if not asked:
         missing = ", ".join(sorted({view.agent for view in views}))
-        raise AgentNotInstalled(f"not installed: {missing}", agent=missing, command=views[0].note)
+        raise AgentNotInstalled(
+            Message("not installed: {missing}", missing=missing), agent=missing, command=views[0].note
+        )
     seen = sum(view.standing is Standing.SEEN for view in asked)
     rows = [
-        (view.name, view.agent, str(view.standing), " ".join(filter(None, (view.path, as_read(view.note, lang)))))
+        (view.name, view.agent, str(view.standing), " ".join(filter(None, (view.path, render(view.note, lang)))))
         for view in views
     ]
     return Answer(
-        summary=Text("{seen}/{asked} 可见", "{seen} of {asked} are seen"),
+        summary=Message("{seen} of {asked} are seen"),
         words={"seen": seen, "asked": len(asked)},
         data={"skills": [{**view._asdict(), "standing": str(view.standing)} for view in views]},
         page=Table(("skill", "agent", "standing", "where"), rows),

@@ -8,12 +8,12 @@ examples:
 from functools import partial
 
 from skillyard.app.project import open_project
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.entries import READING, as_row, as_skill_data
 from skillyard.faces.present import Progress, Table
 
-_EMPTY = Text("这里还没有技能: 把技能放进 .claude/skills/", "No skills here yet: put one into .claude/skills/.")
+_EMPTY = Message("No skills here yet: put one into .claude/skills/.")
 
 
 def arguments(parser: Parser) -> None:
@@ -24,16 +24,16 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     catalog = open_project(ends_with_process=True).catalog
-    with Progress(READING.fill(lang)) as progress:
+    with Progress(READING.render(lang)) as progress:
         catalog.sync(progress)
     entries = catalog.list()
     return Answer(
-        summary=Text("共 {count} 个技能", "{count} skills"),
+        summary=Message("{count} skills"),
         words={"count": len(entries)},
         data={"skills": [as_skill_data(entry, catalog) for entry in entries]} if options.json else {},
         page=Table(
             columns=("name", "kind", "where", "description"),
             rows=[] if options.json else [as_row(entry, catalog) for entry in entries],
-            empty=_EMPTY.fill(lang),
+            empty=_EMPTY.render(lang),
         ),
     )

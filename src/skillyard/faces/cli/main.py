@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn
 
 from skillyard import __version__
 from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.faces.cli.command import (
     TRY,
     USAGE,
@@ -122,10 +122,10 @@ _HELP = """\
 
 {more}
 """
-_STOPPED = Text("已停止", "stopped")
-_NO_TEXT = Text("skillyard: 参数不是 UTF-8: {word!a}", "skillyard: an argument is not UTF-8: {word!a}")
-_NO_COMMAND = Text("skillyard: 没有命令 {name!r}", "skillyard: no command {name!r}")
-_DID_YOU_MEAN = Text("; 是不是 {name!r}?", "; did you mean {name!r}?")
+_STOPPED = Message("stopped")
+_NO_TEXT = Message("skillyard: an argument is not UTF-8: {word!a}")
+_NO_COMMAND = Message("skillyard: no command {name!r}")
+_DID_YOU_MEAN = Message("; did you mean {name!r}?")
 
 
 def parser_of(name: str) -> Parser:
@@ -147,7 +147,7 @@ def _say() -> Callable[[str], str]:
     """How the texts of the help are said here."""
     if asked_lang() is Lang.EN:
         return str
-    from skillyard.faces.cli.chinese import say
+    from skillyard.faces.cli.translated_help import say
 
     return say
 
@@ -166,9 +166,9 @@ def _checked(words: Sequence[str]) -> Sequence[str]:
         except UnicodeEncodeError:
             lang = asked_lang()
             if "--json" in words:
-                show_failure(InvalidArgs(f"an argument is not UTF-8: {word!a}"), _style(None))
+                show_failure(InvalidArgs(Message("an argument is not UTF-8: {word!a}", word=word)), _style(None))
                 raise SystemExit(USAGE) from None
-            sys.stderr.write(f"{_NO_TEXT.fill(lang, word=word)}\n{TRY.fill(lang, prog='skillyard')}\n")
+            sys.stderr.write(f"{_NO_TEXT.render(lang, word=word)}\n{TRY.render(lang, prog='skillyard')}\n")
             raise SystemExit(USAGE) from None
     return words
 
@@ -181,7 +181,7 @@ def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> N
         sys.stderr.close()  # whoever read our output has left; nothing more to say
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        sys.stderr.write(f"\n{_STOPPED.fill(asked_lang())}\n")
+        sys.stderr.write(f"\n{_STOPPED.render(asked_lang())}\n")
         raise SystemExit(130) from None
     except _EXPECTED as error:
         _tell_and_exit(error, _style(None))
@@ -225,6 +225,6 @@ def _main(words: Sequence[str]) -> None:
 
         close = get_close_matches(name, COMMANDS, n=1)
         lang = asked_lang()
-        meant = _DID_YOU_MEAN.fill(lang, name=close[0]) if close else ""
-        sys.stderr.write(f"{_NO_COMMAND.fill(lang, name=name)}{meant}\n{TRY.fill(lang, prog='skillyard')}\n")
+        meant = _DID_YOU_MEAN.render(lang, name=close[0]) if close else ""
+        sys.stderr.write(f"{_NO_COMMAND.render(lang, name=name)}{meant}\n{TRY.render(lang, prog='skillyard')}\n")
         raise SystemExit(USAGE)

@@ -19,7 +19,7 @@ from typing import NoReturn
 from skillyard.app.paths import find_paths
 from skillyard.app.project import Project
 from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang, Message
 from skillyard.faces.cli.command import Options, Parser
 from skillyard.faces.present import one_line
 
@@ -53,7 +53,13 @@ def _names(text: str) -> frozenset[str]:
 def _allowed(text: str) -> frozenset[str]:
     asked = frozenset(name.strip() for name in text.split(",") if name.strip())
     if unknown := sorted(asked.difference(_ALLOWED)):
-        raise ArgumentTypeError(f"nothing called {', '.join(unknown)} can be allowed; there is {', '.join(_ALLOWED)}")
+        raise ArgumentTypeError(
+            Message(
+                "nothing called {unknown} can be allowed; there is {allowed}",
+                unknown=", ".join(unknown),
+                allowed=", ".join(_ALLOWED),
+            )
+        )
     return asked
 
 
@@ -71,7 +77,7 @@ def _answer(options: Options) -> NoReturn:
 def _serve(options: Options, lang: Lang) -> None:
     folder = Path(options.project).absolute()
     if not folder.is_dir():
-        raise InvalidArgs(f"{options.project} is no folder")
+        raise InvalidArgs(Message("{project} is no folder", project=options.project))
     if importlib.util.find_spec("mcp") is None:
         raise ExtraMissing("mcp", "mcp")
     from skillyard.faces.mcp.listing import Options as Served

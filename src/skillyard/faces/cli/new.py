@@ -18,14 +18,14 @@ from typing import Any
 
 from skillyard.app.project import open_project
 from skillyard.core.kinds import Kind
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines
 from skillyard.install.create import create
 from skillyard.install.skill_template import CONVENTIONAL, Program, as_files, make_draft
 
 _PLACE = ".claude/skills"
-_MADE, _NEXT = Text("已创建 {folder}", "made {folder}"), Text("接下来:", "next:")
+_MADE, _NEXT = Message("made {folder}"), Message("next:")
 _LANGUAGES = ("zh", "en")
 
 
@@ -79,7 +79,7 @@ def _answer(options: Options) -> Answer:
         ("run", " ".join(("skillyard run", quote(f"@{draft.slug}"), *map(quote, draft.example)))),
     )
     return Answer(
-        summary=Text("已创建: {folder}", "made: {folder}"),
+        summary=Message("made: {folder}"),
         words={"folder": folder},
         data={
             "skill": draft.slug,
@@ -90,9 +90,9 @@ def _answer(options: Options) -> Answer:
         },
         page=Lines(
             [
-                _MADE.fill(lang, folder=folder),
+                _MADE.render(lang, folder=folder),
                 *(f"  {name}" for name in files),
-                _NEXT.fill(lang),
+                _NEXT.render(lang),
                 *(f"  {line}" for _, line in steps),
             ]
         ),

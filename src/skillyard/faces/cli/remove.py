@@ -11,7 +11,7 @@ from functools import partial
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text, as_read
+from skillyard.core.messages import Message, render
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import links_data
@@ -22,9 +22,9 @@ from skillyard.install.linking import ledger_for
 from skillyard.install.lock import read_lock
 from skillyard.install.pipeline import place_of
 
-_QUESTION = Text("删除 {names} 吗?", "Remove {names}?")
-_KEPT, _REMOVED = Text("保留 {path}", "kept {path}"), Text("已删除 {folder}", "removed {folder}")
-_LINK = Text("{outcome} {path} (用于 {agent})", "{outcome} {path} (for {agent})")
+_QUESTION = Message("Remove {names}?")
+_KEPT, _REMOVED = Message("kept {path}"), Message("removed {folder}")
+_LINK = Message("{outcome} {path} (for {agent})")
 
 
 def arguments(parser: Parser) -> None:
@@ -38,7 +38,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     if not options.names and not options.source:
-        raise InvalidArgs("say which: names, or --source")
+        raise InvalidArgs(Message("say which: names, or --source"))
     with open_project() as yard:
         return _remove(yard, options)
 
@@ -48,22 +48,24 @@ def _remove(yard: Project, options: Options) -> Answer:
     place = place_of(yard, is_global=options.is_global)
     chosen = find_installed(read_lock(place.lock_file), options.names, options.source)
     folders = [skill.folder for skill in chosen]
-    if not options.yes and not (on_terminal() and confirm(_QUESTION.fill(lang, names=", ".join(folders)))):
-        raise InvalidArgs("nothing was removed: say yes on a terminal, or give --yes", details={"skills": folders})
+    if not options.yes and not (on_terminal() and confirm(_QUESTION.render(lang, names=", ".join(folders)))):
+        raise InvalidArgs(
+            Message("nothing was removed: say yes on a terminal, or give --yes"), details={"skills": folders}
+        )
     links = unlink_sources(ledger_for(yard, place), [place.skills / folder for folder in folders])
     kept = remove(place, folders)
     yard.contents.forget([place.skills / folder for folder in folders])
-    notes = [_KEPT.fill(lang, path=f"{folder}/{path}") for folder, paths in kept.items() for path in paths]
+    notes = [_KEPT.render(lang, path=f"{folder}/{path}") for folder, paths in kept.items() for path in paths]
     notes += [
-        _LINK.fill(lang, **step._asdict()) + (f": {as_read(step.note, lang)}" if step.note else "") for step in links
+        _LINK.render(lang, **step._asdict()) + (f": {render(step.note, lang)}" if step.note else "") for step in links
     ]
     return Answer(
-        summary=Text("已删除 {count} 个技能", "{count} skills removed"),
+        summary=Message("{count} skills removed"),
         words={"count": len(folders)},
         data={
             "removed": folders,
             "kept": {folder: list(paths) for folder, paths in kept.items()},
             "links": links_data(links),
         },
-        page=Lines([*(_REMOVED.fill(lang, folder=folder) for folder in folders), *notes]),
+        page=Lines([*(_REMOVED.render(lang, folder=folder) for folder in folders), *notes]),
     )

@@ -11,14 +11,14 @@ examples:
 from functools import partial
 
 from skillyard.app.project import open_project
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.faces.ask import on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import answer_of
 from skillyard.faces.present import Steps
 from skillyard.install.pipeline import place_of, restore
 
-_RESTORING = Text("正在恢复", "restoring")
+_RESTORING = Message("restoring")
 
 
 def arguments(parser: Parser) -> None:
@@ -31,6 +31,6 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     with open_project() as yard:
-        with Steps(_RESTORING.fill(lang), lang=lang) as steps:
+        with Steps(_RESTORING.render(lang), lang=lang) as steps:
             brought = restore(yard, place_of(yard, is_global=options.is_global), steps, theirs=options.theirs)
         return answer_of(yard, brought, lang, terminal=on_terminal() and not options.json)

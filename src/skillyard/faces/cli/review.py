@@ -15,7 +15,7 @@ from functools import partial
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
@@ -25,9 +25,9 @@ from skillyard.faces.present import Lines, Table
 from skillyard.install.pipeline import forget_review, resume_review
 from skillyard.install.review import Resumed, Review, drop, interrupt_data, list_reviews, read_review
 
-_EMPTY = Text("没有被拦下的技能", "Nothing is held back.")
-_CHANGED = Text("显示之后有变化, 已重新扫描: {name}", "changed since it was shown, scanned again: {name}")
-_UNKNOWN = Text("这里没有叫 {name} 的", "nothing here is called {name}")
+_EMPTY = Message("Nothing is held back.")
+_CHANGED = Message("changed since it was shown, scanned again: {name}")
+_UNKNOWN = Message("nothing here is called {name}")
 _WORDS = ("list", "show", "resume", "drop")
 
 
@@ -45,11 +45,13 @@ def _answer(options: Options) -> Answer:
         if options.verb == "list":
             return _list(list_reviews(yard.places.own_home), lang)
         if not options.review:
-            raise InvalidArgs(f"say which: `skillyard review {options.verb} ID`; `skillyard review` lists them")
+            raise InvalidArgs(
+                Message("say which: `skillyard review {verb} ID`; `skillyard review` lists them", verb=options.verb)
+            )
         if options.verb == "drop":
             drop(yard.places.own_home, options.review)
             forget_review(yard, options.review)
-            return Answer(Text("已放弃: {id}", "dropped: {id}"), {"id": options.review}, {"review": options.review})
+            return Answer(Message("dropped: {id}"), {"id": options.review}, {"review": options.review})
         review = read_review(yard.places.own_home, options.review)
         return _show(review, lang) if options.verb == "show" else _resume(yard, review, options)
 
@@ -60,17 +62,17 @@ def _list(reviews: tuple[Review, ...], lang: Lang) -> Answer:
         for review in reviews
     ]
     return Answer(
-        summary=Text("共 {count} 个待审", "{count} reviews wait"),
+        summary=Message("{count} reviews wait"),
         words={"count": len(reviews)},
         data={"reviews": [interrupt_data(review) for review in reviews]},
-        page=Table(columns=("id", "held back"), rows=rows, empty=_EMPTY.fill(lang)),
+        page=Table(columns=("id", "held back"), rows=rows, empty=_EMPTY.render(lang)),
     )
 
 
 def _show(review: Review, lang: Lang) -> Answer:
     lines = [line for held in review.held.values() for line in (three_lines(held, lang)[0], *all_lines(held, lang))]
     return Answer(
-        summary=Text("待审: {id}", "review: {id}"),
+        summary=Message("review: {id}"),
         words={"id": review.id},
         data=interrupt_data(review),
         page=Lines(lines),
@@ -91,9 +93,9 @@ def _parsed(text: str) -> dict[str, Json]:
     try:
         said = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgs(f"--decisions is not JSON: {error}") from None
+        raise InvalidArgs(Message("--decisions is not JSON: {error}", error=error)) from None
     if not isinstance(said, dict):
-        raise InvalidArgs('--decisions must be an object: {"skill": "keep"}')
+        raise InvalidArgs(Message('--decisions must be an object: {{"skill": "keep"}}'))
     return said
 
 
@@ -107,16 +109,16 @@ def _told(resumed: Resumed, unknown: list[str], lang: Lang) -> Answer:
         "unknown": list(unknown),
     }
     lines = [
-        *(ADDED.fill(lang, name=name) for name in resumed.installed),
-        *(NOT_INSTALLED.fill(lang, name=name) for name in resumed.uninstalled),
-        *(_CHANGED.fill(lang, name=name) for name in resumed.changed),
-        *(_UNKNOWN.fill(lang, name=name) for name in unknown),
+        *(ADDED.render(lang, name=name) for name in resumed.installed),
+        *(NOT_INSTALLED.render(lang, name=name) for name in resumed.uninstalled),
+        *(_CHANGED.render(lang, name=name) for name in resumed.changed),
+        *(_UNKNOWN.render(lang, name=name) for name in unknown),
         *(waiting_lines(review, lang) if review.held else ()),
     ]
     return Answer(
-        summary=Text("工作流已暂停: {count} 个技能需 LLM 分析", "{count} skills are still held back")
+        summary=Message("{count} skills are still held back")
         if review.held
-        else Text("审查完成: 安装 {kept}, 不安装 {gone}", "review done: {kept} installed, {gone} not"),
+        else Message("review done: {kept} installed, {gone} not"),
         words={"count": len(review.held), "kept": len(resumed.installed), "gone": len(resumed.uninstalled)},
         data=data,
         page=Lines(lines),

@@ -3,7 +3,7 @@
 import sys
 
 from skillyard.app.project import Project
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import ask_key
@@ -12,17 +12,17 @@ from skillyard.faces.present import Lines, one_line
 from skillyard.install.pipeline import Brought, resume_review
 from skillyard.install.review import KEEP, UNINSTALL, Held, Review, interrupt_data
 
-_ADDED = Text("已安装 {count} 个技能", "{count} skills installed")
-_PAUSED = Text("工作流已暂停: {count} 个技能需 LLM 分析", "{count} skills are held back until somebody decides")
-ADDED = Text("已安装 {name}", "added {name}")
-NOT_INSTALLED = Text("未安装 {name}", "not installed {name}")
-NOTHING_INSTALLED = Text("没有安装任何技能", "nothing installed")
-_NOTHING = Text("没有要做的", "nothing to do")
-_DECIDE = Text("由你决定: {command}", "decide: {command}")
-_HELD = Text("已拦下 {folder}: {severity}, 来自 {source}", "held back {folder}: {severity}, from {source}")
-_MORE = Text("  (还有 {count} 处)", "  (and {count} more)")
-_QUESTION = Text("  k 保留 · u 不安装 · s 查看 · q 以后再说 ", "  k keep · u uninstall · s show · q leave it ")
-_STAGED = Text("  暂存在 {path}", "  staged in {path}")
+_ADDED = Message("{count} skills installed")
+_PAUSED = Message("{count} skills are held back until somebody decides")
+ADDED = Message("added {name}")
+NOT_INSTALLED = Message("not installed {name}")
+NOTHING_INSTALLED = Message("nothing installed")
+_NOTHING = Message("nothing to do")
+_DECIDE = Message("decide: {command}")
+_HELD = Message("held back {folder}: {severity}, from {source}")
+_MORE = Message("  (and {count} more)")
+_QUESTION = Message("  k keep · u uninstall · s show · q leave it ")
+_STAGED = Message("  staged in {path}")
 _SHOWN_FILES = 40
 
 
@@ -35,8 +35,8 @@ def answer_of(yard: Project, brought: Brought, lang: Lang, *, terminal: bool) ->
         installed, uninstalled = [*installed, *resumed.installed], list(resumed.uninstalled)
     waiting = review if review and review.held else None
     data: dict[str, Json] = {"installed": list(installed), "uninstalled": list(uninstalled)}
-    lines = [ADDED.fill(lang, name=name) for name in installed]
-    lines += [NOT_INSTALLED.fill(lang, name=name) for name in uninstalled]
+    lines = [ADDED.render(lang, name=name) for name in installed]
+    lines += [NOT_INSTALLED.render(lang, name=name) for name in uninstalled]
     if waiting:
         data = {**interrupt_data(waiting), **data}
         lines += waiting_lines(waiting, lang)
@@ -44,7 +44,7 @@ def answer_of(yard: Project, brought: Brought, lang: Lang, *, terminal: bool) ->
         summary=_PAUSED if waiting else _ADDED,
         words={"count": len(waiting.held) if waiting else len(installed)},
         data=data,
-        page=Lines(lines or [_NOTHING.fill(lang)]),
+        page=Lines(lines or [_NOTHING.render(lang)]),
         state=State.INTERRUPTED if waiting else State.SUCCESS,
     )
 
@@ -52,7 +52,7 @@ def answer_of(yard: Project, brought: Brought, lang: Lang, *, terminal: bool) ->
 def waiting_lines(review: Review, lang: Lang) -> list[str]:
     lines = [line for held in review.held.values() for line in three_lines(held, lang)]
     example = ", ".join(f'"{name}": "keep"' for name in sorted(review.held)[:1])
-    return [*lines, _DECIDE.fill(lang, command=f"{review.resume_command} --decisions '{{{example}}}'")]
+    return [*lines, _DECIDE.render(lang, command=f"{review.resume_command} --decisions '{{{example}}}'")]
 
 
 def three_lines(held: Held, lang: Lang) -> list[str]:
@@ -62,9 +62,9 @@ def three_lines(held: Held, lang: Lang) -> list[str]:
     hits = [f"  {hit.severity.name:<8} {hit.where}  {hit.excerpt}" for hit in verdict.lines_that_matter[:2]]
     more = len(verdict.hits) - len(hits)
     if more and hits:
-        hits[-1] += _MORE.fill(lang, count=more)
+        hits[-1] += _MORE.render(lang, count=more)
     words = {"folder": skill.folder, "severity": verdict.severity, "source": f"{skill.source}{commit}"}
-    return [_HELD.fill(lang, **words), *hits]
+    return [_HELD.render(lang, **words), *hits]
 
 
 def ask_decisions(review: Review, lang: Lang) -> dict[str, Json]:
@@ -72,10 +72,10 @@ def ask_decisions(review: Review, lang: Lang) -> dict[str, Json]:
     decisions: dict[str, Json] = {}
     for name, held in sorted(review.held.items()):
         tell_lines(three_lines(held, lang))
-        key = ask_key(_QUESTION.fill(lang), "kusq")
+        key = ask_key(_QUESTION.render(lang), "kusq")
         while key == "s":
             tell_lines(all_lines(held, lang))
-            key = ask_key(_QUESTION.fill(lang), "kusq")
+            key = ask_key(_QUESTION.render(lang), "kusq")
         if key not in {"k", "u"}:
             break
         decisions[name] = KEEP if key == "k" else UNINSTALL
@@ -85,7 +85,7 @@ def ask_decisions(review: Review, lang: Lang) -> dict[str, Json]:
 def all_lines(held: Held, lang: Lang) -> list[str]:
     hits = [f"  {hit.severity.name:<8} {hit.where}  {hit.rule}: {hit.excerpt}" for hit in held.verdict.hits[:100]]
     files = [f"  {path}" for path in list(held.skill.files)[:_SHOWN_FILES]]
-    return [*hits, _STAGED.fill(lang, path=held.at), *files]
+    return [*hits, _STAGED.render(lang, path=held.at), *files]
 
 
 def tell_lines(lines: list[str]) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.trust.consent import as_capabilities, distrust
 
@@ -25,7 +25,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     if not options.name and not options.trust:
-        raise InvalidArgs("name a skill, or give --trust")
+        raise InvalidArgs(Message("name a skill, or give --trust"))
     count = 0
     with open_project(ends_with_process=True) as yard:
         if options.trust:
@@ -37,7 +37,7 @@ def _answer(options: Options) -> Answer:
             known = [str(entry.folder) for entry in yard.catalog.candidates(name)] or [name]
             count = sum(yard.grants.revoke(folder, wanted) for folder in known)
     return Answer(
-        summary=Text("已撤销 {count} 项授权", "{count} grants taken back"),
+        summary=Message("{count} grants taken back"),
         words={"count": count},
         data={"revoked": count},
     )

@@ -23,7 +23,7 @@ from skillyard.catalog.agentfile import SCHEMA_FILE, Role
 from skillyard.catalog.bounds import read_bounds
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import InvalidArgs, RoleInvalid, RuntimeFailed
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.skill import Severity
 from skillyard.core.states import State
@@ -47,10 +47,10 @@ from skillyard.faces.present import Lines, Table
 from skillyard.install.new_role import find_role, make_role, roles_of
 from skillyard.trust.consent import untrusted_roles
 
-_FINE, _PROBLEMS = Text("正常", "ok"), Text("有问题", "problems")
-_ASKS = Text("等待信任", "asks for trust")
-_EMPTY = Text("还没有角色。用 `skillyard role new NAME` 创建", "No roles here. `skillyard role new NAME` makes one.")
-_MADE, _NEXT = Text("已创建 {folder}", "made {folder}"), Text("接下来:", "next:")
+_FINE, _PROBLEMS = Message("ok"), Message("problems")
+_ASKS = Message("asks for trust")
+_EMPTY = Message("No roles here. `skillyard role new NAME` makes one.")
+_MADE, _NEXT = Message("made {folder}"), Message("next:")
 
 
 def arguments(parser: Parser) -> None:
@@ -92,7 +92,7 @@ def _list(options: Options) -> Answer:
         roles = roles_of(yard.root)
         waiting = untrusted_roles(yard.grants, yard.root)
     return Answer(
-        summary=Text("共 {count} 个角色", "{count} roles"),
+        summary=Message("{count} roles"),
         words={"count": len(roles)},
         data={"roles": [as_role_data(role, waiting=role.name in waiting) for role in roles]},
         page=Table(
@@ -107,15 +107,15 @@ def _list(options: Options) -> Answer:
                 )
                 for role in roles
             ],
-            empty=_EMPTY.fill(lang),
+            empty=_EMPTY.render(lang),
         ),
     )
 
 
 def _standing(role: Role, waiting: Iterable[str], lang: Lang) -> str:
     if not role.usable:
-        return _PROBLEMS.fill(lang)
-    return (_ASKS if role.name in waiting else _FINE).fill(lang)
+        return _PROBLEMS.render(lang)
+    return (_ASKS if role.name in waiting else _FINE).render(lang)
 
 
 def _about(role: Role) -> str:
@@ -140,7 +140,7 @@ def _show(options: Options) -> Answer:
         data = _as_full_data(role, yard)
     lang = lang_of(options)
     return Answer(
-        summary=Text("角色: {name}", "role: {name}"),
+        summary=Message("role: {name}"),
         words={"name": role.name},
         data={"roles": [data]},
         page=Lines([line for key, value in data.items() if not _is_empty(value) for line in _lines(key, value, lang)]),
@@ -183,7 +183,7 @@ def _is_empty(value: Json) -> bool:
 def _lines(key: str, value: Json, lang: Lang) -> Iterator[str]:
     if isinstance(value, list):
         yield f"{label(key, lang)}:"
-        yield from (f"  - {as_words(item, lang, says=key == 'findings')}" for item in value)
+        yield from (f"  - {as_words(item, lang)}" for item in value)
     else:
         yield f"{label(key, lang)}: {as_words(value, lang)}"
 
@@ -194,7 +194,7 @@ def _new(options: Options) -> Answer:
         made = make_role(yard.root, options.name, description=options.description, skill=options.skill, lang=style.lang)
     steps = {"validate": f"skillyard role validate {quote(made.draft.slug)}", "run": made.draft.call}
     return Answer(
-        summary=Text("已创建: {folder}", "made: {folder}"),
+        summary=Message("made: {folder}"),
         words={"folder": made.folder},
         data={
             "roles": [{"role": made.draft.slug, "folder": made.folder, "files": list(made.files)}],
@@ -202,9 +202,9 @@ def _new(options: Options) -> Answer:
         },
         page=Lines(
             [
-                _MADE.fill(style.lang, folder=made.folder),
+                _MADE.render(style.lang, folder=made.folder),
                 *(f"  {name}" for name in made.files),
-                _NEXT.fill(style.lang),
+                _NEXT.render(style.lang),
                 *(f"  {step}" for step in steps.values()),
             ]
         ),
@@ -218,9 +218,9 @@ def _validate(options: Options) -> Answer:
     passed = [all(finding.severity.rank < worst.rank for finding in role.findings) for role in roles]
     bad = passed.count(False)
     lang = lang_of(options)
-    failed = RuntimeFailed(f"{bad} of {len(passed)} roles have problems") if bad else None
+    failed = RuntimeFailed(Message("{bad} of {count} roles have problems", bad=bad, count=len(passed))) if bad else None
     return Answer(
-        summary=Text("{type}检查 {total} 个角色: {bad} 个有问题", "{type}{total} roles checked: {bad} with problems"),
+        summary=Message("{type}{total} roles checked: {bad} with problems"),
         words={"type": "RuntimeFailed: " if failed else "", "total": len(roles), "bad": bad},
         data={
             **(failed.data() if failed else {}),
@@ -286,7 +286,7 @@ def _pairs(words: Iterable[str], option: str) -> dict[str, Json]:
     pairs = [word.partition("=") for word in words]
     for name, equals, _ in pairs:
         if not equals or not name:
-            raise InvalidArgs(f"{option} takes NAME=VALUE, not {name!r}")
+            raise InvalidArgs(Message("{option} takes NAME=VALUE, not {name!r}", option=option, name=name))
     return {name: value for name, _, value in pairs}
 
 
@@ -298,9 +298,9 @@ def _object(text: str | None) -> Mapping[str, Json]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgs(f"--params is not JSON: {error}") from None
+        raise InvalidArgs(Message("--params is not JSON: {error}", error=error)) from None
     if not isinstance(value, dict):
-        raise InvalidArgs("--params takes one JSON object")
+        raise InvalidArgs(Message("--params takes one JSON object"))
     return value
 
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.depth import DEPTH
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.states import State
@@ -56,11 +56,8 @@ if TYPE_CHECKING:
 #: As long as we wait to see whether a pipe brings anything.
 _PIPE_SECONDS = 0.2
 _MOST_QUESTIONS = 20
-_ASKED = Text("@{skill} 的程序询问 {name}: ", "the program of @{skill} asks for {name}: ")
-_ALLOW = Text(
-    "{name} 请求: {capabilities}。允许吗? 只对技能的这个版本有效",
-    "{name} asks for: {capabilities}. Allow it, for this version of the skill?",
-)
+_ASKED = Message("the program of @{skill} asks for {name}: ")
+_ALLOW = Message("{name} asks for: {capabilities}. Allow it, for this version of the skill?")
 
 
 def arguments(parser: Parser) -> None:
@@ -89,7 +86,7 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
         words = options.args if target.script else take_ours(yard, target, options, parser, options.args)
         style = style_of(options)
         if options.model and not options.to:
-            parser.error("argument --model: only with --to")
+            parser.error(Message("argument {name}: {reason}", name="--model", reason=Message("only with --to")))
         if options.no_sandbox or options.weak_sandbox:
             refuse_inside_agents()
         if options.weak_sandbox:
@@ -197,7 +194,7 @@ def _answered(yard: Project, request: Request, result: Result) -> Request | None
     spoken = request.name if request.staged else f"@{request.name}"
     skill = yard.runtime.resolve(request)
     mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
-    if confirm(_ALLOW.fill(request.lang, name=spoken, capabilities=", ".join(capabilities))):
+    if confirm(_ALLOW.render(request.lang, name=spoken, capabilities=", ".join(capabilities))):
         grant(yard.grants, skill, capabilities, mark)
         return request
     return None
@@ -211,7 +208,7 @@ def _with_params(request: Request, result: Result, declared: frozenset[str]) -> 
         said = prompts.get(name, "") if isinstance(prompts, dict) else ""
         question = f"{name}{f' ({said})' if said else ''}: "
         if name not in declared:  # only the program gave this name: it is the program that asks
-            question = _ASKED.fill(request.lang, skill=request.name, name=name)
+            question = _ASKED.render(request.lang, skill=request.name, name=name)
         answer = ask(one_line(question))
         if not answer:
             return None

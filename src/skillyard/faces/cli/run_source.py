@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from skillyard.app.project import Project
 from skillyard.core.depth import DEPTH
 from skillyard.core.errors import PermissionDenied
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -15,20 +15,22 @@ from skillyard.faces.cli.review_prompt import all_lines, tell_lines, three_lines
 from skillyard.faces.present import Steps
 from skillyard.install.source_run import Asked, Ready, make_ready
 
-_NOT_RUN = Text("未运行: {name} 须由用户决定", "not run: a person must decide on {name} first")
-_QUESTION = Text("  r 只运行这一次 · s 查看 · q 不运行 ", "  r run it this once · s show · q do not run ")
-_FETCHING = Text("正在获取", "fetching")
-_REUSED = Text("使用之前获取的副本 {state}", "using the copy of {state} that was fetched before")
-_DECIDE = Text("查看后由你决定: {command}", "look at it and decide: {command}")
+_NOT_RUN = Message("not run: a person must decide on {name} first")
+_QUESTION = Message("  r run it this once · s show · q do not run ")
+_FETCHING = Message("fetching")
+_REUSED = Message("using the copy of {state} that was fetched before")
+_DECIDE = Message("look at it and decide: {command}")
 
 
 def fetch(yard: Project, asked: Asked, lang: Lang) -> Ready:
     if os.environ.get(DEPTH):
-        raise PermissionDenied("an agent runs only what is installed: a person runs other things, or installs them")
-    with Steps(_FETCHING.fill(lang), lang=lang) as steps:
+        raise PermissionDenied(
+            Message("an agent runs only what is installed: a person runs other things, or installs them")
+        )
+    with Steps(_FETCHING.render(lang), lang=lang) as steps:
         ready = make_ready(yard, asked, steps)
     if ready.reused:
-        tell_lines([_REUSED.fill(lang, state=_state(ready))])
+        tell_lines([_REUSED.render(lang, state=_state(ready))])
     return ready
 
 
@@ -39,10 +41,10 @@ def may_run(ready: Ready, lang: Lang, *, on_terminal: bool) -> bool:
     if not on_terminal:
         return False
     tell_lines(three_lines(ready.held, lang))
-    key = ask_key(_QUESTION.fill(lang), "rsq")
+    key = ask_key(_QUESTION.render(lang), "rsq")
     while key == "s":
         tell_lines(all_lines(ready.held, lang))
-        key = ask_key(_QUESTION.fill(lang), "rsq")
+        key = ask_key(_QUESTION.render(lang), "rsq")
     return key == "r"
 
 
@@ -55,8 +57,8 @@ def not_run(ready: Ready, agent: str, lang: Lang) -> Result:
         "severities": {name: str(verdict.severity)},
         "findings": {name: [hit.as_dict() for hit in verdict.hits[:20]]},
     }
-    summary = _NOT_RUN.fill(lang, name=ready.asked.name)
-    hint = _DECIDE.fill(lang, command=data["resume_command"])
+    summary = _NOT_RUN.render(lang, name=ready.asked.name)
+    hint = _DECIDE.render(lang, command=data["resume_command"])
     meta = make_meta(agent, 0.0, datetime.now(UTC), **about(ready), hint=hint)
     return Result(agent=agent, state=State.INTERRUPTED, summary=summary, data=data, meta=meta)
 

@@ -15,16 +15,16 @@ from functools import partial
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
 from skillyard.faces.labels import label
 from skillyard.faces.present import Lines, Table, printable
 from skillyard.store.runs import RUNNING, Run
 
-_LISTED = Text("skillyard runs 列出全部运行", "`skillyard runs` lists them")
-_EMPTY = Text("这里还没有运行记录", "Nothing has run here yet.")
-_NO_LOG = Text("空", "empty")
+_LISTED = Message("`skillyard runs` lists them")
+_EMPTY = Message("Nothing has run here yet.")
+_NO_LOG = Message("empty")
 _LOOK_SECONDS = 0.2
 
 
@@ -49,7 +49,7 @@ def _list(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
         runs = yard.runs(options.limit)
     return Answer(
-        summary=Text("共 {count} 次运行", "{count} runs"),
+        summary=Message("{count} runs"),
         words={"count": len(runs)},
         data={"runs": [as_run_data(run) for run in runs]},
         page=Table(
@@ -57,7 +57,7 @@ def _list(options: Options) -> Answer:
             rows=[
                 (_short(run.id), _when(run), run.state, _seconds(run), run.skill or f"→ {run.agent}") for run in runs
             ],
-            empty=_EMPTY.fill(lang_of(options)),
+            empty=_EMPTY.render(lang_of(options)),
         ),
     )
 
@@ -68,7 +68,7 @@ def _show(options: Options) -> Answer:
         log = yard.logs.read(run.id)
     data = {**as_run_data(run), "log": log}
     return Answer(
-        summary=Text("运行记录: {id}", "run {id}"),
+        summary=Message("run {id}"),
         words={"id": run.id},
         data={"runs": [data]},
         page=Lines(list(as_lines(data, lang_of(options)))),
@@ -93,7 +93,7 @@ def _tail(options: Options) -> Answer:
             run = yard.find_run(run.id) or run
         run = yard.find_run(run.id) or run
     return Answer(
-        summary=Text("运行记录: {id}", "run {id}"),
+        summary=Message("run {id}"),
         words={"id": run.id},
         data={"runs": [{**as_run_data(run), "log": log}]},
         page=Lines([] if run.state == "success" else [f"-- {run.state}"]),
@@ -103,7 +103,7 @@ def _tail(options: Options) -> Answer:
 def _found(yard: Project, run_id: str) -> Run:
     run = yard.find_run(run_id)
     if run is None:
-        raise InvalidArgs(f"no run {run_id!r} here, or more than one starts so", advice=_LISTED)
+        raise InvalidArgs(Message("no run {run_id!r} here, or more than one starts so", run_id=run_id), advice=_LISTED)
     return run
 
 
@@ -129,7 +129,7 @@ def as_lines(data: Mapping[str, Json], lang: Lang) -> Iterator[str]:
             yield f"{named}:"
             yield from (f"  {name}: {_shown(item)}" for name, item in value.items() if item not in (None, "", [], {}))
         elif key == "log":
-            yield f"{named}:" if value else f"{named}: {_NO_LOG.fill(lang)}"
+            yield f"{named}:" if value else f"{named}: {_NO_LOG.render(lang)}"
             yield from (f"  {line}" for line in str(value).splitlines())
         else:
             yield f"{named}: {_shown(value)}"

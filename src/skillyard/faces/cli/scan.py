@@ -20,7 +20,7 @@ from skillyard import __version__
 from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.errors import RuntimeFailed, SkillError
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import (
@@ -41,9 +41,9 @@ from skillyard.install.threats.scan import scan_skill
 from skillyard.install.threats.severity import HELD, Severity
 from skillyard.install.threats.verdict import Hit, Verdict
 
-_SOME = Text("扫描 {total} 个, {bad} 个达到 {level} 或更高", "{total} scanned, {bad} at {level} or worse")
-_NONE = Text("扫描 {total} 个, 没有达到 {level} 的", "{total} scanned, none at {level} or worse")
-_SCANNING = Text("正在扫描", "scanning")
+_SOME = Message("{total} scanned, {bad} at {level} or worse")
+_NONE = Message("{total} scanned, none at {level} or worse")
+_SCANNING = Message("scanning")
 _LEVELS = [severity.name for severity in Severity if severity > Severity.SAFE]
 
 
@@ -91,9 +91,17 @@ def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     scanned = _scan(options.targets, lang)
     bad = sum(_fails(one.verdict, options) for one in scanned)
-    failed = RuntimeFailed(f"{bad} of {len(scanned)} skills are {options.fail_on} or worse") if bad else None
+    failed = (
+        RuntimeFailed(
+            Message(
+                "{bad} of {count} skills are {fail_on} or worse", bad=bad, count=len(scanned), fail_on=options.fail_on
+            )
+        )
+        if bad
+        else None
+    )
     return Answer(
-        summary=Text("{type}扫描 {total} 个技能: {bad} 个有风险", "{type}{total} skills scanned: {bad} with threats"),
+        summary=Message("{type}{total} skills scanned: {bad} with threats"),
         words={"type": "RuntimeFailed: " if failed else "", "total": len(scanned), "bad": bad},
         data={**(failed.data() if failed else {}), "skills": [_as_data(one) for one in scanned]},
         page=Lines([*_lines(scanned, lang), _summary(len(scanned), bad, options.fail_on, lang)]),
@@ -104,7 +112,7 @@ def _answer(options: Options) -> Answer:
 def _scan(targets: list[str], lang: Lang) -> list[Scanned]:
     folders = [found for target in targets for found in _folders(target)]
     scanned: list[Scanned] = []
-    with Progress(_SCANNING.fill(lang)) as progress:
+    with Progress(_SCANNING.render(lang)) as progress:
         for position, (shown, folder) in enumerate(folders, 1):
             skill = read_skill(folder / SKILL_FILE).skill
             scanned.append(Scanned(shown, skill.name if skill else folder.name, scan_skill(folder)))
@@ -147,7 +155,7 @@ def _as_data(one: Scanned) -> dict[str, Json]:
 
 def _as_hit(hit: Hit) -> dict[str, Json]:
     rule = all_rules()[hit.rule]
-    return {**hit.as_dict(), "title": rule.title.en, "advice": rule.advice}
+    return {**hit.as_dict(), "title": rule.title, "advice": rule.advice}
 
 
 def _lines(scanned: list[Scanned], lang: Lang) -> Iterator[str]:
@@ -157,11 +165,11 @@ def _lines(scanned: list[Scanned], lang: Lang) -> Iterator[str]:
         yield f"{one.verdict.severity.name:<9}{one.path}"
         for hit in one.verdict.hits:
             rule = all_rules()[hit.rule]
-            yield f"  {hit.severity.name:<9}{hit.file}:{hit.line}  {hit.rule}: {rule.title.fill(lang)}"
+            yield f"  {hit.severity.name:<9}{hit.file}:{hit.line}  {hit.rule}: {rule.title.render(lang)}"
             yield f"           | {hit.excerpt}"
             if hit.severity >= HELD:
-                yield f"           → {as_read(rule.advice, lang)}"
+                yield f"           → {render(rule.advice, lang)}"
 
 
 def _summary(total: int, bad: int, level: str, lang: Lang) -> str:
-    return (_SOME if bad else _NONE).fill(lang, total=total, bad=bad, level=level)
+    return (_SOME if bad else _NONE).render(lang, total=total, bad=bad, level=level)

@@ -8,15 +8,12 @@ examples:
 from functools import partial
 
 from skillyard.app.project import open_project
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
 from skillyard.faces.cli.entries import READING, as_skill_data, display_name
 from skillyard.faces.present import Progress, Table
 
-_EMPTY = Text(
-    "没有匹配 {query!r} 的技能。`skillyard list` 列出全部",
-    "Nothing here matches {query!r}. `skillyard list` shows everything.",
-)
+_EMPTY = Message("Nothing here matches {query!r}. `skillyard list` shows everything.")
 
 
 def arguments(parser: Parser) -> None:
@@ -29,17 +26,17 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     catalog = open_project(ends_with_process=True).catalog
-    with Progress(READING.fill(lang)) as progress:
+    with Progress(READING.render(lang)) as progress:
         catalog.sync(progress)
     wanted = " ".join(options.query)
     hits = catalog.search(wanted, options.limit)
     return Answer(
-        summary=Text("找到 {count} 个技能: {query}", "{count} skills match: {query}"),
+        summary=Message("{count} skills match: {query}"),
         words={"count": len(hits), "query": wanted},
         data={"skills": [{**as_skill_data(hit.entry, catalog), "snippet": hit.snippet} for hit in hits]},
         page=Table(
             columns=("name", "kind", "description"),
             rows=[(display_name(hit.entry), str(hit.entry.kind), hit.snippet) for hit in hits],
-            empty=_EMPTY.fill(lang, query=wanted),
+            empty=_EMPTY.render(lang, query=wanted),
         ),
     )

@@ -14,7 +14,7 @@ from functools import partial
 
 from skillyard.app.paths import find_paths
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.core.states import State
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
@@ -23,16 +23,13 @@ from skillyard.jobs.jobs import QUEUE
 from skillyard.jobs.service import Service, install, is_active, may_linger, remove, service_of
 from skillyard.trust.consent import refuse_inside_agents
 
-_INSTALLED = Text("已安装: {name}", "installed: {name}")
-_WAITS = Text(
-    "已安装: {name}; 登录后启动, 开机即启动需要: loginctl enable-linger",
-    "installed: {name}; it starts when you log in, and with the machine after `loginctl enable-linger`",
-)
-_ACTIVE = Text("运行中", "active")
-_RESTS = Text("已安装, 但未运行: skillyard service install 重新启动", "installed, but not running: install it again")
-_ABSENT = Text("未安装", "not installed")
-_QUESTION = Text("{text}\n把它写到 {file} 并启动吗?", "{text}\nWrite this to {file} and start it?")
-_INSTALL_IT = Text("skillyard service install 安装", "`skillyard service install` makes one")
+_INSTALLED = Message("installed: {name}")
+_WAITS = Message("installed: {name}; it starts when you log in, and with the machine after `loginctl enable-linger`")
+_ACTIVE = Message("active")
+_RESTS = Message("installed, but not running: install it again")
+_ABSENT = Message("not installed")
+_QUESTION = Message("{text}\nWrite this to {file} and start it?")
+_INSTALL_IT = Message("`skillyard service install` makes one")
 
 
 def arguments(parser: Parser) -> None:
@@ -61,11 +58,11 @@ def _install(options: Options) -> Answer:
     data = {"service": service.name, "file": str(service.file), "text": service.text}
     if options.dry_run:
         lines = [f"# {service.file}", *service.text.splitlines()]
-        return Answer(Text("将写入: {file}", "would write: {file}"), {"file": service.file}, data, Lines(lines))
+        return Answer(Message("would write: {file}"), {"file": service.file}, data, Lines(lines))
     refuse_inside_agents()
-    question = _QUESTION.fill(lang_of(options), text=service.text, file=service.file)
+    question = _QUESTION.render(lang_of(options), text=service.text, file=service.file)
     if not options.accept and not (on_terminal() and confirm(question)):
-        raise InvalidArgs("nothing was written: say yes on a terminal, or give --accept", details=data)
+        raise InvalidArgs(Message("nothing was written: say yes on a terminal, or give --accept"), details=data)
     install(service)
     says = _WAITS if may_linger() else _INSTALLED
     return Answer(says, {"name": service.name}, data)
@@ -76,8 +73,8 @@ def _status(options: Options) -> Answer:
     there, active = service.file.is_file(), is_active(service)
     state = _ACTIVE if active else _RESTS if there else _ABSENT
     return Answer(
-        Text("服务: {state}", "service: {state}"),
-        {"state": state.fill(lang_of(options))},
+        Message("service: {state}"),
+        {"state": state.render(lang_of(options))},
         {"service": service.name, "file": str(service.file), "installed": there, "active": active},
         state=State.SUCCESS,
     )
@@ -86,5 +83,7 @@ def _status(options: Options) -> Answer:
 def _remove(options: Options) -> Answer:
     service = _service(options)
     if not remove(service):
-        raise InvalidArgs(f"no service is installed for this project ({service.file})", advice=_INSTALL_IT)
-    return Answer(Text("已移除: {name}", "removed: {name}"), {"name": service.name}, {"service": service.name})
+        raise InvalidArgs(
+            Message("no service is installed for this project ({file})", file=service.file), advice=_INSTALL_IT
+        )
+    return Answer(Message("removed: {name}"), {"name": service.name}, {"service": service.name})

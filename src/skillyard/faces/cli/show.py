@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from skillyard.app.project import Project, open_project
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
@@ -30,7 +30,7 @@ def _answer(options: Options) -> Answer:
     data = as_full_data(skill, yard)
     lang = lang_of(options)
     return Answer(
-        summary=Text("技能: {name}", "skill: {name}"),
+        summary=Message("skill: {name}"),
         words={"name": skill.name},
         data={"skills": [data]},
         page=Lines([line for key, value in data.items() if value for line in _lines(key, value, lang)]),
@@ -72,6 +72,6 @@ def _param(skill: Skill, position: int) -> dict[str, Json]:
 def _lines(key: str, value: Json, lang: Lang) -> Iterator[str]:
     if key in {"params", "findings"} and isinstance(value, list):
         yield f"{label(key, lang)}:"
-        yield from (f"  - {as_words(item, lang, says=key == 'findings')}" for item in value)
+        yield from (f"  - {as_words(item, lang)}" for item in value)
     elif key != "fields":
         yield f"{label(key, lang)}: {as_words(value, lang)}"

@@ -6,13 +6,13 @@ Every other command does this by itself; `sync` shows what it found.
 from functools import partial
 
 from skillyard.app.project import open_project
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.entries import READING
 from skillyard.faces.labels import label
 from skillyard.faces.present import Progress, Table
 
-_EMPTY = Text("没有变化: 共 {total} 个技能", "Nothing changed: {total} skills.")
+_EMPTY = Message("Nothing changed: {total} skills.")
 
 
 def arguments(parser: Parser) -> None:
@@ -23,12 +23,12 @@ def arguments(parser: Parser) -> None:
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     yard = open_project(ends_with_process=True)
-    with Progress(READING.fill(lang)) as progress:
+    with Progress(READING.render(lang)) as progress:
         changes = yard.catalog.sync(progress)
     total = len(yard.catalog.list())
     lists = {"added": changes.added, "updated": changes.updated, "removed": changes.removed}
     return Answer(
-        summary=Text("扫描完成: 新增 {added} 个, 更新 {updated} 个", "read: {added} added, {updated} updated"),
+        summary=Message("read: {added} added, {updated} updated"),
         words={"added": len(changes.added), "updated": len(changes.updated)},
         data={
             **{name: list(files) for name, files in lists.items()},
@@ -39,6 +39,6 @@ def _answer(options: Options) -> Answer:
             columns=("change", "file"),
             rows=[(label(name, lang), file) for name, files in lists.items() for file in files]
             + [(label("left out", lang), path) for path in changes.left_out],
-            empty=_EMPTY.fill(lang, total=total),
+            empty=_EMPTY.render(lang, total=total),
         ),
     )

@@ -10,7 +10,7 @@ from functools import partial
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
@@ -28,14 +28,14 @@ from skillyard.trust.consent import (
     untrusted_roles,
 )
 
-_QUESTION = Text("{root} 请求:\n{listed}\n信任它吗?", "{root} asks for:\n{listed}\nTrust it?")
-_NOTHING = Text("  没有超出规则的", "  nothing beyond the rules")
+_QUESTION = Message("{root} asks for:\n{listed}\nTrust it?")
+_NOTHING = Message("  nothing beyond the rules")
 _CHANGES = {
-    ADDED: Text("新增: {path}", "new: {path}"),
-    CHANGED: Text("已更改: {path}", "changed: {path}"),
-    REMOVED: Text("已删除: {path}", "removed: {path}"),
+    ADDED: Message("new: {path}"),
+    CHANGED: Message("changed: {path}"),
+    REMOVED: Message("removed: {path}"),
 }
-_MORE = Text("另有 {count} 个文件: skillyard trust --check --json", "{count} more: skillyard trust --check --json")
+_MORE = Message("{count} more: skillyard trust --check --json")
 _MOST_FILES = 50
 
 
@@ -54,15 +54,15 @@ def _answer(options: Options) -> Answer:
         if not options.check:
             refuse_inside_agents()
             lines = (one_line(line) for want in shown.wants for line in _lines(want, lang))
-            question = _QUESTION.fill(lang, root=yard.root, listed="\n".join(lines) or _NOTHING.fill(lang))
+            question = _QUESTION.render(lang, root=yard.root, listed="\n".join(lines) or _NOTHING.render(lang))
             if not options.accept and not (on_terminal() and confirm(question)):
                 raise InvalidArgs(
-                    "nothing was trusted: say yes on a terminal, or give --accept", details={"wants": asked}
+                    Message("nothing was trusted: say yes on a terminal, or give --accept"), details={"wants": asked}
                 )
             trust(yard.grants, yard.root, shown)
         trusted = is_trusted(yard.grants, yard.root) and not untrusted_roles(yard.grants, yard.root)
     return Answer(
-        summary=Text("信任: {trusted}", "trusted: {trusted}"),
+        summary=Message("trusted: {trusted}"),
         words={"trusted": yes_or_no(trusted, lang)},
         data={"trusted": trusted, "wants": asked},
     )
@@ -74,8 +74,8 @@ def _as_data(want: Want) -> dict[str, Json]:
 
 
 def _lines(want: Want, lang: Lang) -> Iterator[str]:
-    yield f"  - {as_read(want.what, lang)} ({want.where})"
+    yield f"  - {render(want.what, lang)} ({want.where})"
     for change, path in want.files[:_MOST_FILES]:
-        yield f"      {_CHANGES[change].fill(lang, path=path)}"
+        yield f"      {_CHANGES[change].render(lang, path=path)}"
     if len(want.files) > _MOST_FILES:
-        yield f"      {_MORE.fill(lang, count=len(want.files) - _MOST_FILES)}"
+        yield f"      {_MORE.render(lang, count=len(want.files) - _MOST_FILES)}"

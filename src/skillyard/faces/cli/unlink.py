@@ -13,7 +13,7 @@ from functools import partial
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.core.states import State
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import add_where, links_data, links_page
@@ -32,16 +32,14 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     if bool(options.names) == options.all:
-        raise InvalidArgs("say which: names, or --all")
+        raise InvalidArgs(Message("say which: names, or --all"))
     names = None if options.all else [name.removeprefix("@") for name in options.names]
     with open_project() as yard:
         steps = unlink(ledger_of(yard, is_user=options.user), names, options.to, dry_run=options.dry_run)
     kept = sum(step.outcome is Outcome.KEPT for step in steps)
-    summary = Text("已取消 {count} 处链接, 保留 {kept} 处", "{count} unlinked, {kept} kept")
+    summary = Message("{count} unlinked, {kept} kept")
     if options.dry_run:
-        summary = Text(
-            "将要取消 {count} 处链接 (未取消), 保留 {kept} 处", "would unlink {count} (nothing changed), {kept} kept"
-        )
+        summary = Message("would unlink {count} (nothing changed), {kept} kept")
     return Answer(
         summary=summary,
         words={"count": len(steps) - kept, "kept": kept},

@@ -16,7 +16,7 @@ from functools import partial
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.phrases import Lang, Text, as_read
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
@@ -32,10 +32,10 @@ from skillyard.install.pipeline import bring_in, place_of
 from skillyard.install.target import Place
 from skillyard.install.update import Plan, Standing, Step, differences, plan_update
 
-_UPDATING = Text("正在更新", "updating")
-_WOULD = Text("可更新 {count} 个技能 (未更新)", "{count} skills would change")
-_DID = Text("已更新 {count} 个技能", "{count} skills updated")
-_NEW = Text("new      {name}  (在 {source})", "new      {name}  (in {source})")
+_UPDATING = Message("updating")
+_WOULD = Message("{count} skills would change")
+_DID = Message("{count} skills updated")
+_NEW = Message("new      {name}  (in {source})")
 
 
 def arguments(parser: Parser) -> None:
@@ -52,13 +52,13 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     if bool(options.names) == options.all:
-        raise InvalidArgs("say which: names, or --all")
+        raise InvalidArgs(Message("say which: names, or --all"))
     lang = lang_of(options)
     with open_project() as yard, open_staging(yard.places.own_home) as staging:
         place = place_of(yard, is_global=options.is_global)
         lock = read_lock(place.lock_file)
         chosen = tuple(lock.skills.values()) if options.all else find_installed(lock, options.names)
-        with Steps(_UPDATING.fill(lang), lang=lang) as steps:
+        with Steps(_UPDATING.render(lang), lang=lang) as steps:
             plan = plan_update(place, chosen, staging, steps)
         if options.dry_run:
             return _told(plan, place, _WOULD, lang)
@@ -80,12 +80,12 @@ def _refuse_edits(plan: Plan, place: Place, *, show: bool) -> None:
         if show:
             sys.stderr.write("".join(f"{one_line(line)}\n" for line in diff))
         raise InvalidArgs(
-            f"changed here: {shown}; --keep keeps yours, --theirs takes the source's",
+            Message("changed here: {shown}; --keep keeps yours, --theirs takes the source's", shown=shown),
             details={"edited": {step.skill.folder: list(step.edited) for step in edited}, "diff": told},
         )
 
 
-def _told(plan: Plan, place: Place, summary: Text, lang: Lang, links: Sequence[LinkStep] = ()) -> Answer:
+def _told(plan: Plan, place: Place, summary: Message, lang: Lang, links: Sequence[LinkStep] = ()) -> Answer:
     changed = sum(step.standing is Standing.CHANGED for step in plan.steps)
     failed = any(step.standing is Standing.FAILED for step in plan.steps)
     new: list[Json] = [{"source": source, "name": name} for source, name in plan.new]
@@ -96,7 +96,7 @@ def _told(plan: Plan, place: Place, summary: Text, lang: Lang, links: Sequence[L
         page=Lines(
             [
                 *_lines(plan.steps, place, lang),
-                *(_NEW.fill(lang, name=name, source=source) for source, name in plan.new),
+                *(_NEW.render(lang, name=name, source=source) for source, name in plan.new),
                 *(links_page(links, lang).lines if links else ()),
             ]
         ),
@@ -121,8 +121,8 @@ def _lines(steps: Sequence[Step], place: Place, lang: Lang) -> list[str]:
     lines: list[str] = []
     for step in steps:
         lines.append(
-            f"{step.standing:<8} {step.skill.folder}{f'  ({as_read(step.reason, lang)})' if step.reason else ''}"
+            f"{step.standing:<8} {step.skill.folder}{f'  ({render(step.reason, lang)})' if step.reason else ''}"
         )
         lines += [f"         {what:<8} {path}" for what, paths in step.drift._asdict().items() for path in paths]
         lines += [f"         {line}" for line in differences(place, step)]
-    return lines or [NOTHING_INSTALLED.fill(lang)]
+    return lines or [NOTHING_INSTALLED.render(lang)]

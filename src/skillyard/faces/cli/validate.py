@@ -17,7 +17,7 @@ from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import read_skill
 from skillyard.catalog.reading import Reading
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.skill import Severity
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -25,7 +25,7 @@ from skillyard.faces.cli.command import Answer, Options, Parser, add_output_opti
 from skillyard.faces.cli.findings import finding_lines, verdict_line
 from skillyard.faces.present import Lines, Progress
 
-_CHECKING = Text("正在检查", "checking")
+_CHECKING = Message("checking")
 
 
 def arguments(parser: Parser) -> None:
@@ -40,15 +40,17 @@ def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     files = [(given, file) for given in options.paths for file in find_files(Path(given))]
     readings: list[tuple[str, Reading]] = []
-    with Progress(_CHECKING.fill(lang)) as progress:
+    with Progress(_CHECKING.render(lang)) as progress:
         for position, (given, file) in enumerate(files, 1):
             readings.append((_shown(given, file), lint(read_skill(file))))
             progress(position, len(files))
     passed = [passes(reading, strict=options.strict) for _, reading in readings]
     bad = passed.count(False)
-    failed = RuntimeFailed(f"{bad} of {len(passed)} skills have problems") if bad else None
+    failed = (
+        RuntimeFailed(Message("{bad} of {count} skills have problems", bad=bad, count=len(passed))) if bad else None
+    )
     return Answer(
-        summary=Text("{type}检查 {total} 个技能: {bad} 个有问题", "{type}{total} skills checked: {bad} with problems"),
+        summary=Message("{type}{total} skills checked: {bad} with problems"),
         words={"type": "RuntimeFailed: " if failed else "", "total": len(readings), "bad": bad},
         data={
             **(failed.data() if failed else {}),
@@ -69,10 +71,10 @@ def find_files(path: Path) -> Iterator[Path]:
     elif path.is_dir():
         found = sorted(survey(path, {}, (), time_ns()).skills)
         if not found:
-            raise InvalidArgs(f"{path}: no {SKILL_FILE} in it or below it")
+            raise InvalidArgs(Message("{path}: no {skill_file} in it or below it", path=path, skill_file=SKILL_FILE))
         yield from map(Path, found)
     else:
-        raise InvalidArgs(f"{path}: there is no such file or folder")
+        raise InvalidArgs(Message("{path}: there is no such file or folder", path=path))
 
 
 def _shown(given: str, file: Path) -> str:

@@ -8,7 +8,7 @@ examples:
 from functools import partial
 
 from skillyard.app.project import open_project
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
@@ -34,12 +34,12 @@ def _answer(options: Options) -> Answer:
         for folder, drift in found.items()
     ]
     return Answer(
-        summary=Text("检查 {total} 个技能: {bad} 个有变化", "{total} skills compared: {bad} differ from the lock"),
+        summary=Message("{total} skills compared: {bad} differ from the lock"),
         words={"total": len(found), "bad": bad},
         data={"skills": skills},
         page=Lines(
             [line for folder, drift in found.items() for line in _lines(folder, drift)]
-            or [NOTHING_INSTALLED.fill(lang_of(options))]
+            or [NOTHING_INSTALLED.render(lang_of(options))]
         ),
         state=State.ERROR if bad else State.SUCCESS,
     )

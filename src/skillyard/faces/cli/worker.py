@@ -19,8 +19,8 @@ from typing import NoReturn
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.own_process import own_command
-from skillyard.core.phrases import Lang, Text, as_read
 from skillyard.faces.cli.command import (
     Answer,
     Options,
@@ -37,12 +37,9 @@ from skillyard.jobs.jobs import QUEUE
 from skillyard.jobs.setup import make_shift, open_engine
 
 _GRACE_SECONDS = 10.0
-_WORKING = Text("为 {root} 工作, {queues} 中各同时运行 {count} 个", "working for {root}, {count} at a time in {queues}")
-_LEFT = Text("{count} 个运行留给下一个 worker", "{count} runs go to the next worker")
-_LOST = Text(
-    "数据库断开了: 这里的运行将结束, 恢复后重新开始",
-    "the database went away: the runs here end, and start again when it is back",
-)
+_WORKING = Message("working for {root}, {count} at a time in {queues}")
+_LEFT = Message("{count} runs go to the next worker")
+_LOST = Message("the database went away: the runs here end, and start again when it is back")
 _RECONNECT_SECONDS = (0.5, 30.0)
 
 
@@ -61,27 +58,31 @@ def arguments(parser: Parser) -> None:
 def _serve(options: Options) -> Answer:
     queues = {name.strip(): options.concurrency for name in options.queues.split(",") if name.strip()}
     if not queues:
-        raise InvalidArgs(f"--queues names none: {QUEUE} is the one that jobs wait in where nobody says otherwise")
+        raise InvalidArgs(
+            Message(
+                "--queues names none: {queue} is the one that jobs wait in where nobody says otherwise", queue=QUEUE
+            )
+        )
     lang = lang_of(options)
     ended = threading.Event()
     _end_on_signals(ended)
 
     def tell(text: str) -> None:
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {one_line(as_read(text, lang))}\n")
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {one_line(render(text, lang))}\n")
         sys.stderr.flush()
 
     with open_project() as yard:
         engine = _open(yard, tell, reconnect=options.reconnect)
         shift = make_shift(yard, engine, tell, lang)
-        tell(_WORKING.fill(lang, root=yard.root, count=options.concurrency, queues=", ".join(queues)))
+        tell(_WORKING.render(lang, root=yard.root, count=options.concurrency, queues=", ".join(queues)))
         try:
             shift.serve(queues, ended, _start_anew(tell, lang), drain=options.drain)
         finally:
             engine.close(options.grace if shift.attempts.underway.list() else 0.0)
         if left := shift.attempts.underway.list():
-            tell(_LEFT.fill(lang, count=len(left)))
+            tell(_LEFT.render(lang, count=len(left)))
             _leave()  # before the sandbox is closed, which would wait for them
-    return Answer(Text("工作结束", "the worker ended"), {}, {"queues": list(queues)})
+    return Answer(Message("the worker ended"), {}, {"queues": list(queues)})
 
 
 def _open(yard: Project, tell: Callable[[str], None], *, reconnect: bool) -> Engine:
@@ -101,7 +102,7 @@ def _start_anew(tell: Callable[[str], None], lang: Lang) -> Callable[[], None]:
     """Others may think that we are dead and do our jobs: what runs here must end, and we begin again as another."""
 
     def restart() -> None:
-        tell(_LOST.fill(lang))
+        tell(_LOST.render(lang))
         words = [word for word in sys.argv[1:] if word != "--reconnect"]
         os.execv(sys.executable, own_command(*words, "--reconnect"))  # noqa: S606
 

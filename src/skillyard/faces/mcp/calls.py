@@ -12,7 +12,7 @@ from skillyard.app.task import SKILLS, WORKER, Kernel
 from skillyard.core.backend_events import Event
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, NotGranted, SkillError
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from skillyard.runtime.guard import OnProgress
     from skillyard.sandbox.cancel_token import Stop
 
-_FOUND = Text("找到 {count} 个技能: {query}", "{count} skills match: {query}")
-_SKILL = Text("技能: {name}", "skill: {name}")
-_RUNS = Text("共 {count} 次运行", "{count} runs")
-_RUN = Text("运行记录: {id}", "run {id}")
-_QUEUED = Text("已排队, 等待 worker: {name} ({id})", "queued, a worker does it: {name} ({id})")
+_FOUND = Message("{count} skills match: {query}")
+_SKILL = Message("skill: {name}")
+_RUNS = Message("{count} runs")
+_RUN = Message("run {id}")
+_QUEUED = Message("queued, a worker does it: {name} ({id})")
 _LOOK_SECONDS = 0.5
 _MOST = 100
 #: Of a log, which the model reads, the end.
@@ -76,7 +76,7 @@ class Task(NamedTuple):
 
     def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
         if self.agent in _WORKERS and not self.may_work:
-            raise NotGranted("the worker over MCP", "skillyard mcp --allow worker")
+            raise NotGranted(Message("the worker over MCP"), "skillyard mcp --allow worker")
         return Kernel(yard, self.lang).task(
             self.agent,
             self.description,
@@ -117,7 +117,7 @@ class Dispatch(NamedTuple):
         root = yard.root.resolve()
         folder = (root / (self.cwd or ".")).resolve()
         if not folder.is_relative_to(root):
-            raise InvalidArgs(f"{self.cwd} is outside the project")
+            raise InvalidArgs(Message("{cwd} is outside the project", cwd=self.cwd))
 
         def tell(event: Event) -> None:
             line = line_of(event.kind, event.text, event.data, self.lang)
@@ -160,9 +160,9 @@ class JobRun(NamedTuple):
         from skillyard.jobs.setup import make_jobs, open_engine  # noqa: PLC0415
 
         if bool(self.schedule) == bool(self.skill):
-            raise InvalidArgs("job_run takes name, of a schedule, or skill, and not both")
+            raise InvalidArgs(Message("job_run takes name, of a schedule, or skill, and not both"))
         if self.schedule and (self.params or self.action):
-            raise InvalidArgs("a schedule has its own params: they go with skill")
+            raise InvalidArgs(Message("a schedule has its own params: they go with skill"))
         del on_progress
         started, moment = time.monotonic(), datetime.now(UTC)
         engine = open_engine(yard)
@@ -181,7 +181,7 @@ class JobRun(NamedTuple):
         if known.result:
             result = from_json(json.dumps(known.result, default=dict))
             return result._replace(data={**result.data, **about})
-        summary = _QUEUED.fill(self.lang, name=known.job.label, id=known.id)
+        summary = _QUEUED.render(self.lang, name=known.job.label, id=known.id)
         return Result(AGENT, State.SUCCESS, summary, about, make_meta(AGENT, time.monotonic() - started, moment))
 
     def _job(self, yard: Project, engine: "Engine") -> "Job":
@@ -215,7 +215,7 @@ def search(yard: Project, query: str, limit: int, lang: Lang) -> Result:
         if not hits and _has_changed(yard):
             hits = yard.catalog.search(query, min(limit, _MOST))
         skills = [{**as_skill_data(hit.entry, yard.catalog), "snippet": hit.snippet} for hit in hits]
-        return _FOUND.fill(lang, count=len(hits), query=query), {"skills": skills}
+        return _FOUND.render(lang, count=len(hits), query=query), {"skills": skills}
 
     return told(answer, lang)
 
@@ -232,7 +232,7 @@ def show(yard: Project, name: str, lang: Lang) -> Result:
         asked = split_name(name)[0]
         skill = yard.catalog.resolve(asked)
         files: list[Json] = list(list_files(skill, asked))
-        return _SKILL.fill(lang, name=skill.name), {"skills": [{**as_full_data(skill, yard), "files": files}]}
+        return _SKILL.render(lang, name=skill.name), {"skills": [{**as_full_data(skill, yard), "files": files}]}
 
     return told(answer, lang)
 
@@ -241,12 +241,16 @@ def runs(yard: Project, run_id: str, limit: int, lang: Lang) -> Result:
     def answer() -> tuple[str, dict[str, Json]]:
         if not run_id:
             found = yard.runs(min(limit, _MOST))
-            return _RUNS.fill(lang, count=len(found)), {"runs": [_in_short(as_run_data(run)) for run in found]}
+            return _RUNS.render(lang, count=len(found)), {"runs": [_in_short(as_run_data(run)) for run in found]}
         run = yard.find_run(run_id)
         if run is None:
-            raise InvalidArgs(f"no run {run_id!r} here, or more than one starts so; without run_id, runs lists them")
+            raise InvalidArgs(
+                Message(
+                    "no run {run_id!r} here, or more than one starts so; without run_id, runs lists them", run_id=run_id
+                )
+            )
         log = yard.logs.read(run.id)[-_LOG_CHARACTERS:]
-        return _RUN.fill(lang, id=run.id), {"runs": [{**as_run_data(run), "log": log}]}
+        return _RUN.render(lang, id=run.id), {"runs": [{**as_run_data(run), "log": log}]}
 
     return told(answer, lang)
 

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from skillyard.catalog.catalog import Catalog, qualified
 from skillyard.catalog.index import Entry
 from skillyard.core.kinds import Kind
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 
 #: Invisible, but not by category: blanks that pass for letters, the joiner of nothing, and selectors that can carry a
 #: hidden text (of them only the one of emoji stays).

@@ -8,7 +8,7 @@ from mcp.shared.exceptions import MCPError
 
 from skillyard.app.project import Project
 from skillyard.core.errors import SkillError
-from skillyard.core.phrases import Lang
+from skillyard.core.messages import Lang
 from skillyard.core.request import Request
 from skillyard.core.skill import Skill
 from skillyard.faces.mcp.listing import Shown, clean, safe_names

@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from skillyard.app.project import Project
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
+from skillyard.core.messages import Message
 from skillyard.core.skill import Skill
 from skillyard.faces.mcp.listing import Shown, clean
 
@@ -41,7 +42,13 @@ def parse_uri(uri: str) -> tuple[str, str]:
     """The skill's address and the path inside it."""
     name, slash, path = uri.removeprefix(SCHEME).partition("/")
     if not uri.startswith(SCHEME) or not name or not slash or not path:
-        raise InvalidArgs(f"no resource here has the address {uri[:200]!r}; they look like {SCHEME}<name>/SKILL.md")
+        raise InvalidArgs(
+            Message(
+                "no resource here has the address {uri!r}; they look like {scheme}<name>/SKILL.md",
+                uri=uri[:200],
+                scheme=SCHEME,
+            )
+        )
     return unquote(name), unquote(path)
 
 
@@ -78,13 +85,13 @@ def _is_text(name: str) -> bool:
 def read_file(skill: Skill, path: str) -> Content:
     parts = path.split("/")
     if "\0" in path or any(part in {"", ".", ".."} or part.startswith(".") for part in parts):
-        raise PermissionDenied(f"{path!r} is no path inside the skill")
+        raise PermissionDenied(Message("{path!r} is no path inside the skill", path=path))
     if skill.role and path != skill.path.name:
-        raise PermissionDenied(f"of the skills of a role, only {skill.path.name} can be read")
+        raise PermissionDenied(Message("of the skills of a role, only {name} can be read", name=skill.path.name))
     folder = os.path.realpath(skill.folder)
     real = os.path.realpath(f"{folder}/{path}")
     if os.path.commonpath([folder, real]) != folder:
-        raise PermissionDenied(f"{path!r} leads out of the skill's folder")
+        raise PermissionDenied(Message("{path!r} leads out of the skill's folder", path=path))
     return Content(parts[-1], _read(real, path))
 
 
@@ -92,14 +99,21 @@ def _read(real: str, path: str) -> bytes:
     try:
         file = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise InvalidArgs(f"the skill has no file {path!r}") from None
+        raise InvalidArgs(Message("the skill has no file {path!r}", path=path)) from None
     with os.fdopen(file, "rb") as opened:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
-            raise PermissionDenied(f"{path!r} is not a plain file")
+            raise PermissionDenied(Message("{path!r} is not a plain file", path=path))
         content = opened.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
-        raise InvalidArgs(f"{path!r} has {found.st_size:,} bytes; up to {LARGEST_BYTES:,} can be read here")
+        raise InvalidArgs(
+            Message(
+                "{path!r} has {st_size:,} bytes; up to {largest_bytes:,} can be read here",
+                path=path,
+                st_size=found.st_size,
+                largest_bytes=LARGEST_BYTES,
+            )
+        )
     return content
 
 

@@ -17,7 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from skillyard.app.project import Project
 from skillyard.core.envelope import as_text
 from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.core.phrases import Lang, Text
+from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.skill import Kind
@@ -96,7 +96,14 @@ class Arguments(NamedTuple):
         """Nothing that nobody reads, and nothing that cannot be written down."""
         unknown = sorted(set(self.values) - set(known))
         if unknown:
-            raise InvalidArgs(f"{self.tool} takes no {', '.join(unknown)}; it takes {', '.join(known)}")
+            raise InvalidArgs(
+                Message(
+                    "{tool} takes no {unknown}; it takes {known}",
+                    tool=self.tool,
+                    unknown=", ".join(unknown),
+                    known=", ".join(known),
+                )
+            )
         try:
             check_value(self.values)
         except ValueError as error:
@@ -105,31 +112,31 @@ class Arguments(NamedTuple):
     def text(self, name: str) -> str:
         value = self.find_text(name)
         if value is None or not value.strip():
-            raise InvalidArgs(f"{self.tool} needs {name}, a text")
+            raise InvalidArgs(Message("{tool} needs {name}, a text", tool=self.tool, name=name))
         return value
 
     def find_text(self, name: str) -> str | None:
         value = self.values.get(name)
         if value is not None and not isinstance(value, str):
-            raise InvalidArgs(f"{name} must be a text")
+            raise InvalidArgs(Message("{name} must be a text", name=name))
         return value
 
     def whole(self, name: str, default: int) -> int:
         value = self.values.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidArgs(f"{name} must be a whole number above zero")
+            raise InvalidArgs(Message("{name} must be a whole number above zero", name=name))
         return value
 
     def mapping(self, name: str) -> Mapping[str, Json]:
         value = self.values.get(name) or {}
         if not isinstance(value, dict):
-            raise InvalidArgs(f"{name} must be an object")
+            raise InvalidArgs(Message("{name} must be an object", name=name))
         return value
 
     def words(self, name: str) -> tuple[str, ...]:
         value = self.values.get(name) or []
         if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-            raise InvalidArgs(f"{name} must be a list of texts")
+            raise InvalidArgs(Message("{name} must be a list of texts", name=name))
         return tuple(value)
 
 
@@ -237,7 +244,7 @@ def _as_answer(given: types.ElicitResult, form: Signature) -> FormAnswer:
 
 #: An action, then its params, then one that only the skill knows of; more is a skill that never has enough.
 _MOST_QUESTIONS = 5
-_ASKS = Text("技能 {name} 需要: {names}", "The skill {name} needs: {names}")
+_ASKS = Message("The skill {name} needs: {names}")
 
 Context = ServerRequestContext[Any]
 ToolAnswer = types.CallToolResult | types.InputRequiredResult
@@ -342,7 +349,7 @@ class Answering:
         named = {known.get(key, key): value for key, value in given.values.items()}
         action = named.pop("action", None) if kind is Kind.JSON else None
         if action is not None and not isinstance(action, str):
-            raise InvalidArgs("action must be a text")
+            raise InvalidArgs(Message("action must be a text"))
         return calls.Run(Request(name=shown.address, params=named, action=action, lang=self._lang))
 
     # -- runs
@@ -361,7 +368,7 @@ class Answering:
             answer = answer_in(params, form) if brought else None
             brought = False
             if answer is None:
-                message = _ASKS.fill(self._lang, name=clean(asked.name, 80), names=", ".join(form.params))
+                message = _ASKS.render(self._lang, name=clean(asked.name, 80), names=", ".join(form.params))
                 if takes_questions_as_results(ctx):
                     return question(message, form, said)
                 answer = await ask(ctx, message, form)

@@ -4,6 +4,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from skillyard.core.messages import Message
 from skillyard.install.threats.files import File
 
 _MACHINE = (
@@ -26,7 +27,7 @@ def find_binary(file: File, names: frozenset[str]) -> Iterator[tuple[str, str]]:
     if said := _machine(file.content):
         yield "machine-code", said
     elif path.suffix in {".pyc", ".pyo"} and _source(path) not in names:
-        yield "orphan-bytecode", f"there is no {_source(path)}"
+        yield "orphan-bytecode", Message("there is no {path}", path=_source(path))
     elif path.suffix.lower() in _ARCHIVES:
         yield "archive", "what is inside was not looked at"
     if file.size > len(file.content):

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Any, NamedTuple
 
-from skillyard.core.phrases import Text
+from skillyard.core.messages import Message
 from skillyard.install.threats.severity import Severity
 
 
@@ -33,9 +33,9 @@ class Rule:
     severity: Severity
     #: What it weighs in a text that an agent reads, where that is less than in a program.
     prose: Severity
-    title: Text
+    title: Message
     why: str
-    advice: str
+    advice: Message
     applies: frozenset[str]
     #: One of these stands in every match, in small letters: most rules are done after this look.
     needs: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ def all_rules() -> Mapping[str, Rule]:
 _LISTS = ("needs", "patterns")
 _SETS = ("imports", "calls", "mentions")
 _PLAIN = ("softer", "case", "spans", "quotable", "literal", "unless_said")
-_WORDS = ("id", "severity", "prose", "en", "zh", "why", "advice", "applies", "ranges", "must_hit", "must_not_hit")
+_WORDS = ("id", "severity", "prose", "title", "why", "advice", "applies", "ranges", "must_hit", "must_not_hit")
 
 
 def _as_rule(category: str, data: Mapping[str, Any]) -> Rule:
@@ -113,9 +113,9 @@ def _as_rule(category: str, data: Mapping[str, Any]) -> Rule:
         category=category,
         severity=Severity[data["severity"]],
         prose=Severity[data.get("prose", data["severity"])],
-        title=Text(zh=data["zh"], en=data["en"]),
+        title=Message.plain(data["title"]),
         why=data["why"],
-        advice=data["advice"],
+        advice=Message.plain(data["advice"]),
         applies=applies,
         must_hit=tuple(_as_example(example, applies) for example in data["must_hit"]),
         must_not_hit=tuple(_as_example(example, applies) for example in data["must_not_hit"]),

@@ -35,7 +35,7 @@ def _rule(rule: Rule) -> dict[str, Json]:
     level, number = _LEVELS[rule.severity]
     return {
         "id": rule.id,
-        "shortDescription": {"text": rule.title.en},
+        "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.why},
         "help": {"text": rule.advice},
         "defaultConfiguration": {"level": level},
@@ -59,7 +59,7 @@ def _result(folder: str, hit: Hit, position: int) -> dict[str, Json]:
         "ruleId": hit.rule,
         "ruleIndex": position,
         "level": _LEVELS[hit.severity][0],
-        "message": {"text": f"{all_rules()[hit.rule].title.en}: {hit.excerpt}"},
+        "message": {"text": f"{all_rules()[hit.rule].title}: {hit.excerpt}"},
         "locations": [{"physicalLocation": place}],
         "properties": {"severity": hit.severity.name},
     }
