@@ -115,7 +115,7 @@ def test_it_is_listed_told_in_the_log_and_stopped(skillyard: Skillyard, places: 
     assert listed[0]["warm"]["pid"] == started["warm"]["pid"]
     assert f"idle since {started['warm']['since']}" in table
     stopped = skillyard("backend", "stop", "--session", "talk", "--lang", "zh")
-    assert stopped.stdout == "已停止: talk (small)\n"
+    assert stopped.stdout == "已停止：talk (small)\n"
     assert agents(places.own_home) == []
     assert not is_warm(yard)
     assert "the warm agent ends: it was stopped" in skillyard("backend", "log", "--session", "talk").stdout
@@ -523,7 +523,7 @@ def test_many_who_come_at_once_are_served_or_hung_up_on(warm: Warm, hand: Hand, 
 
 
 def _advised(error: SkillError) -> SkillError:
-    error.extra_hint = Message("log in: {login}", login="x")
+    error.extra_hint = Message("log in: {login}", login="small login")
     return error
 
 

@@ -302,7 +302,7 @@ def _serve(request: Mapping[str, Any]) -> None:
             held.enter_context(slot)
             server = _WarmServer(folder, conversation_id, mapping(request["fit"]), request["idle_seconds"])
             held.callback(server.close)
-            stop = partial(server.end, "it was stopped")
+            stop = partial(server.end, Message("it was stopped"))
             held.enter_context(Bells(folder, ".end").listening(conversation_id, _END, stop))
             signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop).start())
             server.open(conversations.get(conversation_id) or conversation)
