@@ -9,7 +9,7 @@ from bench.figures import Figure, interleaved
 from bench.ground import make_skills
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.catalog.discover import is_settled, stamp_of
+from skillyard.catalog.scan import is_settled, stamp_of
 
 _SKILLS = 20
 

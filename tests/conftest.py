@@ -1,8 +1,10 @@
 """Real folders, a real database, a real process for every test; never the user's own home."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from tools import agents
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 
-pytest_plugins = ["tests.agents.fixtures"]
+pytest_plugins = ["tests.agents.fixtures", "tests.selection"]
 # The real agents lie in the real cache: look where that is before the home is taken away.
 os.environ["SKILLYARD_TEST_AGENTS"] = str(agents.cache())
 # Whatever forgets to pass a home fails at once instead of touching the real one.
@@ -23,18 +25,26 @@ os.environ.pop("SKILLYARD_LANG", None)
 
 #: Every point and round of the slow suites; without it a sample.
 TORTURE = bool(os.environ.get("SKILLYARD_TORTURE"))
-#: For what takes long and is like something that runs always.
-IN_TORTURE = pytest.mark.skipif(not TORTURE, reason="runs in ./dev torture")
 
 
 # Machines are noisy: a property is true or false, never late.
 hypothesis.settings.register_profile(
-    "skillyard", deadline=None, max_examples=10, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "skillyard", deadline=None, max_examples=50, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.register_profile(
     "torture", deadline=None, max_examples=3000, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("skillyard")
+
+
+@pytest.fixture
+def everybodys_path() -> Iterator[Path]:
+    """A temporary folder that every user can reach, in place of `tmp_path`: each pytest that starts on this machine
+    closes pytest's own folder to others, also while our tests run in it."""
+    folder = Path(tempfile.mkdtemp(prefix="skillyard-test-")).resolve()
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -104,3 +114,16 @@ def skillyard(places: ProjectPaths) -> Skillyard:
         )
 
     return run
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A disk of its own, of 64 kB or as much as the test asks for by `@pytest.mark.parametrize(…, indirect=True)`."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = getattr(request, "param", "64k")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("only root may mount a small disk")
+    yield disk
+    subprocess.run(["umount", disk], check=True)

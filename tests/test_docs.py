@@ -6,17 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools.envelope_schema import envelope_schema
 
-from skillyard.core.schema import envelope_schema
 from skillyard.faces.cli.main import COMMANDS
 from tests.conftest import Skillyard
 
-SCRIPT = Path(__file__).parent.parent / "tools" / "docs.py"
+ROOT = Path(__file__).parent.parent
 
 
 def docs(*args: str, into: Path) -> "subprocess.CompletedProcess[str]":
-    command: list[str | Path] = [sys.executable, SCRIPT, "--into", into, *args]
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60)
+    command: list[str | Path] = [sys.executable, "-m", "tools.docs", "--into", into, *args]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60, cwd=ROOT)
 
 
 def test_docs_that_were_just_written_are_up_to_date(tmp_path: Path) -> None:

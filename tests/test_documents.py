@@ -1,4 +1,4 @@
-"""Docs that cannot lie: every console block is run, and every file has its line in its room's README."""
+"""Docs that cannot lie: every console block is run, and every file and every page has its line in a README."""
 
 import os
 import re
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from tests.conftest import IN_TORTURE
 
 REPO = Path(__file__).parent.parent
 ROOMS = sorted(
@@ -61,7 +60,10 @@ def steps(block: str) -> list[tuple[str, str]]:
 
 def shown_pages() -> list[Any]:
     """A how-to in Chinese has the commands of its English one, which run always."""
-    return [pytest.param(page, marks=IN_TORTURE) if page.match("how-to/*.zh.md") else page for page in PAGES]
+    return [
+        pytest.param(page, marks=pytest.mark.ci("pages in Chinese")) if page.match("how-to/*.zh.md") else page
+        for page in PAGES
+    ]
 
 
 @pytest.mark.parametrize("page", shown_pages(), ids=lambda page: page.name)
@@ -135,3 +137,31 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     broken = [link for link in _LINK.findall(page.read_text("utf-8")) if not (page.parent / link).exists()]
 
     assert broken == []
+
+
+@pytest.mark.parametrize("folder", ["explanation", "how-to", "reference", "spec"])
+def test_every_page_has_its_line_in_the_index_of_its_folder(folder: str) -> None:
+    pages = {page.name for page in (REPO / "docs" / folder).iterdir() if page.name != "README.md"}
+
+    assert pages - set(_LINK.findall((REPO / "docs" / folder / "README.md").read_text("utf-8"))) == set()
+
+
+def test_nothing_lies_around_in_the_root() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True, timeout=60, check=False
+    )
+    if tracked.returncode:
+        pytest.skip("not a git repository")
+
+    found = {name for name in tracked.stdout.split("\0") if name and "/" not in name}
+    assert found <= {
+        ".gitignore",
+        "AGENTS.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        "README.md",
+        "README.zh.md",
+        "SECURITY.md",
+        "dev",
+        "pyproject.toml",
+    }

@@ -5,15 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import jsonschema_rs
 import pytest
+from tools.envelope_schema import envelope_schema
 
 from skillyard.core.envelope import from_json
 from skillyard.core.result import Result
-from skillyard.core.schema import envelope_schema
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from tests.conftest import Skillyard
@@ -35,16 +34,6 @@ LISTED = {
     "zh-typography": ("zh-typography", "command"),
     "周报": ("周报", "prompt"),
 }
-#: Their params are a list, or the command's slots alone.
-OTHER_PARAM_FORMS = {"word-count", "date-span"}
-
-needs_reader = pytest.mark.skipif(
-    find_spec("skillyard.catalog.params") is None, reason="the interim reader knows one form of params"
-)
-
-
-def folders() -> list[object]:
-    return [pytest.param(name, marks=needs_reader if name in OTHER_PARAM_FORMS else ()) for name in LISTED]
 
 
 class Example:
@@ -94,7 +83,7 @@ def test_there_are_ten_examples_and_the_list_here_is_complete() -> None:
     assert len(LISTED) == 10
 
 
-@pytest.mark.parametrize("folder", folders())
+@pytest.mark.parametrize("folder", LISTED)
 def test_each_example_is_discovered_with_its_kind(folder: str, project: Path, skillyard: Skillyard) -> None:
     shutil.copytree(SKILLS / folder, project / ".claude" / "skills" / folder)
 
@@ -255,7 +244,6 @@ def test_words_and_chinese_characters_are_counted_side_by_side(tmp_path: Path) -
     assert answer("word-count/count.py", "a.txt", cwd=tmp_path) == MIXED_COUNTS
 
 
-@needs_reader
 def test_word_count_takes_its_params_from_a_list(example: Example) -> None:
     (example.project / "mixed.txt").write_text(MIXED, "utf-8")
 
@@ -264,7 +252,6 @@ def test_word_count_takes_its_params_from_a_list(example: Example) -> None:
     assert result.data == {"skill": "word-count", **MIXED_COUNTS, "reading_minutes": 1.0}
 
 
-@needs_reader
 def test_a_missing_param_of_word_count_is_asked_for_in_its_own_words(example: Example) -> None:
     result = example.run("word-count", "@word-count")
 
@@ -291,7 +278,6 @@ def test_the_end_of_february_counts_as_a_month_after_the_end_of_january(tmp_path
     assert (facts["days"], facts["calendar"]) == (-29, {"years": 0, "months": 1, "days": 0})
 
 
-@needs_reader
 def test_date_span_takes_its_params_from_the_slots_of_its_command(example: Example) -> None:
     result = example.run("date-span", "@date-span", "2026-01-12", "2026-03-31")
 

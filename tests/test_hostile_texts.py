@@ -20,7 +20,7 @@ READERS = {
     ),
     "a heading of nothing but hashes": (
         f"'# ' + '# ' * {MEGABYTE // 2} + 'x'",
-        "from skillyard.catalog.naming import _first_paragraph; assert len(_first_paragraph(text)) == 1024",
+        "from skillyard.catalog.skill_fields import first_paragraph; assert len(first_paragraph(text)) == 1024",
     ),
     "links that are never closed": (
         f"'](a' * {MEGABYTE // 3}",

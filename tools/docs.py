@@ -1,6 +1,6 @@
 """Writes the docs that are generated from the code, so that they cannot lie.
 
-usage: python tools/docs.py [--check] [--into FOLDER]
+usage: python -m tools.docs [--check] [--into FOLDER]
 
 `--check` writes nothing, names what is out of date and exits with 1 if anything is.
 """
@@ -22,11 +22,11 @@ from skillyard.catalog.agentfile import MAX_BYTES, agent_schema
 from skillyard.catalog.schema_check import expected
 from skillyard.core.errors import error_classes
 from skillyard.core.messages import Lang, Message, translate
-from skillyard.core.schema import envelope_schema
 from skillyard.faces.cli.main import COMMANDS, help_text, parser_of
 from skillyard.faces.mcp.tools import own_tools
-from skillyard.install.threats.rule import Rule, all_rules
-from skillyard.install.threats.severity import HELD, Severity
+from skillyard.install.threats.rule import ThreatRule, all_rules
+from skillyard.install.threats.verdict import HELD, ThreatLevel
+from tools.envelope_schema import envelope_schema
 
 DOCS = Path(__file__).parent.parent / "docs"
 PACKAGE = Path(__file__).parent.parent / "src" / "skillyard"
@@ -80,7 +80,7 @@ milder; so is, in programs, what stands in a comment or in a pattern. What is hi
 def threat_rules() -> str:
     """Every rule of `skillyard scan`, by category, in the order of the files."""
     rules = list(all_rules().values())
-    order = " < ".join(severity.name for severity in Severity)
+    order = " < ".join(severity.name for severity in ThreatLevel)
     parts = ["# The threat rules", _THREATS.format(order=order, held=HELD.name)]
     for category in dict.fromkeys(rule.category for rule in rules):
         rows = [_rule_row(rule) for rule in rules if rule.category == category]
@@ -89,7 +89,7 @@ def threat_rules() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _rule_row(rule: Rule) -> str:
+def _rule_row(rule: ThreatRule) -> str:
     severity = rule.severity.name if rule.prose == rule.severity else f"{rule.severity.name}, {rule.prose.name}"
     cells = (f"`{rule.id}`", severity, f"{rule.title} · {rule.title.render(Lang.ZH)}", rule.why, rule.advice)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -280,7 +280,7 @@ def _python_name(name: str, found: Any) -> Iterator[str]:
 #: Faces use more of a project than a library promises; of values and enums the fields say everything.
 _METHODS: dict[str, tuple[str, ...]] = {
     "Project": ("run", "task", "skills", "search", "runs", "find_run", "enqueue", "close"),
-    **dict.fromkeys(("ActiveSkill", "Entry", "Hit", "Lang", "Request", "Run", "SkillError", "State"), ()),
+    **dict.fromkeys(("ActiveSkill", "CatalogEntry", "SearchHit", "Lang", "Request", "Run", "SkillError", "State"), ()),
 }
 
 

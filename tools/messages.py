@@ -23,6 +23,7 @@ from babel.messages.pofile import read_po, write_po
 
 from skillyard.catalog import flowfile
 from skillyard.catalog.agentfile import agent_schema
+from skillyard.catalog.findings import Rule
 from skillyard.core.messages import DOMAIN, escape
 from skillyard.faces.cli import main as cli
 from skillyard.faces.cli.translated_help import paragraphs_of
@@ -66,6 +67,7 @@ def extract() -> dict[tuple[str, str], Extracted]:
     found |= {Extracted(escape(text)) for text in _in_schemas(agent_schema())}
     found |= {Extracted(escape(text)) for text in _in_schemas(flowfile.workflow_schema())}
     found |= {Extracted(text.template) for rule in all_rules().values() for text in (rule.title, rule.advice)}
+    found |= {Extracted(text.template) for finding in Rule for text in (finding.message, finding.advice)}
     found |= {Extracted(text, "help") for text in _in_help()}
     found |= {Extracted(name, "label") for name in LABELS}
     found |= {Extracted(text) for text in _ARGPARSE}

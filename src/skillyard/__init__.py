@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from skillyard.app.task import JobExecutor as JobExecutor
     from skillyard.app.task import Kernel as Kernel
     from skillyard.app.task import execute_skill as execute_skill
-    from skillyard.catalog.catalog import Hit as Hit
-    from skillyard.catalog.index import Entry as Entry
+    from skillyard.catalog.catalog import SearchHit as SearchHit
+    from skillyard.catalog.index import CatalogEntry as CatalogEntry
     from skillyard.core.envelope import parse as parse
     from skillyard.core.errors import SkillError as SkillError
     from skillyard.core.messages import Lang as Lang
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "ActiveSkill": "skillyard.dispatch.text",
-    "Entry": "skillyard.catalog.index",
-    "Hit": "skillyard.catalog.catalog",
+    "CatalogEntry": "skillyard.catalog.index",
+    "SearchHit": "skillyard.catalog.catalog",
     "JobExecutor": "skillyard.app.task",
     "Json": "skillyard.core.values",
     "Kernel": "skillyard.app.task",
@@ -51,8 +51,7 @@ _MODULES = {
 
 __all__ = [
     "ActiveSkill",
-    "Entry",
-    "Hit",
+    "CatalogEntry",
     "JobExecutor",
     "Json",
     "Kernel",
@@ -61,6 +60,7 @@ __all__ = [
     "Request",
     "Result",
     "Run",
+    "SearchHit",
     "SkillError",
     "State",
     "__version__",

@@ -5,7 +5,7 @@ import os
 import sys
 
 if not __package__:
-    # Started by its path, isolated, as `core/own_process.py` does: the package may be in no folder that Python knows.
+    # Started by its path, isolated, as `core/child_process.py` does: the package may be in no folder that Python knows.
     if not sys.flags.safe_path:
         del sys.path[0]
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

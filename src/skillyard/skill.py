@@ -20,7 +20,7 @@ import os
 import sys
 import time
 
-TYPE_CHECKING = False  # what typing has under this name, without its import
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING, without importing typing
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Literal, NoReturn, TypeVar
@@ -56,11 +56,11 @@ _TAKES_ANY_NAME = 0x08  # CO_VARKEYWORDS
 
 
 class Problem(Exception):
-    """What the caller should know: `raise Problem("DATA_NOT_FOUND", "no such log", path=name)`."""
+    """An error for the caller: `raise Problem("DATA_NOT_FOUND", "no such log", path=name)`."""
 
     def __init__(self, code: Code, message: str, **details: Any) -> None:
         if code not in CODES:
-            raise ValueError(f"{code!r} is none of S3's codes: {', '.join(CODES)}")
+            raise ValueError(f"{code!r} is no code; there are {', '.join(CODES)}")
         super().__init__(message)
         self.code, self.message, self.details = code, message, details
 
@@ -70,7 +70,7 @@ class Problem(Exception):
 
 
 class _UnknownAction(Problem):
-    """S3 has the supported actions beside the code, not among the details."""
+    """The supported actions, which the response has beside the code and not among the details."""
 
     def __init__(self, action: object, supported: list[str]) -> None:
         super().__init__("UNKNOWN_ACTION", f"Unknown action: {action}")
@@ -81,14 +81,14 @@ class _UnknownAction(Problem):
 
 
 class Reply:
-    """Data with a message for people, and whatever else belongs into the metadata."""
+    """Data with a message for people and further metadata."""
 
     def __init__(self, data: object, message: str = "", **metadata: object) -> None:
         self.data, self.message, self.metadata = data, message, metadata
 
 
 class Context(dict):  # type: ignore[type-arg]  # (Python 3.9 may run this)
-    """Who asks: an action gets it in the param that has this type."""
+    """The context of a request. An action receives it in the param that has this type."""
 
     @property
     def request_id(self) -> str | None:
@@ -104,7 +104,7 @@ class Context(dict):  # type: ignore[type-arg]  # (Python 3.9 may run this)
 
 
 def action(function: F, name: str = "") -> F:
-    """Makes a function an action of this name, by default its own. It stays a function that tests can call."""
+    """Make a function an action of this name, by default its own. Tests can still call the function."""
     if function.__code__.co_posonlyargcount:
         raise TypeError(f"{function.__name__}: params are given by name, so none can be positional-only")
     setattr(function, _MARK, name or function.__name__)
@@ -112,19 +112,19 @@ def action(function: F, name: str = "") -> F:
 
 
 def progress(text: object) -> None:
-    """A line on stderr, shown while the skill runs."""
+    """Print a line to stderr, which is shown while the skill runs."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def debug(text: object) -> None:
-    """The same, only with SKILL_DEBUG=1."""
+    """Like `progress`, only with SKILL_DEBUG=1."""
     if _debugging():
         progress(text)
 
 
 def serve() -> NoReturn:
-    """One request from stdin, one response on stdout, then the end. Call it last, from the program itself."""
+    """Read one request from stdin, write one response to stdout, and exit. Call it last, from the program itself."""
     import __main__  # noqa: PLC0415  (only now is it complete)
 
     found = (value for value in vars(__main__).values() if callable(value) and hasattr(value, _MARK))
@@ -143,7 +143,7 @@ def serve() -> NoReturn:
 
 
 def respond(actions: Mapping[str, Callable[..., object]], raw: bytes) -> dict[str, Any]:
-    """Always a response that can be written as JSON, whatever the request and the action do."""
+    """Return a response that can be written as JSON, whatever the request and the action do."""
     name = None
     started = time.perf_counter()
     try:
@@ -155,7 +155,7 @@ def respond(actions: Mapping[str, Callable[..., object]], raw: bytes) -> dict[st
         _as_bytes(response)  # what cannot be written is an error of the action
     except Problem as problem:
         return {"success": False, "action": name, "error": problem.as_error()}
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (S3: a skill never crashes, it answers)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (a skill always answers, see docs/spec)
         return {"success": False, "action": name, "error": _internal(error)}
     return response
 
@@ -203,7 +203,7 @@ def _debugging() -> bool:
 
 
 def _keep_stdout() -> int:
-    """Stdout is for the response alone: what is printed, also by C code and by child processes, goes to stderr."""
+    """Keep stdout for the response: what is printed, also by C code and by child processes, goes to stderr."""
     saved = os.dup(1)
     os.dup2(2, 1)
     sys.stdout.flush()
@@ -227,7 +227,7 @@ def _as_json(value: object) -> object:
 
 
 class _Action:
-    """A function and its params, as its signature tells them; `inspect` would cost more than the rest of us."""
+    """A function and its params, read from its signature; importing `inspect` would take longer than all the rest."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         code = function.__code__
@@ -265,7 +265,7 @@ class _Action:
             raise Problem("INVALID_PARAM", f"'{shown}' takes {wants}, not {value!r}") from None
 
     def described(self, name: str) -> dict[str, Any]:
-        """What `--actions` prints, for `skillyard check` and for people."""
+        """Return what `--actions` prints, for `skillyard check` and for people."""
         params = []
         for shown, own in self.names.items():
             wanted = self.types.get(own)
@@ -279,7 +279,7 @@ class _Action:
 
 
 def _plain(name: str) -> str:
-    """`from_` is how a function takes the param `from`."""
+    """Return the name of a param: a function takes the param `from` as `from_`."""
     return name[:-1] if name.endswith("_") and len(name) > 1 else name
 
 
@@ -293,7 +293,7 @@ def _types(function: Callable[..., object]) -> dict[str, Any]:
 
 
 def _convert(wanted: Any, value: Any) -> object:
-    """The value as the type wants it; ValueError where it is none."""
+    """Return the value as the type wants it. Raise ValueError if it does not fit."""
     if choices := _choices(wanted):
         return _one_of(choices, value)
     if options := _options(wanted):
@@ -334,7 +334,7 @@ def _first_that_fits(options: tuple[Any, ...], value: object) -> object:
 
 
 def _inside(plain: type, args: tuple[Any, ...], value: Any) -> object:
-    """`list[int]` and `dict[str, int]`: what they hold, too."""
+    """Check the items of `list[int]` and `dict[str, int]` too."""
     if plain is list and len(args) == 1:
         return [_convert(args[0], item) for item in value]
     if plain is dict and len(args) == 2:
@@ -343,13 +343,13 @@ def _inside(plain: type, args: tuple[Any, ...], value: Any) -> object:
 
 
 def _choices(wanted: Any) -> list[Any]:
-    """Of a Literal; who uses one has imported typing."""
+    """Return the choices of a Literal; whoever uses one has imported typing."""
     typing = sys.modules.get("typing")
     return list(wanted.__args__) if typing and getattr(wanted, "__origin__", None) is typing.Literal else []
 
 
 def _options(wanted: Any) -> tuple[Any, ...]:
-    """Of `Optional[int]`, `Union[int, str]` and `int | None`."""
+    """Return the types of `Optional[int]`, `Union[int, str]` and `int | None`."""
     typing, origin = sys.modules.get("typing"), getattr(wanted, "__origin__", None)
     is_union = hasattr(wanted, "__args__") if origin is None or typing is None else origin is typing.Union
     is_union = is_union and not isinstance(origin, type)
@@ -360,7 +360,7 @@ _TYPE_NAMES = {str: "string", int: "int", float: "number", bool: "bool", list: "
 
 
 def _type_name(wanted: Any) -> str:
-    """As SKILL.md calls the types."""
+    """Return the name of a type in SKILL.md."""
     if _choices(wanted):
         return "enum"
     if options := _options(wanted):

@@ -1,31 +1,24 @@
-"""Real agents take seconds to start. opencode's cases that differ run always, and every third one of the two that start
-faster, the same ones each time; all of them in torture."""
+"""A real agent takes seconds to start, so `./dev test` runs only the cases below; CI runs every one."""
 
-import zlib
 from collections.abc import Sequence
 
 import pytest
 
-from tests.conftest import TORTURE
-
-#: What opencode does in its own way; the rest is the same code as for any ACP agent, which tests/backends tries out.
+#: What each of the three does in its own way and no agent of ours can stand for.
 ALWAYS = (
-    "test_an_answer_comes_in_pieces",
-    "test_a_task_arrives_byte_for_byte[opencode-long]",
-    "test_cancel_ends_a_tool_that_sleeps",
-    "test_a_model_that_fails_is_an_error_in_its_own_words[opencode-401]",
-    "test_the_enhanced_task_arrives_complete_and_unchanged",
+    "test_an_answer_comes_in_pieces_between_started_and_done",
+    "test_cancel_ends_a_tool_that_sleeps[claude-code",
+    "test_cancel_ends_a_tool_that_sleeps[codex",
+    "test_the_enhanced_task_arrives_complete_and_unchanged[claude-code",
+    "test_the_enhanced_task_arrives_complete_and_unchanged[codex",
+    "test_an_agent_knows_finds_and_runs_a_skill_of_each_kind[claude-code",
+    "test_an_agent_knows_finds_and_runs_a_skill_of_each_kind[codex",
 )
-#: The drivers, the command above them, and the bare agents without any of ours.
-_MANY = frozenset({"test_drivers.py", "test_agents.py", "test_dispatch.py"})
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    if TORTURE:
-        return
     for item in items:
-        if item.name == "test_a_missing_param_is_a_question_that_the_model_can_answer[opencode]":
-            item.add_marker(pytest.mark.skip("real agents start slowly: this case runs in ./dev torture"))
-        is_one_of_many = item.path.name in _MANY and "[" in item.name and not item.name.startswith(ALWAYS)
-        if is_one_of_many and ("[opencode" in item.name or zlib.crc32(item.name.encode()) % 3):
-            item.add_marker(pytest.mark.skip("real agents start slowly: this case runs in ./dev torture"))
+        starts_an_agent = {"agent", "make_agent"} & set(getattr(item, "fixturenames", ()))
+        if starts_an_agent and not item.name.startswith(ALWAYS):
+            item.add_marker(pytest.mark.ci("real agents, every case"))

@@ -84,7 +84,7 @@ def alive(mark: str) -> list[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
+                found.append((folder / "cmdline").read_text(errors="replace").replace("\0", " "))
         except OSError:
             continue
     return found

@@ -17,7 +17,7 @@ from tests.agents.agent import Agent
 from tests.agents.drivers import TOOLS, environment
 from tests.agents.fixtures import MakeAgent
 from tests.agents.stub import Stub, answer, call
-from tests.test_seeds_worker import FLOW, INTERRUPT
+from tests.test_spec_worker import FLOW, INTERRUPT
 
 KEEP_ONE = '{"good": "keep", "evil": "uninstall"}'
 

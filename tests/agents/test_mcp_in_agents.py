@@ -59,12 +59,15 @@ class Desk(NamedTuple):
             trusted = f'\n[projects.{json.dumps(str(self.project))}]\ntrust_level = "trusted"\n'
             with (self.agent.config / "config.toml").open("a", encoding="utf-8") as file:
                 file.write(trusted)
-            return ["-c", 'mcp_servers.skillyard.default_tools_approval_mode="approve"'] if approved else []
+            patient = ["-c", "mcp_servers.skillyard.startup_timeout_sec=120"]
+            approving = ["-c", 'mcp_servers.skillyard.default_tools_approval_mode="approve"'] if approved else []
+            return [*patient, *approving]
         return []
 
     def ask(self, *options: str, **env: str) -> str:
-        """One question. `claude -p` would ask the model before our server is there, were it not told to wait."""
-        waits = {"MCP_CONNECTION_NONBLOCKING": "false"}
+        """One question. `claude -p` would ask the model before our server is there, were it not told to wait, and it
+        waits for only five seconds unless it is told for how long."""
+        waits = {"MCP_CONNECTION_NONBLOCKING": "false", "MCP_CONNECT_TIMEOUT_MS": "120000", "MCP_TIMEOUT": "120000"}
         done = self.agent.ask("Please look into this.", *options, cwd=self.project, **waits, **env)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.backends.process import Process, ProcessEnded
+from skillyard.backends.process import EXIT_SECONDS, Process, ProcessEnded
 from skillyard.core.values import Json
 from tests.sandbox.test_trees import HOSTILE, marked, until
 
@@ -24,8 +24,9 @@ CEILING_SECONDS = 60.0
 
 
 @contextmanager
-def running(code: str, folder: Path, **env: str) -> Iterator[Process]:
-    process = Process((sys.executable, "-S", "-c", code), folder, {"PATH": os.environ["PATH"], **env})
+def running(code: str, folder: Path, exit_seconds: float = EXIT_SECONDS, **env: str) -> Iterator[Process]:
+    argv = (sys.executable, "-S", "-c", code)
+    process = Process(argv, folder, {"PATH": os.environ["PATH"], **env}, exit_seconds=exit_seconds)
     try:
         yield process
     finally:
@@ -119,7 +120,7 @@ def test_somebody_who_waits_can_be_woken(tmp_path: Path) -> None:
 def test_a_program_that_ends_by_itself_at_the_end_of_its_input_is_left_to(tmp_path: Path) -> None:
     code = 'import sys; sys.stdin.read(); open("farewell", "w").write("written")'
 
-    with running(code, tmp_path) as process:
+    with running(code, tmp_path, exit_seconds=CEILING_SECONDS) as process:
         assert process.close() == "exit code 0"
 
     assert (tmp_path / "farewell").read_text() == "written"

@@ -6,7 +6,7 @@ import pytest
 
 from skillyard.backends.driver import find, locate
 from skillyard.backends.registry import list_backends, make_drivers
-from skillyard.core.depth import DEPTH, deeper
+from skillyard.core.child_process import DEPTH, deeper
 from skillyard.core.errors import AgentNotInstalled, AgentTooOld, TooDeep
 from skillyard.core.messages import Lang
 

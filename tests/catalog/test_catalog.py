@@ -13,8 +13,8 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.catalog.catalog import Catalog
-from skillyard.catalog.discover import MAX_FILE_BYTES
 from skillyard.catalog.index import Index
+from skillyard.catalog.manifest import MAX_FILE_BYTES
 from skillyard.catalog.scan import Changes
 from skillyard.core.errors import AmbiguousName, MetadataMissing, SkillNotFound
 from tests.conftest import WriteSkill

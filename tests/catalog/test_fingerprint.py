@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from skillyard.app.project import Project
-from skillyard.catalog.fingerprint import fingerprint, read_marks
+from skillyard.catalog.fingerprint import fingerprint, hash_folder
 from skillyard.core.request import Request
 from skillyard.trust.consent import grant
 from tests.conftest import WriteSkill
@@ -95,9 +95,9 @@ def test_a_copy_holds_exactly_what_was_hashed(tmp_path: Path) -> None:
     (folder / "link").symlink_to("/etc/passwd")
     os.mkfifo(folder / "pipe")
 
-    marks = read_marks(folder, copy)
+    marks = hash_folder(folder, copy)
 
-    assert read_marks(copy) == marks
+    assert hash_folder(copy) == marks
     assert sorted(path.name for path in copy.iterdir()) == sorted(["empty", "link", "name \udcff 中文 😀", "run"])
     assert stat.S_IMODE((copy / "run").stat().st_mode) == 0o555
     assert (copy / "link").readlink() == Path("/etc/passwd")

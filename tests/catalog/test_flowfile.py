@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.catalog.flowfile import MAX_BYTES, MAX_STEPS, Workflow, list_workflows, parse_workflow, read_workflow
+from skillyard.catalog.flowfile import MAX_BYTES, MAX_STEPS, WorkflowFile, list_workflows, parse_workflow, read_workflow
 from skillyard.catalog.references import Reference, as_text, escape, fill, parse, references, walk
 from skillyard.catalog.schema_check import KEYWORDS
 from skillyard.core.values import Json
@@ -37,7 +37,7 @@ steps:
 """
 
 
-def read(text: str, path: Path = Path("workflows/weekly.yaml")) -> Workflow:
+def read(text: str, path: Path = Path("workflows/weekly.yaml")) -> WorkflowFile:
     return parse_workflow(text.encode(), path)
 
 

@@ -8,8 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.catalog.frontmatter import read_block
-from skillyard.catalog.scalars import typed
+from skillyard.catalog.frontmatter import read_block, typed
 from skillyard.core.values import MAX_DEPTH, Json, check_value
 
 
@@ -53,7 +52,7 @@ def test_other_fields_are_typed_as_yaml_1_1_and_stay_json(word: str, value: Json
 
 
 def test_each_field_knows_its_place_in_the_file() -> None:
-    assert read_block("name: x\nmetadata:\n  a: 1\n", line=2).places == {"name": (2, 1), "metadata": (3, 1)}
+    assert read_block("name: x\nmetadata:\n  a: 1\n", line=2).positions == {"name": (2, 1), "metadata": (3, 1)}
 
 
 @pytest.mark.parametrize(
@@ -122,13 +121,12 @@ def test_other_comments_are_fine(block: str) -> None:
 WITHOUT_LIBYAML = """
 import sys, yaml
 yaml.__with_libyaml__ = False
-from skillyard.catalog.frontmatter import read_block
-from skillyard.catalog.slowyaml import Parser
+from skillyard.catalog.frontmatter import PurePythonParser, read_block
 from skillyard.catalog import frontmatter
-assert issubclass(frontmatter._Composer, Parser)
+assert issubclass(frontmatter._Composer, PurePythonParser)
 for block in sys.argv[1:]:
     read = read_block(block)
-    print(read.fields, read.places, [finding.code for finding in read.findings])
+    print(read.fields, read.positions, [finding.code for finding in read.findings])
 """
 
 
@@ -148,7 +146,7 @@ def test_without_libyaml_the_answers_are_the_same() -> None:
     fast = [read_block(block) for block in blocks]
 
     assert slow.splitlines() == [
-        f"{read.fields} {read.places} {[finding.code for finding in read.findings]}" for read in fast
+        f"{read.fields} {read.positions} {[finding.code for finding in read.findings]}" for read in fast
     ]
 
 

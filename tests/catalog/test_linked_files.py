@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from skillyard.app.paths import ProjectPaths
+from skillyard.catalog.files import read_plain
 from skillyard.catalog.flowfile import read_workflow
-from skillyard.catalog.plainfile import read_plain
 from tests.conftest import Skillyard
 
 SECRET = "PRIVATE-KEY-CANARY"

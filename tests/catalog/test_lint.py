@@ -5,8 +5,7 @@ import pytest
 
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.lint import lint
-from skillyard.catalog.manifest import parse_skill
-from skillyard.catalog.reading import Reading
+from skillyard.catalog.manifest import Reading, parse_skill
 from skillyard.core.skill import Finding
 
 HEAD = "---\nname: demo\ndescription: Does it.\n"

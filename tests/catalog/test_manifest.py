@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.catalog.discover import MAX_FILE_BYTES
 from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import (
+    MAX_FILE_BYTES,
     MAX_FRONTMATTER_BYTES,
-    _parse_closely,
+    Reading,
+    _parse_tolerantly,
     parse_skill,
     read_skill,
 )
-from skillyard.catalog.reading import Reading
 from skillyard.core.skill import Kind, Skill
 from skillyard.core.values import check_value
 
@@ -311,11 +311,11 @@ def test_any_bytes_have_an_answer_and_never_a_traceback(content: bytes) -> None:
 
 @given(PIECES.map(b"".join).map(b"---\nname: demo\n".__add__))
 def test_the_quick_way_and_the_close_look_agree(content: bytes) -> None:
-    quick, close = parse_skill(content, PATH), _parse_closely(content, PATH)
+    quick, close = parse_skill(content, PATH), _parse_tolerantly(content, PATH)
 
     if isinstance(quick.source, bytes) and content.decode(errors="ignore").encode() == content:
         assert (quick.body, quick.body_line, quick.text) == (close.body, close.body_line, close.text)
-        assert quick.places == close.places
+        assert quick.positions == close.positions
         assert skill_of(quick).fields == skill_of(close).fields
 
 

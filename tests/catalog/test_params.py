@@ -4,17 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillyard.catalog.frontmatter import Block
 from skillyard.catalog.params import read_params, slots
 from skillyard.core.skill import Param, ParamType
 from skillyard.core.values import Json
 
 
 def read(fields: Mapping[str, Json], command: str = "") -> tuple[Param, ...]:
-    return read_params(fields, {}, command).params
+    return read_params(Block(dict(fields), {}, []), command)
 
 
 def codes(fields: Mapping[str, Json], command: str = "") -> list[str]:
-    return [finding.code for finding in read_params(fields, {}, command).findings]
+    block = Block(dict(fields), {}, [])
+    read_params(block, command)
+    return [finding.code for finding in block.findings]
 
 
 def test_a_mapping_declares_params_by_name() -> None:

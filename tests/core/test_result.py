@@ -7,12 +7,12 @@ import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tools.envelope_schema import envelope_schema
 
 from skillyard.core.errors import NotGranted, ParamMissing, SkillNotFound, Timeout
 from skillyard.core.messages import PAUSED, RAN, Lang
 from skillyard.core.request import Outcome
 from skillyard.core.result import Result, as_size, error_result, make_meta, meaningful, pending_result
-from skillyard.core.schema import envelope_schema
 from skillyard.core.states import State
 from skillyard.core.values import Json
 

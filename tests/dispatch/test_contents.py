@@ -13,7 +13,7 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.catalog.discover import is_settled, stamp_of
+from skillyard.catalog.scan import is_settled, stamp_of
 from skillyard.dispatch.activation import ContentCache
 from tests.conftest import Skillyard, WriteSkill
 from tests.dispatch.test_activation import activate, names, skill_text

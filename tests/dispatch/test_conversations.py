@@ -17,10 +17,10 @@ from skillyard import Result, dispatch_task
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.backend_events import Event, EventKind, Permission
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.messages import Lang
 from skillyard.core.states import State
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.store.conversations import Conversation, ConversationState
 from tests.conftest import Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal
@@ -120,7 +120,9 @@ def agents_of(home: Path) -> list[str]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_text()
+            words = (folder / "cmdline").read_text(
+                errors="replace"
+            )  # of anybody: other tests pass bytes that are no text
             if str(AGENT) in words and f"SKILLYARD_HOME={home}".encode() in (folder / "environ").read_bytes():
                 found.append(words)
         except OSError:
@@ -237,6 +239,7 @@ def test_an_end_that_is_none_is_told_and_the_next_task_goes_on(
     assert ("task", task) in history(yard)
 
 
+@pytest.mark.alone  # the agent must start within the limit that it is ended at
 def test_the_limit_of_a_task_is_a_timeout_with_what_came_before(hand: Callable[..., Result], yard: Project) -> None:
     result = hand("hang", session="talk", limit_seconds=2)
 
@@ -285,11 +288,11 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_the_user_allowed_it_befo
 def test_a_stop_from_another_thread_ends_it_and_the_conversation_goes_on(
     hand: Callable[..., Result], yard: Project
 ) -> None:
-    stop = Stop()
+    stop = CancelToken()
 
     def tell(event: Event) -> None:
         if event.kind is EventKind.TEXT:
-            threading.Thread(target=stop.ask).start()
+            threading.Thread(target=stop.cancel).start()
 
     result = hand("hang", session="talk", tell=tell, stop=stop)
 
@@ -299,9 +302,23 @@ def test_a_stop_from_another_thread_ends_it_and_the_conversation_goes_on(
     assert hand("more", session="talk").ok
 
 
+def test_a_forced_stop_does_not_wait_for_an_agent_that_ignores_it(hand: Callable[..., Result], yard: Project) -> None:
+    stop = CancelToken()
+
+    def tell(event: Event) -> None:
+        if event.kind is EventKind.TEXT:
+            threading.Thread(target=stop.force).start()
+
+    result = hand("hang", session="talk", tell=tell, stop=stop)
+
+    assert (result.state, result.data["stop"]) == (State.ERROR, "cancelled")
+    assert the_talk(yard).state is ConversationState.STOPPED
+    stop.force()  # afterwards it finds nobody
+
+
 def test_a_task_that_was_taken_back_before_starts_nothing(hand: Callable[..., Result], yard: Project) -> None:
-    stop = Stop()
-    stop.ask()
+    stop = CancelToken()
+    stop.cancel()
 
     result = hand("hello", session="talk", stop=stop)
 
@@ -342,10 +359,10 @@ def test_a_ring_for_an_earlier_run_does_not_stop_the_present_one(begin: StartCom
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk", "--json")
     talk = until_running(yard)
 
-    assert yard.dispatcher.cancel_pipes.ring(talk.id, "an-earlier-run")
-    assert yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
+    assert yard.dispatcher.cancel_pipes.cancel(talk.id, "an-earlier-run")
+    assert yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
     envelope(process)
-    assert not yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
+    assert not yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
 
 
 def test_two_tasks_in_one_conversation_come_one_after_the_other(
@@ -357,7 +374,7 @@ def test_two_tasks_in_one_conversation_come_one_after_the_other(
     assert second.stderr is not None
     assert "another task runs in the conversation talk" in second.stderr.readline()
 
-    yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
+    yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
 
     assert envelope(first)["data"]["stop"] == "cancelled"
     assert envelope(second)["data"]["content"] == "second"
@@ -379,7 +396,7 @@ def test_no_more_than_so_many_run_at_once_in_all_processes(
     assert second.stderr is not None
     assert "1 agents run already" in second.stderr.readline()
 
-    yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
+    yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
 
     assert envelope(second)["data"]["content"] == "second"
 
@@ -413,7 +430,7 @@ def test_what_a_killed_runtime_left_goes_when_its_conversation_is_forgotten(
     process.kill()
     process.wait()
     until(lambda: not agents_of(places.own_home))
-    assert not yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
+    assert not yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
 
     assert yard.conversations.forget_before(time.time() + 1) == 1
     assert [file.name for file in (places.own_home / "conversations").iterdir()] == ["slot-0.lock"]
@@ -497,7 +514,7 @@ def test_the_log_tells_a_conversation_and_follows_it_to_its_end(
     assert following.stdout is not None
     assert following.stdout.readline().endswith("←\n")
     assert following.poll() is None
-    yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
+    yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
     process.communicate()
 
     rest = following.communicate(timeout=CEILING_SECONDS)[0]
@@ -555,7 +572,7 @@ def test_a_person_sees_the_latest_step_and_a_second_interrupt_ends_everything(
         terminal.interrupt()
         code, _ = terminal.finish()
 
-    assert code in {1, 130}  # whichever came first: the agent's end, or ours
+    assert code == 1
     assert the_talk(yard).state is ConversationState.STOPPED
     assert agents_of(places.own_home) == []
 

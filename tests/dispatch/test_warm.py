@@ -20,7 +20,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.backends.driver import Start
 from skillyard.core.backend_events import Permission
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import (
     AgentNotInstalled,
     AgentSilent,
@@ -289,7 +289,7 @@ def test_no_agent_is_started_beside_a_task_that_runs(begin: StartCommand, skilly
 
     assert "a task runs in the conversation talk" in told["data"]["msg"]
     assert not is_warm(yard)
-    yard.dispatcher.cancel_pipes.ring(talk.id, talk.run)
+    yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
     process.communicate()
 
 
@@ -329,8 +329,8 @@ def test_a_failed_turn_says_what_it_would_say_without_and_keeps_no_secret(
     until(lambda: not is_warm(yard))
 
     warm()
-    late = hand("hang", session="talk", limit_seconds=1)
-    assert (late.exit_code, late.data["limit"], late.data["content"], late.data["warm"]) == (124, 1, "hanging", True)
+    late = hand("hang", session="talk", limit_seconds=5)
+    assert (late.exit_code, late.data["limit"], late.data["content"], late.data["warm"]) == (124, 5, "hanging", True)
     until(lambda: not is_warm(yard))
 
     warm()

@@ -14,13 +14,12 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from skillyard.app.paths import ProjectPaths
-from tests.conftest import IN_TORTURE
 
 #: Far above what anything takes on a loaded machine; what passes it hangs.
 CEILING_SECONDS = 120.0
 ERAS = ("auto", "legacy")
 #: For what does not look different to a client of the older protocol.
-MOSTLY_NEW = ("auto", pytest.param("legacy", marks=IN_TORTURE))
+MOSTLY_NEW = ("auto", pytest.param("legacy", marks=pytest.mark.ci("MCP's older protocol, every case")))
 
 Connect = Callable[..., AbstractAsyncContextManager[Client]]
 

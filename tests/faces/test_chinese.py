@@ -17,7 +17,7 @@ from skillyard.core.messages import Lang, Message
 from skillyard.faces.cli import main as cli
 from skillyard.faces.cli.translated_help import fold
 from skillyard.faces.present import Table, cell_width, show_table
-from tests.conftest import IN_TORTURE, Skillyard, WriteSkill
+from tests.conftest import Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal
 
 #: Three English words in a row are a sentence; in quotes, in backticks and after `skillyard` they are somebody's data.
@@ -216,7 +216,7 @@ def people_read(shown: "subprocess.CompletedProcess[str]") -> Iterator[str]:
             yield line
 
 
-@IN_TORTURE
+@pytest.mark.ci("every command in Chinese")
 @pytest.mark.parametrize("kind", ["empty", "small"])
 def test_no_english_sentence_is_left_in_what_people_read(
     kind: str, skillyard: Skillyard, request: pytest.FixtureRequest

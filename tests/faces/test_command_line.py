@@ -6,11 +6,11 @@ from pathlib import Path
 
 import jsonschema_rs
 import pytest
+from tools.envelope_schema import envelope_schema
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import from_json, parse
 from skillyard.core.result import Result
-from skillyard.core.schema import envelope_schema
 from skillyard.faces.cli.main import COMMANDS, parser_of
 from tests.conftest import Skillyard, WriteSkill
 

@@ -13,7 +13,7 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from tests.conftest import Skillyard, WriteSkill
-from tests.work.test_jobs import env_of, said, wait_until
+from tests.jobs.test_jobs import env_of, said, wait_until
 
 ECHO = "---\nname: echo\ndescription: Says a text again.\ncommand: echo {text}\n---\n"
 HELLO = """\

@@ -13,8 +13,8 @@ import pytest
 
 import skillyard as package
 from skillyard.app.paths import ProjectPaths
-from skillyard.core.own_process import own_command, own_function
-from skillyard.install.mcp_config import AGENTS, find_command, make_config
+from skillyard.core.child_process import own_command, own_function
+from skillyard.install.mcp_config import AGENTS, make_config
 from skillyard.jobs.service import service_of
 from tests.conftest import Skillyard
 from tests.faces.test_init_mcp import command_in
@@ -113,7 +113,7 @@ def test_what_we_start_by_ourselves_imports_nothing_of_the_project_whatever_the_
         "keeper": run(own_function("skillyard.dispatch.warm", "serve", "{}"), places, env),
     }
     for agent in AGENTS:
-        command, more = command_in(agent, make_config(project, agent, find_command(), {}).text)
+        command, more = command_in(agent, make_config(project, agent, own_command(), {}).text)
         message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO})
         done[agent] = run(command, places, {**env, **more}, f"{message}\n")
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
+from skillyard.core.child_process import own_command
 from skillyard.core.envelope import from_json
-from skillyard.install.mcp_config import AGENTS, Entry, find_command, make_config, write
+from skillyard.install.mcp_config import AGENTS, EntryState, make_config, write
 from tests.conftest import Skillyard
 from tests.faces.mcp_client import CEILING_SECONDS, variables
 from tests.faces.test_terminal import Terminal
@@ -127,16 +128,16 @@ def test_a_file_that_cannot_be_changed_without_loss_is_left_alone(
     (project / name).parent.mkdir(exist_ok=True)
     (project / name).write_text(text)
 
-    config = make_config(project, agent, find_command(), {})
+    config = make_config(project, agent, own_command(), {})
 
-    assert (config.entry, config.path, config.merged) == (Entry.UNREADABLE, name, "")
+    assert (config.entry, config.path, config.merged) == (EntryState.UNREADABLE, name, "")
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_an_entry_of_ours_that_somebody_changed_is_theirs(project: Path, agent: str) -> None:
     write(project, make_config(project, agent, ("/elsewhere/skillyard",), {}))
 
-    assert make_config(project, agent, find_command(), {}).entry is Entry.DIFFERS
+    assert make_config(project, agent, own_command(), {}).entry is EntryState.DIFFERS
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -153,7 +154,7 @@ def test_any_path_reads_back_as_it_is(project: Path, agent: str, place: str) -> 
 def test_a_link_is_not_written_through(project: Path, tmp_path: Path) -> None:
     (tmp_path / "outside.json").write_text("{}")
     (project / ".mcp.json").symlink_to(tmp_path / "outside.json")
-    config = make_config(project, "claude-code", find_command(), {})
+    config = make_config(project, "claude-code", own_command(), {})
 
     with pytest.raises(Exception, match="is a link"):
         write(project, config)
@@ -194,7 +195,7 @@ def test_an_unknown_agent_is_told_which_there_are_and_an_agent_writes_nothing(
 
 
 def test_the_command_is_this_installation(tmp_path: Path) -> None:
-    words = find_command()
+    words = own_command()
 
     assert words[0].startswith(str(Path(sys.executable).parent))
     told = subprocess.run([*words, "--version"], capture_output=True, text=True, cwd=tmp_path, timeout=CEILING_SECONDS)

@@ -15,7 +15,7 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.faces.cli.job_progress import bar
 from tests.conftest import Skillyard, WriteSkill
-from tests.work.test_jobs import env_of, said
+from tests.jobs.test_jobs import env_of, said
 
 SECONDS = 60.0
 SAYS = """#!/bin/sh

@@ -17,10 +17,10 @@ import jsonschema_rs
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
+from tools.envelope_schema import envelope_schema
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import parse
-from skillyard.core.schema import envelope_schema
 from tests.conftest import Skillyard, WriteSkill
 from tests.faces.mcp_client import (
     CEILING_SECONDS,

@@ -17,7 +17,7 @@ from skillyard.faces.mcp.listing import RESERVED
 from tests.conftest import WriteSkill
 from tests.faces.mcp_client import CEILING_SECONDS, Connect, data_of, state_of, variables
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.ci("hostile clients of MCP")]
 
 #: A line break, a bidirectional override, a zero-width space, a tag character, a bell, a variation selector.
 HIDDEN = "\u2028\u202e\u200b\U000e0041\x07\U000e0100"

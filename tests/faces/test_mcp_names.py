@@ -6,7 +6,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.catalog.index import Entry
+from skillyard.catalog.index import CatalogEntry
 from skillyard.core.kinds import Kind
 from skillyard.core.skill import Param, ParamType, Skill
 from skillyard.faces.mcp.listing import BUDGET, RESERVED, Shown, Surface, clean, instructions_of, safe_names
@@ -75,7 +75,9 @@ def surfaces(draw: st.DrawFn) -> Surface:
 
 
 def _shown(address: str, name: str, description: str) -> Shown:
-    entry = Entry(0, "/r", f"/r/{address}/SKILL.md", address, address, "", Kind.COMMAND, "", description, (), "", True)
+    entry = CatalogEntry(
+        0, "/r", f"/r/{address}/SKILL.md", address, address, "", Kind.COMMAND, "", description, (), "", True
+    )
     return Shown(address, name, entry, "")
 
 

@@ -14,7 +14,7 @@ from skillyard.catalog.agentfile import SCHEMA_FILE, agent_schema, parse_role
 from skillyard.core.envelope import from_json, parse
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang
-from skillyard.install.role_template import as_role_files, folder_of, make_role_draft
+from skillyard.install.new_role import as_role_files, folder_of, make_role_draft
 from tests.conftest import Skillyard
 
 UUID = "4d0c1a52-0000-4000-8000-000000000001"

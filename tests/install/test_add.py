@@ -14,12 +14,11 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs, SkillError, SourceFailed
-from skillyard.install.address import locked_source, parse_source
-from skillyard.install.folders import FolderSource
+from skillyard.install.address import FolderSource, locked_source, parse_source
 from skillyard.install.git import GitSource
-from skillyard.install.limits import Limits
 from skillyard.install.lock import read_lock
-from skillyard.install.tree import marks_of
+from skillyard.install.source import Limits
+from skillyard.install.tree import digests_of
 from skillyard.install.web import WebArchive, WebIndex
 from tests.conftest import Skillyard
 from tests.install.conftest import DOUBTFUL, commit, git, good, write
@@ -115,7 +114,7 @@ def test_an_archive_is_installed(ending: str, skillyard: Skillyard, project: Pat
     archive = Path(made).rename(tmp_path / f"x.{ending}")
     assert skillyard("add", str(archive)).returncode == 0
 
-    assert marks_of(project / ".claude/skills/pdf") == marks_of(tmp_path / "in" / "pdf")
+    assert digests_of(project / ".claude/skills/pdf") == digests_of(tmp_path / "in" / "pdf")
 
 
 def test_a_hostile_archive_leaves_no_trace(
@@ -153,7 +152,7 @@ def test_lock_and_restore_on_an_empty_machine_give_identical_files(
     old = git(repo, "rev-parse", "HEAD")
     with git_server(repo.parent.parent) as url:
         assert skillyard("add", f"{url}/owner/repo", "--all").returncode == 0
-        before = marks_of(project / ".claude/skills")
+        before = digests_of(project / ".claude/skills")
         commit(repo, {"skills/one/SKILL.md": good("one") + "newer\n"})
         other = tmp_path / "other"
         (other / ".git").mkdir(parents=True)
@@ -161,7 +160,7 @@ def test_lock_and_restore_on_an_empty_machine_give_identical_files(
         done = skillyard("restore", cwd=other, SKILLYARD_HOME=str(tmp_path / "other-home"))
 
     assert done.returncode == 0, done.stdout
-    assert marks_of(other / ".claude/skills") == before
+    assert digests_of(other / ".claude/skills") == before
     assert (other / "skillyard.lock").read_bytes() == (project / "skillyard.lock").read_bytes()
     assert read_lock(other / "skillyard.lock").skills["one"].commit == old
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from skillyard.core.errors import SourceRefused
 from skillyard.install.archive import extract
-from skillyard.install.limits import Limits
 from skillyard.install.names import as_safe_path, link_stays_inside
-from skillyard.install.tree import copy_checked, marks_of
+from skillyard.install.source import Limits
+from skillyard.install.tree import copy_checked, digests_of
 
 SMALL = Limits(total_bytes=1_000_000, files=50, ratio=20, free_bytes=10_000)
 
@@ -265,7 +265,7 @@ def test_a_folder_is_copied_only_where_all_of_it_may_be(tmp_path: Path) -> None:
     (skill / ".git").mkdir()
     copy_checked(skill, tmp_path / "copy")
 
-    assert marks_of(tmp_path / "copy") == marks_of(skill)
+    assert digests_of(tmp_path / "copy") == digests_of(skill)
     assert stat.S_IMODE((tmp_path / "copy/scripts/run").stat().st_mode) == 0o755
     assert not (tmp_path / "copy/.git").exists()
 

@@ -11,8 +11,8 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.install.lock import read_lock
-from skillyard.install.target import is_unfinished, project_place
-from skillyard.install.tree import hash_of, marks_of
+from skillyard.install.target import is_unfinished, project_target
+from skillyard.install.tree import digests_of, tree_hash
 from tests.conftest import Skillyard
 from tests.install.conftest import good, write
 
@@ -23,7 +23,7 @@ DOOMED = """
 import itertools, os, signal, sys
 count, at = itertools.count(), int(sys.argv.pop(1))
 from skillyard.faces.cli import add, main, remove, update
-from skillyard.kernel import installing, updating
+from skillyard.install import installer, update as updating
 def watch(event, args):
     if event.startswith(("open", "os.", "shutil.", "fcntl.")) and next(count) == at:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -43,7 +43,7 @@ def test_a_kill_at_thirty_random_points_never_leaves_a_broken_state(
     env = {"PATH": os.environ["PATH"], "HOME": str(places.user_home), "SKILLYARD_HOME": str(places.own_home)}
     chance = random.Random(seed)
     commands = {"add": ("add", str(source)), "update": ("update", "pdf"), "remove": ("remove", "pdf", "--yes")}
-    place, skill = project_place(project), project / ".claude/skills/pdf"
+    place, skill = project_target(project), project / ".claude/skills/pdf"
 
     def publish(number: int) -> None:
         write(source, {"SKILL.md": good("pdf"), **{f"{n}.md": f"round {number}" for n in range(FILES)}})
@@ -59,7 +59,7 @@ def test_a_kill_at_thirty_random_points_never_leaves_a_broken_state(
         assert skillyard("verify").returncode == 0, told
         known = read_lock(place.lock_file).skills.get("pdf")
         assert (known is not None) == skill.exists(), told
-        assert known is None or known.hash == hash_of(marks_of(skill)), told
+        assert known is None or known.hash == tree_hash(digests_of(skill)), told
         assert not is_unfinished(place), told
         assert not any(path for folder in (place.staging, place.trash) for path in folder.glob("*")), told
 

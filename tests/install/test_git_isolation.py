@@ -23,7 +23,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.install.address import locked_source, parse_source
 from skillyard.install.git import GitSource
-from skillyard.install.limits import Limits
+from skillyard.install.source import Limits
 from tests.conftest import Skillyard
 from tests.install.conftest import commit, git, good
 from tests.install.servers import _Git, git_server, logged_server
@@ -93,6 +93,11 @@ class Ground(NamedTuple):
     canary: Path
     evil: Path
     fake: Path
+
+
+@pytest.fixture
+def tmp_path(everybodys_path: Path) -> Path:
+    return everybodys_path
 
 
 @pytest.fixture
@@ -400,7 +405,7 @@ def test_only_one_module_starts_git() -> None:
                     found.add(file.relative_to(source).as_posix())
 
     # `doctor` only says where it is.
-    assert found == {"install/gitprocess.py", "faces/cli/doctor.py"}
+    assert found == {"install/git_process.py", "faces/cli/doctor.py"}
 
 
 # -- addresses that are more than addresses
@@ -451,9 +456,6 @@ def test_an_ordinary_user_is_as_safe(ground: Ground, places: ProjectPaths, repo:
         for folder, _, files in os.walk(tmp_path):
             for path in (Path(folder), *(Path(folder, name) for name in files)):
                 os.chown(path, ORDINARY, ORDINARY, follow_symlinks=False)
-        for parent in tmp_path.parents:
-            if parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
         env = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": f"{SOURCE}:{Path(yaml.__file__).parents[1]}",

@@ -14,8 +14,8 @@ import yaml
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import SourceFailed
 from skillyard.install.git import GitSource
-from skillyard.install.limits import Limits
 from skillyard.install.lock import read_lock
+from skillyard.install.source import Limits
 from tests.conftest import Skillyard
 from tests.install.conftest import git, good, write
 from tests.install.servers import hanging_server, logged_server
@@ -104,15 +104,17 @@ def test_a_server_that_never_answers_is_left(tmp_path: Path) -> None:
 
 
 @pytest.fixture
+def tmp_path(everybodys_path: Path) -> Path:
+    return everybodys_path
+
+
+@pytest.fixture
 def as_nobody(places: ProjectPaths, project: Path) -> Skillyard:
     """The real command as a user who is not root; the folders of the test are theirs."""
     if os.getuid() == 0:
         for folder, _, files in os.walk(project.parent):
             for path in (Path(folder), *(Path(folder, name) for name in files)):
                 os.chown(path, ORDINARY, ORDINARY, follow_symlinks=False)
-        for parent in project.parents:
-            if parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
 
     def run(*args: str, **env: str) -> "subprocess.CompletedProcess[str]":
         variables = {

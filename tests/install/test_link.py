@@ -14,8 +14,9 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.envelope import from_json
-from skillyard.install.link import Outcome, link, unlink
-from skillyard.install.linking import chosen_skills, ledger_of, wishes_of
+from skillyard.install.linker import Linker
+from skillyard.install.links import LinkOutcome
+from skillyard.install.target import project_target
 from tests.conftest import TORTURE, Skillyard, WriteSkill
 from tests.install.conftest import good, write
 
@@ -531,9 +532,9 @@ def test_a_kill_at_any_point_loses_track_of_nothing(
             linked(yard, copy=bool(how))
         done = doomed(yard.places, point, *words, *(how if words[0] == "link" else ()))
         if point % 2:
-            assert Outcome.CONFLICT not in linked(yard, copy=bool(how)), point
+            assert LinkOutcome.CONFLICT not in linked(yard, copy=bool(how)), point
             assert (project / ".agents/skills/pdf/SKILL.md").is_file()
-        assert Outcome.KEPT not in unlinked(yard), point
+        assert LinkOutcome.KEPT not in unlinked(yard), point
         assert picture(project) == before, point
         assert not record(project).exists()
         if done != -signal.SIGKILL:
@@ -550,7 +551,7 @@ def test_a_kill_during_a_refresh_leaves_the_old_copy_or_the_new(yard: Project, p
         (skill / "docs/a.md").write_text("new")
         done = doomed(yard.places, point, "link", "pdf", "--to", ALL, "--copy")
         assert (project / ".agents/skills/pdf/docs/a.md").read_text() in {"a", "new"}
-        assert unlinked(yard) == {Outcome.REMOVED}, point
+        assert unlinked(yard) == {LinkOutcome.REMOVED}, point
         (skill / "docs/a.md").write_text("a")
         assert picture(project) == before, point
         if done != -signal.SIGKILL:
@@ -559,14 +560,16 @@ def test_a_kill_during_a_refresh_leaves_the_old_copy_or_the_new(yard: Project, p
     assert point > 8
 
 
-def linked(yard: Project, *, copy: bool) -> set[Outcome]:
-    ledger = ledger_of(yard, is_user=False, env={})
-    wishes = wishes_of(yard, ledger, chosen_skills(yard, ledger, ["pdf"]), ALL.split(","), env={})
-    return {step.outcome for step in link(ledger, wishes, copy=copy)}
+def linker(yard: Project) -> Linker:
+    return Linker(project_target(yard.root), yard.places.user_home, lambda: yard.catalog, env={})
 
 
-def unlinked(yard: Project) -> set[Outcome]:
-    return {step.outcome for step in unlink(ledger_of(yard, is_user=False, env={}))}
+def linked(yard: Project, *, copy: bool) -> set[LinkOutcome]:
+    return {step.outcome for step in linker(yard).link(["pdf"], ALL.split(","), copy=copy)}
+
+
+def unlinked(yard: Project) -> set[LinkOutcome]:
+    return {step.outcome for step in linker(yard).unlink()}
 
 
 def doomed(places: ProjectPaths, point: int, *words: str) -> int:

@@ -19,6 +19,8 @@ from tests.agents import programs
 from tests.conftest import Skillyard
 from tests.install.conftest import good, write
 
+pytestmark = pytest.mark.ci("real agents, every case")
+
 ALL = ",".join(programs.NAMES)
 
 

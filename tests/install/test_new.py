@@ -18,10 +18,18 @@ from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.kinds import Kind
 from skillyard.core.messages import Lang
-from skillyard.install.create import create
-from skillyard.install.literals import quoted, script_quoted, shell_quoted
-from skillyard.install.skill_template import CONVENTIONAL, Draft, Program, as_files, make_draft
-from skillyard.install.slug import as_slug
+from skillyard.install.names import as_slug
+from skillyard.install.new_skill import (
+    CONVENTIONAL,
+    ProgramLanguage,
+    SkillDraft,
+    as_files,
+    create,
+    make_draft,
+    quoted,
+    script_quoted,
+    shell_quoted,
+)
 from tests.conftest import Skillyard
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=80)
@@ -29,10 +37,14 @@ NASTY = (
     "\"\"\" ''' \\ \\n `id` $(id) ${HOME} */ </script> # : - %s {x} ⟪name⟫ «a|b» ⟦end⟧ 中文 "
     "\u2028 \u202e \r\n---\nname: other\n"
 )
-KINDS = [(Kind.JSON, Program.PYTHON), (Kind.COMMAND, Program.PYTHON), (Kind.PROMPT, Program.PYTHON)]
+KINDS = [
+    (Kind.JSON, ProgramLanguage.PYTHON),
+    (Kind.COMMAND, ProgramLanguage.PYTHON),
+    (Kind.PROMPT, ProgramLanguage.PYTHON),
+]
 
 
-def drafted(name: str, kind: Kind, program: Program, title: str, description: str) -> Draft:
+def drafted(name: str, kind: Kind, program: ProgramLanguage, title: str, description: str) -> SkillDraft:
     try:
         return make_draft(name, kind, program=program, title=title, description=description)
     except InvalidArgs:
@@ -46,7 +58,7 @@ def drafted(name: str, kind: Kind, program: Program, title: str, description: st
 @example("../../etc/passwd", NASTY, "", KINDS[2])
 @example("null", "null", "null", KINDS[0])
 def test_whatever_is_typed_reads_back_equal_and_is_never_code(
-    name: str, title: str, description: str, kind: tuple[Kind, Program]
+    name: str, title: str, description: str, kind: tuple[Kind, ProgramLanguage]
 ) -> None:
     draft = drafted(name, *kind, title, description)
 

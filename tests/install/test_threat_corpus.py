@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from skillyard.install.threats.files import File
+from skillyard.install.threats.files import SkillFile
 from skillyard.install.threats.scan import scan_files
-from skillyard.install.threats.severity import HELD, Severity
-from skillyard.install.threats.verdict import Verdict
+from skillyard.install.threats.verdict import HELD, ScanVerdict, ThreatLevel
 from tests.catalog.conftest import corpus, manifest
 
 __all__ = ["corpus", "manifest"]  # the fixtures of the corpus
@@ -19,46 +18,46 @@ LISTED = tomllib.loads((Path(__file__).parent / "data" / "critical-but-fine.toml
 WELL_KNOWN = ("anthropics/", "openai/", "microsoft/", "MicrosoftDocs/", "trailofbits/")
 #: Made to be found, by the authors of scanners, or found in the wild.
 MALICIOUS = {
-    "cisco-ai-defense+skill-scanner/evals/skills/prompt-injection/jailbreak-override": Severity.HIGH,
-    "cisco-ai-defense+skill-scanner/evals/test_skills/malicious/ascii-smuggling": Severity.CRITICAL,
-    "cisco-ai-defense+skill-scanner/evals/test_skills/malicious/prompt-injection": Severity.HIGH,
-    "openclaw+skills/skills/c-goro/skillguard/test-fixtures/evasive-06-unicode-injection": Severity.HIGH,
-    "openclaw+skills/skills/danman60/proxy-scrap": Severity.CRITICAL,
-    "openclaw+skills/skills/zaycv/polymarket-assistant": Severity.CRITICAL,
+    "cisco-ai-defense+skill-scanner/evals/skills/prompt-injection/jailbreak-override": ThreatLevel.HIGH,
+    "cisco-ai-defense+skill-scanner/evals/test_skills/malicious/ascii-smuggling": ThreatLevel.CRITICAL,
+    "cisco-ai-defense+skill-scanner/evals/test_skills/malicious/prompt-injection": ThreatLevel.HIGH,
+    "openclaw+skills/skills/c-goro/skillguard/test-fixtures/evasive-06-unicode-injection": ThreatLevel.HIGH,
+    "openclaw+skills/skills/danman60/proxy-scrap": ThreatLevel.CRITICAL,
+    "openclaw+skills/skills/zaycv/polymarket-assistant": ThreatLevel.CRITICAL,
 }
 
 
 @pytest.fixture(scope="module")
-def verdicts(manifest: list[dict[str, Any]]) -> dict[str, Verdict]:
+def verdicts(manifest: list[dict[str, Any]]) -> dict[str, ScanVerdict]:
     """Each file alone: the corpus has nothing beside them."""
     return {
-        file["file"]: scan_files(file["on_disk"].parent, iter([File("SKILL.md", file["on_disk"].read_bytes())]))
+        file["file"]: scan_files(file["on_disk"].parent, iter([SkillFile("SKILL.md", file["on_disk"].read_bytes())]))
         for file in manifest
     }
 
 
 def test_no_file_of_a_well_known_author_is_critical_unless_listed(
-    manifest: list[dict[str, Any]], verdicts: dict[str, Verdict]
+    manifest: list[dict[str, Any]], verdicts: dict[str, ScanVerdict]
 ) -> None:
     theirs = [file["file"] for file in manifest if file["repo"].startswith(WELL_KNOWN)]
-    critical = {name for name in theirs if verdicts[name].severity is Severity.CRITICAL}
+    critical = {name for name in theirs if verdicts[name].severity is ThreatLevel.CRITICAL}
 
     assert len(theirs) > 90
     assert critical == set(LISTED)
 
 
-def test_most_files_are_fine_and_the_worst_word_is_rare(verdicts: dict[str, Verdict]) -> None:
+def test_most_files_are_fine_and_the_worst_word_is_rare(verdicts: dict[str, ScanVerdict]) -> None:
     counts = Counter(verdict.severity for verdict in verdicts.values())
-    print({severity.name: counts[severity] for severity in Severity})
+    print({severity.name: counts[severity] for severity in ThreatLevel})
 
-    assert counts[Severity.CRITICAL] <= 5
-    assert counts[Severity.HIGH] <= 10
+    assert counts[ThreatLevel.CRITICAL] <= 5
+    assert counts[ThreatLevel.HIGH] <= 10
     assert sum(verdict.held for verdict in verdicts.values()) < len(verdicts) * 0.05
-    assert counts[Severity.UNKNOWN] == 0
-    assert HELD is Severity.MEDIUM
+    assert counts[ThreatLevel.UNKNOWN] == 0
+    assert HELD is ThreatLevel.MEDIUM
 
 
-def test_what_was_made_to_be_found_is_found(verdicts: dict[str, Verdict]) -> None:
+def test_what_was_made_to_be_found_is_found(verdicts: dict[str, ScanVerdict]) -> None:
     found = {name: verdicts[f"dev/{name}/SKILL.md"].severity for name in MALICIOUS}
 
     assert found == MALICIOUS

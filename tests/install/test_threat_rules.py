@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from skillyard.core.messages import Lang
-from skillyard.install.threats.files import File
-from skillyard.install.threats.rule import Example, Rule, all_rules
+from skillyard.install.threats.files import SkillFile
+from skillyard.install.threats.rule import RuleExample, ThreatRule, all_rules
 from skillyard.install.threats.scan import scan_skill
-from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import ThreatLevel
 
 RULES = list(all_rules().values())
 #: What the file system of a test must be made to show; their own tests stand in test_threat_scan.
@@ -19,7 +19,7 @@ MADE_BY_FOLDERS = {"partly-read", "link-outside", "unreadable", "too-much"}
 FRONT = b"---\nname: quiet\ndescription: Sorts lines.\n---\n\n# Quiet\n\n"
 
 
-def rules_hit(folder: Path, example: Example) -> set[str]:
+def rules_hit(folder: Path, example: RuleExample) -> set[str]:
     """The example as the only file beside a SKILL.md that says nothing, or as that file."""
     path = folder / example.file
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def rules_hit(folder: Path, example: Example) -> set[str]:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_rule_hits_what_it_must(rule: Rule, tmp_path: Path) -> None:
+def test_a_rule_hits_what_it_must(rule: ThreatRule, tmp_path: Path) -> None:
     for position, example in enumerate(rule.must_hit):
         assert rule.id in rules_hit(tmp_path / str(position), example), example
 
@@ -39,7 +39,7 @@ def test_a_rule_hits_what_it_must(rule: Rule, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_rule_leaves_alone_what_it_must(rule: Rule, tmp_path: Path) -> None:
+def test_a_rule_leaves_alone_what_it_must(rule: ThreatRule, tmp_path: Path) -> None:
     for position, example in enumerate(rule.must_not_hit):
         assert rule.id not in rules_hit(tmp_path / str(position), example), example
 
@@ -47,11 +47,11 @@ def test_a_rule_leaves_alone_what_it_must(rule: Rule, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_rule_says_what_it_is_in_both_languages(rule: Rule) -> None:
+def test_a_rule_says_what_it_is_in_both_languages(rule: ThreatRule) -> None:
     assert all((rule.title, rule.why, rule.advice, rule.applies))
     assert not rule.title.render(Lang.ZH).isascii()
     assert rule.prose <= rule.severity
-    assert rule.severity is not Severity.SAFE
+    assert rule.severity is not ThreatLevel.SAFE
     assert all(need == need.lower() for need in rule.needs)
 
 
@@ -91,6 +91,7 @@ def slowest(size: int) -> dict[str, float]:
     return found
 
 
+@pytest.mark.ci("crash and escape rounds")
 def test_no_pattern_can_be_made_slow() -> None:
     """Sixteen kilobytes on one line that nearly match everywhere: what is not linear takes minutes."""
     found = slowest(16_000)
@@ -99,9 +100,9 @@ def test_no_pattern_can_be_made_slow() -> None:
 
 
 def test_a_file_knows_its_language_by_ending_or_first_line() -> None:
-    assert File("a.py", b"").language == "python"
-    assert File("run", b"#!/usr/bin/env -S uv run --script\n").language == "python"
-    assert File("run", b"#!/bin/bash\n").language == "shell"
-    assert File("SKILL.md", b"\0").language == "text"
-    assert File("x.bin", b"a\0b").language == "binary"
-    assert File("notes", b"\xff\xfea\0").language == "other"
+    assert SkillFile("a.py", b"").language == "python"
+    assert SkillFile("run", b"#!/usr/bin/env -S uv run --script\n").language == "python"
+    assert SkillFile("run", b"#!/bin/bash\n").language == "shell"
+    assert SkillFile("SKILL.md", b"\0").language == "text"
+    assert SkillFile("x.bin", b"a\0b").language == "binary"
+    assert SkillFile("notes", b"\xff\xfea\0").language == "other"

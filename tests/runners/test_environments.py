@@ -16,8 +16,8 @@ from skillyard.runners.environments import build, choose_python, find, home_of, 
 from skillyard.runners.indexes import find_indexes
 from skillyard.runners.interpreters import full_version_of, version_of
 from skillyard.runners.requirements import Requirements
-from skillyard.sandbox.landlock import ABI_SCOPES
-from skillyard.sandbox.launch import Layers, Sandbox, open_sandbox
+from skillyard.sandbox.launch import Sandbox, open_sandbox
+from skillyard.sandbox.layers import ABI_SCOPES, Layers
 from tests.wheels import CEILING_SECONDS, Index, make_sdist, make_wheel, open_index
 
 UV = shutil.which("uv")

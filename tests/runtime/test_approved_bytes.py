@@ -16,6 +16,8 @@ import yaml
 from tests.conftest import TORTURE
 from tests.sandbox.conftest import ORDINARY, PYTHON, SOURCE, users
 
+pytestmark = pytest.mark.ci("crash and escape rounds")
+
 HERE = Path(__file__).parent
 ROUNDS = 200 if TORTURE else 12
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import jsonschema_rs
 import pytest
+from tools.envelope_schema import envelope_schema
 
 from skillyard.app.project import Project
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
-from skillyard.core.schema import envelope_schema
 from skillyard.runtime.conformance import probe
 from skillyard.runtime.probe_sandbox import Probe, Verdict, open_bench
 from skillyard.runtime.samples import Wanted, described, least, most
@@ -209,6 +209,7 @@ def test_a_skill_that_hangs_is_stopped_at_the_limit(yard: Project, write_skill: 
     assert time.monotonic() - started < 40
 
 
+@pytest.mark.alone  # the probe stops a run after half of what another one took
 def test_what_a_stopped_run_leaves_behind_must_not_change_the_next_answer(
     yard: Project, write_skill: WriteSkill
 ) -> None:
@@ -243,6 +244,7 @@ def test_a_good_command_skill_passes(yard: Project, write_skill: WriteSkill) -> 
     assert probes["missing params"].says == "the run waits for input"
 
 
+@pytest.mark.alone  # everything else must be over within the limit of the one that hangs
 @pytest.mark.parametrize(
     ("spoil", "found"),
     [

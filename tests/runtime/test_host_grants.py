@@ -9,8 +9,8 @@ import pytest
 from skillyard.app.project import Project
 from skillyard.core.envelope import parse
 from skillyard.core.request import Request
-from skillyard.sandbox.landlock import ABI_SCOPES
-from skillyard.sandbox.launch import Layers, make_sandbox, open_sandbox
+from skillyard.sandbox.launch import make_sandbox, open_sandbox
+from skillyard.sandbox.layers import ABI_SCOPES, Layers
 from skillyard.trust.consent import grant
 from tests.conftest import Skillyard, WriteSkill
 

@@ -75,7 +75,10 @@ class Site:
         return result
 
 
-@pytest.fixture(params=[0, ORDINARY], ids=["root", "ordinary"])
+AS_ROOT = pytest.param(0, marks=pytest.mark.ci("links, as root too"), id="root")
+
+
+@pytest.fixture(params=[AS_ROOT, pytest.param(ORDINARY, id="ordinary")])
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     if not PYTHON or (os.getuid() and request.param != ORDINARY):
         pytest.skip("needs root, or a Python that an ordinary user can run")
@@ -291,30 +294,29 @@ def test_a_grant_keeps_the_resolved_path_and_says_it(site: Site) -> None:
     assert done["data"]["capabilities"] == [f"read:{site.home}/.ssh", f"write:{site.home}/x"]
 
 
-@pytest.mark.parametrize(
-    ("word", "leads_to"),
-    [
-        ("docs", "{top}/work"),
-        ("docs/", "{top}/work"),
-        ("./mybox/../docs", "{top}/work"),
-        ("{project}/docs", "{top}/work"),
-        ("../project/docs", "{top}/work"),
-        ("/proc/self/cwd/docs", "{top}/work"),
-        ("README.md", "{home}/.ssh/id"),
-        ("file=README.md", "{home}/.ssh/id"),
-        ("--file=README.md", "{home}/.ssh/id"),
-        ("chain/.ssh/id", "{home}/.ssh/id"),
-        ("mybox/output/l", "{home}/.ssh/id"),
-        ("docs/../home/.ssh", "{home}/.ssh"),
-        ("{top}/byway/README.md", "{home}/.ssh/id"),
-    ],
-)
-@pytest.mark.parametrize("target", ["@tool", "@tool:tool.py"])
+OUTSIDE = {
+    "docs": "{top}/work",
+    "docs/": "{top}/work",
+    "./mybox/../docs": "{top}/work",
+    "{project}/docs": "{top}/work",
+    "../project/docs": "{top}/work",
+    "/proc/self/cwd/docs": "{top}/work",
+    "README.md": "{home}/.ssh/id",
+    "file=README.md": "{home}/.ssh/id",
+    "--file=README.md": "{home}/.ssh/id",
+    "chain/.ssh/id": "{home}/.ssh/id",
+    "mybox/output/l": "{home}/.ssh/id",
+    "docs/../home/.ssh": "{home}/.ssh",
+    "{top}/byway/README.md": "{home}/.ssh/id",
+}
+#: A script of the skill takes the same way; two words show that it does.
+ASKED = [*(("@tool", word) for word in OUTSIDE), *(("@tool:tool.py", word) for word in ("README.md", "docs/"))]
+
+
+@pytest.mark.parametrize(("target", "word"), ASKED)
 def test_a_word_in_the_project_that_leads_out_of_it_asks_with_the_resolved_path(
-    site: Site, word: str, leads_to: str, target: str
+    site: Site, target: str, word: str
 ) -> None:
-    if ":" in target and word not in {"README.md", "docs/"}:
-        pytest.skip("one path for both kinds")
     site.skill("tool", TOOL, SHOW + "\n")
     (site.project / "docs").symlink_to("..")
     (site.project / "README.md").symlink_to("../../home/.ssh/id")
@@ -328,7 +330,7 @@ def test_a_word_in_the_project_that_leads_out_of_it_asks_with_the_resolved_path(
     result = site.run(target, word.format_map(known))
 
     assert result["data"]["type"] == "NotGranted", result
-    assert result["data"]["grant"] == f"skillyard grant @tool read:{leads_to.format_map(known)}"
+    assert result["data"]["grant"] == f"skillyard grant @tool read:{OUTSIDE[word].format_map(known)}"
     assert "the key" not in json.dumps(result)
 
 
@@ -379,13 +381,18 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize(("writer", "place"), [(name, place) for name, (_, at) in WRITERS.items() for place in at])
-@pytest.mark.parametrize("inside", [True, False])
+#: `link` uses a folder for all agents that is linked inside the project: tests/install/test_link.py.
+LINKED = [
+    (name, place, inside)
+    for name, (_, at) in WRITERS.items()
+    for place in at
+    for inside in (True, False)
+    if not (name == "link" and inside)
+]
+
+
+@pytest.mark.parametrize(("writer", "place", "inside"), LINKED)
 def test_no_writer_of_ours_goes_through_a_link(site: Site, writer: str, place: str, inside: bool) -> None:
-    if site.uid == 0 and inside:
-        pytest.skip("one user is enough for the variant")
-    if writer == "link" and inside:
-        pytest.skip("one folder for all agents, linked inside the project, is used (tests/install/test_link.py)")
     source = site.top / "source"
     source.mkdir()
     (source / "SKILL.md").write_text("---\nname: fresh\ndescription: Says x when asked\n---\n# x\n")

@@ -13,8 +13,8 @@ from skillyard.core.errors import PermissionDenied
 from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.values import Json
-from skillyard.sandbox.landlock import ABI_SCOPES
-from skillyard.sandbox.launch import Layers, make_sandbox, open_sandbox
+from skillyard.sandbox.launch import make_sandbox, open_sandbox
+from skillyard.sandbox.layers import ABI_SCOPES, Layers
 from skillyard.trust.consent import distrust, grant, is_role_trusted, trust, untrusted_roles, wants
 
 #: Tries what it is told and says what came of it. Paths come in lists: a path in a param of its own would be named.

@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 from skillyard.sandbox import bubblewrap
-from skillyard.sandbox.cancel_token import Stop
-from skillyard.sandbox.launch import Launch, Layers, Policy
+from skillyard.sandbox.cancel_token import CancelToken
+from skillyard.sandbox.launch import Launch, Policy
 from skillyard.sandbox.launcher import Launcher
+from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.policy import python_paths
 
 
@@ -42,8 +43,8 @@ def main() -> None:
         os.setuid(given["uid"])
     layers = machine(given["way"])
     policy = None if given["way"] == "none" else Policy(read=python_paths())
-    stop = Stop()
-    signal.signal(signal.SIGINT, lambda *_: stop.ask())
+    stop = CancelToken()
+    signal.signal(signal.SIGINT, lambda *_: stop.cancel())
     code = "import os, sys\nos.dup2(2, 1)\n" + given["code"]
     launch = Launch(
         argv=(sys.executable, "-I", "-S", "-c", code),
@@ -52,7 +53,7 @@ def main() -> None:
         policy=policy,
         limit_seconds=given.get("limit_seconds", 600),
         on_stderr=tell,
-        stop=stop,
+        cancel=stop,
     )
     with Launcher(layers, weak=True) as launcher:
         done = launcher(launch)

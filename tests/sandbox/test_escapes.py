@@ -209,6 +209,7 @@ print(count)
 
 
 @pytest.mark.slow
+@pytest.mark.alone  # it uses up what one user may start, and counts what that user runs elsewhere
 @pytest.mark.parametrize("level", ["full", "landlock+seccomp"])
 @pytest.mark.parametrize("uid", users())
 def test_a_fork_bomb_is_bounded(drive: Drive, ground: Path, uid: int, level: str) -> None:

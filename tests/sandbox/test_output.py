@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from skillyard.sandbox.launch import Exit, Launch, Policy, Sandbox
 from skillyard.sandbox.launcher import Launcher
-from skillyard.sandbox.output import Capture
 from skillyard.sandbox.policy import python_paths
 from skillyard.sandbox.portable import LocalSandbox
+from skillyard.sandbox.streams import Capture
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(0, 60), st.integers(1, 20))

@@ -8,11 +8,10 @@ import pytest
 
 from skillyard.core.errors import SandboxTooWeak, SandboxUnavailable
 from skillyard.sandbox import confine, landlock, namespaces
-from skillyard.sandbox.cgroup import Hierarchies
-from skillyard.sandbox.layers import NO_LAYERS, Layers, Way, plan
-from skillyard.sandbox.limits import kernel, process_limit
+from skillyard.sandbox.confine import kernel_version, process_limit
+from skillyard.sandbox.layers import NO_LAYERS, Hierarchies, Layers, Level, plan
 from skillyard.sandbox.policy import Guard, Policy, python_paths, system_paths
-from skillyard.sandbox.spawn_request import Order
+from skillyard.sandbox.spawn_request import SpawnRequest
 
 EVERYTHING = Layers(
     namespaces=True,
@@ -33,36 +32,38 @@ def test_a_policy_names_absolute_paths_below_the_root(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "way", "missing"),
+    ("layers", "level", "missing"),
     [
-        (EVERYTHING, Way.FULL, ()),
-        (EVERYTHING._replace(landlock=0), Way.NAMESPACES, ()),
-        (EVERYTHING._replace(namespaces=False), Way.BUBBLEWRAP, ("fifo",)),
-        (EVERYTHING._replace(overlay=False), Way.FULL, ("fifo",)),
-        (EVERYTHING._replace(namespaces=False, bubblewrap=""), Way.LANDLOCK, ("stat", "metadata", "proc", "fifo")),
-        (EVERYTHING._replace(cgroup=Hierarchies()), Way.FULL, ("memory",)),
+        (EVERYTHING, Level.FULL, ()),
+        (EVERYTHING._replace(landlock=0), Level.NAMESPACES, ()),
+        (EVERYTHING._replace(namespaces=False), Level.BUBBLEWRAP, ("fifo",)),
+        (EVERYTHING._replace(overlay=False), Level.FULL, ("fifo",)),
+        (EVERYTHING._replace(namespaces=False, bubblewrap=""), Level.LANDLOCK, ("stat", "metadata", "proc", "fifo")),
+        (EVERYTHING._replace(cgroup=Hierarchies()), Level.FULL, ("memory",)),
         (
             EVERYTHING._replace(cgroup=Hierarchies(), process_limit=False, pid_limit=False),
-            Way.FULL,
+            Level.FULL,
             ("memory", "forks"),
         ),
         # RLIMIT_NPROC counts all processes of the person there.
         (
             EVERYTHING._replace(namespaces=False, cgroup=Hierarchies()),
-            Way.BUBBLEWRAP,
+            Level.BUBBLEWRAP,
             ("memory", "forks", "fifo"),
         ),
         (
             EVERYTHING._replace(namespaces=False, bubblewrap="", cgroup=Hierarchies()),
-            Way.LANDLOCK,
+            Level.LANDLOCK,
             ("memory", "forks", "stat", "metadata", "proc", "fifo"),
         ),
     ],
 )
-def test_the_best_way_is_taken_and_what_it_lacks_is_named(layers: Layers, way: Way, missing: tuple[str, ...]) -> None:
+def test_the_best_level_is_taken_and_what_it_lacks_is_named(
+    layers: Layers, level: Level, missing: tuple[str, ...]
+) -> None:
     chosen = plan(layers, Policy())
 
-    assert (chosen.way, chosen.missing) == (way, missing)
+    assert (chosen.level, chosen.missing) == (level, missing)
 
 
 @pytest.mark.parametrize(
@@ -98,16 +99,16 @@ def test_namespaces_are_enough_for_root() -> None:
 def test_a_policy_may_go_on_without_a_guard_that_it_does_not_demand() -> None:
     chosen = plan(NO_LAYERS, Policy(demand=frozenset()))
 
-    assert (chosen.way, set(chosen.missing)) == (Way.NONE, {guard.value for guard in Guard})
+    assert (chosen.level, set(chosen.missing)) == (Level.NONE, {guard.value for guard in Guard})
 
 
 def test_no_policy_is_no_sandbox_on_any_machine() -> None:
-    assert plan(EVERYTHING, None).way is Way.NONE
+    assert plan(EVERYTHING, None).level is Level.NONE
 
 
 def test_an_order_survives_its_journey() -> None:
     policy = Policy(read=(Path("/a"),), write=(Path("/b/中文"),), hide=(Path("/c"),), demand=frozenset({Guard.FILES}))
-    order = Order(
+    request = SpawnRequest(
         argv=("x", "\udcff"),
         cwd="/",
         env={"A": "1"},
@@ -116,7 +117,7 @@ def test_an_order_survives_its_journey() -> None:
         policy=policy,
     )
 
-    assert Order.from_json(order.as_json()) == order
+    assert SpawnRequest.from_json(request.as_json()) == request
 
 
 def test_what_is_hidden_wins_over_what_is_named() -> None:
@@ -168,7 +169,7 @@ def test_our_own_interpreter_is_among_the_paths_we_give() -> None:
     ("release", "version"), [("6.18.44-fc-v445", (6, 18)), ("5.4.0-42-generic", (5, 4)), ("6.1-rc3", (6, 1))]
 )
 def test_a_kernel_release_is_read(release: str, version: tuple[int, int]) -> None:
-    assert kernel(release) == version
+    assert kernel_version(release) == version
 
 
 def test_where_others_count_too_there_is_room_for_them() -> None:

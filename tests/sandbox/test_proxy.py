@@ -22,7 +22,7 @@ from skillyard.sandbox.launch import Exit, Launch, Policy
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.layers import Layers, plan
 from skillyard.sandbox.policy import python_paths
-from skillyard.sandbox.proxy import Connection, Gate
+from skillyard.sandbox.proxy import Connection, HostGate
 from tests.sandbox.conftest import HERE, PYTHON, SOURCE, Drive, users
 
 
@@ -355,7 +355,7 @@ def test_a_client_that_does_not_finish_its_request_is_dropped(sent: bytes) -> No
     ours, theirs = socket.socketpair()
     with ours:
         ours.sendall(sent)
-        Connection(theirs, Gate([parse_rule("example.com")]), head_seconds=0.2).serve()
+        Connection(theirs, HostGate([parse_rule("example.com")]), head_seconds=0.2).serve()
         ours.settimeout(30)
         while ours.recv(1000):
             pass

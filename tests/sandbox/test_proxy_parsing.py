@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.sandbox.hosts import parse_rule
-from skillyard.sandbox.http_head import BadRequest, BodyFilter, parse_head
-from skillyard.sandbox.proxy import Gate, NameFilter, Refused
-from skillyard.sandbox.tls_hello import NotYet, server_name
+from skillyard.sandbox.proxy import HostGate, HostRefused, NameFilter
+from skillyard.sandbox.proxy_parsers import BadRequest, BodyFilter, Incomplete, parse_head, parse_server_name
 
 
 def test_a_plain_request_is_forwarded_with_the_host_of_its_target() -> None:
@@ -122,26 +121,26 @@ def split_records(data: bytes, size: int) -> bytes:
 def test_the_server_name_of_tls_is_found() -> None:
     whole = hello("example.com")
 
-    assert server_name(whole) == b"example.com"
-    assert server_name(split_records(whole, 3)) == b"example.com"
-    assert server_name(hello(None)) is None
-    assert server_name(b"GET / HTTP/1.1") is None
+    assert parse_server_name(whole) == b"example.com"
+    assert parse_server_name(split_records(whole, 3)) == b"example.com"
+    assert parse_server_name(hello(None)) is None
+    assert parse_server_name(b"GET / HTTP/1.1") is None
     for end in (0, 1, 4, 50, len(whole) - 1):
-        with pytest.raises(NotYet):
-            server_name(whole[:end])
+        with pytest.raises(Incomplete):
+            parse_server_name(whole[:end])
 
 
 @given(st.binary(max_size=300))
 def test_any_first_message_is_read_or_refused(data: bytes) -> None:
     for text in (data, b"\x16\x03\x01" + data, b"\x16\x03\x01\x01\x00\x01\x00\x00\xfc" + data):
         try:
-            server_name(text)
-        except (NotYet, ValueError):
+            parse_server_name(text)
+        except (Incomplete, ValueError):
             continue
 
 
 def test_a_tunnel_whose_tls_names_another_host_is_closed() -> None:
-    gate = Gate([parse_rule("example.com"), parse_rule("*.cdn.example")])
+    gate = HostGate([parse_rule("example.com"), parse_rule("*.cdn.example")])
 
     assert NameFilter(gate, "example.com", 443).feed(hello("EXAMPLE.com")) != b""
     assert NameFilter(gate, "example.com", 443).feed(hello("a.cdn.example")) != b""
@@ -149,6 +148,6 @@ def test_a_tunnel_whose_tls_names_another_host_is_closed() -> None:
     slow = NameFilter(gate, "example.com", 443)
     *first, last = (bytes((byte,)) for byte in split_records(hello("evil.example"), 7))
     assert {slow.feed(byte) for byte in first} == {b""}
-    with pytest.raises(Refused):
+    with pytest.raises(HostRefused):
         slow.feed(last)
     assert gate.refused == ["network:evil.example"]

@@ -27,21 +27,21 @@ MACHINES = ["x86_64", "aarch64"]
 
 def verdict(program: tuple[Instruction, ...], arch: int, number: int, *args: int) -> int:
     """What the kernel would do with this call."""
-    data = struct.pack("<iIQ6Q", number, arch, 0, *(*args, 0, 0, 0, 0, 0, 0)[:6])
+    words = struct.unpack("<16I", struct.pack("<iIQ6Q", number, arch, 0, *(*args, 0, 0, 0, 0, 0, 0)[:6]))
     loaded, at = 0, 0
     while True:
         code, yes, no, value = program[at]
         at += 1
-        if code == 0x20:
-            loaded = struct.unpack_from("<I", data, value)[0]
-        elif code == 0x54:
-            loaded &= value
+        if code == 0x15:
+            at += yes if loaded == value else no
+        elif code == 0x20:
+            loaded = words[value // 4]
         elif code == 0x06:
             return value
         elif code == 0x54:
             loaded &= value
         else:
-            taken = {0x15: loaded == value, 0x45: bool(loaded & value), 0x35: loaded >= value}[code]
+            taken = {0x45: bool(loaded & value), 0x35: loaded >= value}[code]
             at += yes if taken else no
 
 
@@ -147,12 +147,11 @@ MODES |= {"mknod": 1, "mknodat": 2, "open": 2, "openat": 3}
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", MODES)
+@pytest.mark.parametrize(
+    ("machine", "name"), [(machine, name) for machine in MACHINES for name in MODES if name in numbers(machine)]
+)
 def test_no_call_sets_a_setuid_or_setgid_bit(machine: str, name: str, shared: bool) -> None:
     program, known = assemble(machine, Sockets(), shared=shared), numbers(machine)
-    if name not in known:
-        pytest.skip("not on this machine")
 
     def asked(mode: int, flags: int = 0o100) -> int:
         before = (*(0,) * (MODES[name] - 1), flags)

@@ -78,6 +78,8 @@ while True:
 """
 CEILING_SECONDS = 60.0
 
+pytestmark = pytest.mark.alone  # forty busy loops starve whoever runs beside them
+
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -101,7 +103,12 @@ def alive(marker: str) -> list[int]:
     return found
 
 
-@pytest.fixture(params=["full", "landlock+seccomp", "subreaper", "bubblewrap"])
+OTHER_WAYS = ("landlock+seccomp", "subreaper", "bubblewrap")
+
+
+@pytest.fixture(
+    params=["full", *(pytest.param(way, marks=pytest.mark.ci("every way into the sandbox")) for way in OTHER_WAYS)]
+)
 def way(request: pytest.FixtureRequest) -> str:
     if request.param == "bubblewrap" and not bubblewrap.find()[0]:
         pytest.skip("no bubblewrap here")

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.sandbox.launch import Launch, Layers, Policy
+from skillyard.sandbox.launch import Launch, Policy
 from skillyard.sandbox.launcher import Launcher
+from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.policy import python_paths
 from tests.sandbox.conftest import HERE, SOURCE
 
@@ -52,7 +53,7 @@ def marked(marker: str) -> list[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if marker.encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text())
+                found.append((folder / "cmdline").read_text(errors="replace"))
         except OSError:
             continue
     return found
@@ -107,6 +108,7 @@ def test_whoever_a_program_leaves_behind_dies_with_it(launcher: Launcher, hostil
     assert done.seconds < CEILING_SECONDS
 
 
+@pytest.mark.alone  # it must start within the limit that it is ended at
 def test_at_the_limit_the_whole_tree_dies(launcher: Launcher, hostile: Launch, marker: str) -> None:
     argv = (*hostile.argv[:-1], STAY)
     done = launcher(hostile._replace(argv=argv, limit_seconds=2.0))
@@ -118,6 +120,7 @@ def test_at_the_limit_the_whole_tree_dies(launcher: Launcher, hostile: Launch, m
     assert 2.0 <= done.seconds < CEILING_SECONDS
 
 
+@pytest.mark.alone  # it must start within the limit that it is ended at
 def test_a_program_that_heeds_sigterm_may_say_goodbye(launcher: Launcher, hostile: Launch) -> None:
     code = "trap 'echo bye; exit 7' TERM; echo up; sleep 600 & wait"
     done = launcher(hostile._replace(argv=("/bin/sh", "-c", code), limit_seconds=1.0))

@@ -92,7 +92,7 @@ def test_a_large_database_is_left_to_processes_that_live_long(tmp_path: Path) ->
     with closing(open_database(path)) as connection:
         runs = Runs(connection, "/p")
         for number in range(40):
-            runs.keep(Run(f"big{number}", "skills", "x", "command", "success", 1.0, result={"x": "x" * 1_000_000}))
+            runs.put(Run(f"big{number}", "skills", "x", "command", "success", 1.0, result={"x": "x" * 1_000_000}))
 
     assert back_up(path, 5.0, is_short=True) is None
     assert back_up(path, 5.0) is not None

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.store.conversation_locks import Holds
+from skillyard.store.conversation_locks import ConversationLocks
 from skillyard.store.conversations import (
     EVENT_CHARACTERS,
     HISTORY_CHARACTERS,
     Conversation,
+    ConversationEvent,
     Conversations,
     ConversationState,
-    Telling,
 )
 from skillyard.store.database import open_database
 
 
 def open_conversations(home: Path) -> Conversations:
-    return Conversations(open_database(home / "state.db"), Holds(home / "conversations"))
+    return Conversations(open_database(home / "state.db"), ConversationLocks(home / "conversations"))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_the_list_has_the_latest_first(conversations: Conversations, talk: Conve
     other = conversations.open("opencode", "/p", "x", 5.0)
     assert [each.id for each in conversations.list()] == [other.id, talk.id]
 
-    conversations.record(talk, Telling("r1", 6.0, "text", "hello"))
+    conversations.record(talk, ConversationEvent("r1", 6.0, "text", "hello"))
     assert [each.id for each in conversations.list(1)] == [talk.id]
 
 
@@ -86,18 +86,18 @@ def test_a_turn_that_is_held_is_running_and_one_that_nobody_holds_crashed(
 OWNER = """
 import sys, time
 from pathlib import Path
-from skillyard.store.conversations import Conversations, ConversationState, Telling
+from skillyard.store.conversations import Conversations, ConversationState, ConversationEvent
 from skillyard.store.database import open_database
-from skillyard.store.conversation_locks import Holds
+from skillyard.store.conversation_locks import ConversationLocks
 home = Path(sys.argv[1])
-conversations = Conversations(open_database(home / "state.db"), Holds(home / "conversations"))
+conversations = Conversations(open_database(home / "state.db"), ConversationLocks(home / "conversations"))
 talk = conversations.open("codex", "/p", "talk", 1.0)
 hold = conversations.hold(talk)
 print("none" if hold is None else "held", flush=True)
 if hold:
     conversations.begin(talk, "r1", 2.0)
     conversations.move(talk, ConversationState.RUNNING, 3.0, session="s-1")
-    conversations.record(talk, Telling("r1", 3.0, "text", "half a sent"))
+    conversations.record(talk, ConversationEvent("r1", 3.0, "text", "half a sent"))
     print("told", flush=True)
 sys.stdin.readline()
 """
@@ -143,8 +143,8 @@ def test_whoever_looks_never_keeps_an_owner_out(
     looking = f"""
 import sys
 from pathlib import Path
-from skillyard.store.conversation_locks import Holds
-holds = Holds(Path({str(tmp_path / "conversations")!r}))
+from skillyard.store.conversation_locks import ConversationLocks
+holds = ConversationLocks(Path({str(tmp_path / "conversations")!r}))
 print("looking", flush=True)
 while True:
     holds.is_held({talk.id})
@@ -173,13 +173,15 @@ def test_a_turn_that_began_since_is_not_taken_for_the_one_that_crashed(
     ).fetchall()
     conversations.begin(talk, "r2", 3.0)
 
-    seen = conversations._as_it_stands(row)
+    seen = conversations._checked(row)
     assert (seen.state, seen.run) == (ConversationState.STARTING, "r2")
 
 
 def test_history_is_told_in_order_and_from_where_one_left_off(conversations: Conversations, talk: Conversation) -> None:
     for number in range(5):
-        conversations.record(talk, Telling("r1", float(number), "tool_call", f"{number}", {"tool": "读", "n": number}))
+        conversations.record(
+            talk, ConversationEvent("r1", float(number), "tool_call", f"{number}", {"tool": "读", "n": number})
+        )
 
     everything = conversations.history(talk)
     assert [telling.data for _, telling in everything] == [{"tool": "读", "n": n} for n in range(5)]
@@ -187,7 +189,7 @@ def test_history_is_told_in_order_and_from_where_one_left_off(conversations: Con
 
 
 def test_long_texts_are_cut_with_a_mark(conversations: Conversations, talk: Conversation) -> None:
-    conversations.record(talk, Telling("r1", 1.0, "text", "技" * (EVENT_CHARACTERS + 7), {"x": "y" * 30_000}))
+    conversations.record(talk, ConversationEvent("r1", 1.0, "text", "技" * (EVENT_CHARACTERS + 7), {"x": "y" * 30_000}))
 
     ((_, telling),) = conversations.history(talk)
     assert telling.text == "技" * EVENT_CHARACTERS + "… (7 characters more)"
@@ -198,9 +200,9 @@ def test_the_oldest_goes_first_when_a_conversation_grows_too_large(
     conversations: Conversations, talk: Conversation
 ) -> None:
     other = conversations.open("codex", "/p", "other", 1.0)
-    conversations.record(other, Telling("r0", 1.0, "text", "untouched"))
+    conversations.record(other, ConversationEvent("r0", 1.0, "text", "untouched"))
     for number in range(250):
-        conversations.record(talk, Telling("r1", 2.0, "text", f"{number:05d}" + "x" * 9_995))
+        conversations.record(talk, ConversationEvent("r1", 2.0, "text", f"{number:05d}" + "x" * 9_995))
 
     kept = [int(telling.text[:5]) for _, telling in conversations.history(talk)]
     assert kept == list(range(kept[0], 250))
@@ -213,7 +215,7 @@ def test_what_nobody_used_for_long_is_forgotten_but_not_under_somebodys_hands(
 ) -> None:
     held = conversations.open("codex", "/p", "held", 1.0)
     fresh = conversations.open("codex", "/p", "fresh", 100.0)
-    conversations.record(talk, Telling("r1", 2.0, "text", "old"))
+    conversations.record(talk, ConversationEvent("r1", 2.0, "text", "old"))
     hold = conversations.hold(held)
     assert hold is not None
     with hold:
@@ -226,9 +228,9 @@ def test_what_nobody_used_for_long_is_forgotten_but_not_under_somebodys_hands(
 @given(st.text(st.characters()))
 def test_whatever_an_agent_says_can_be_kept(text: str) -> None:
     with TemporaryDirectory() as folder, closing(open_database(Path(folder, "state.db"))) as connection:
-        conversations = Conversations(connection, Holds(Path("/dev/null/nowhere")))
+        conversations = Conversations(connection, ConversationLocks(Path("/dev/null/nowhere")))
         talk = conversations.open("codex", "/p", "x", 1.0)
-        conversations.record(talk, Telling("r", 1.0, "text", text, {text: text}))
+        conversations.record(talk, ConversationEvent("r", 1.0, "text", text, {text: text}))
 
         ((_, kept),) = conversations.history(talk)
 

@@ -16,11 +16,10 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import SkillError, StateDamaged, StateLocked, StateNewer
 from skillyard.store.activations import Activation, Activations
 from skillyard.store.backups import back_up
-from skillyard.store.conversation_locks import Holds
-from skillyard.store.conversations import Conversations, Telling
+from skillyard.store.conversation_locks import ConversationLocks
+from skillyard.store.conversations import ConversationEvent, Conversations
 from skillyard.store.database import open_database
-from skillyard.store.keys import Keys
-from skillyard.store.runs import Run, Runs
+from skillyard.store.runs import Keys, Run, Runs
 from tests.conftest import TORTURE, Skillyard, WriteSkill
 from tests.store.killing import each_kill
 
@@ -48,12 +47,12 @@ def fill(home: Path, runs: int = 30) -> Path:
         history = Runs(connection, "/p")
         for number in range(runs):
             done = Run(f"run{number:04}", "skills", "echo", "command", "success", float(number), result={"n": number})
-            history.keep(done)
+            history.put(done)
             history.record_use("echo", float(number))
         Activations(connection).add("u", [Activation("/s", "", "/p")], 1.0)
-        talks = Conversations(connection, Holds(home / "conversations"))
+        talks = Conversations(connection, ConversationLocks(home / "conversations"))
         talk = talks.open("codex", "/p", "main", 1.0)
-        talks.record(talk, Telling("r", 1.0, "text", "hello", {"a": 1}))
+        talks.record(talk, ConversationEvent("r", 1.0, "text", "hello", {"a": 1}))
         Keys(connection).begin("digest", "prompt", "boot", 1.0)
     return path
 
@@ -67,7 +66,7 @@ def look(path: Path) -> None:
         runs.find("run0001")
         runs.uses()
         Activations(connection).list("u", "", "/p")
-        talks = Conversations(connection, Holds(path.parent / "conversations"))
+        talks = Conversations(connection, ConversationLocks(path.parent / "conversations"))
         for talk in talks.list():
             talks.history(talk)
         Keys(connection).find("digest")
@@ -126,7 +125,7 @@ def test_an_empty_file_whose_content_is_still_in_the_wal_is_kept_with_it(tmp_pat
     """SQLite itself deletes the -wal file of an empty database."""
     path = tmp_path / "state.db"
     connection = open_database(path)
-    Runs(connection, "/p").keep(Run("r1", "skills", "echo", "command", "success", 1.0))
+    Runs(connection, "/p").put(Run("r1", "skills", "echo", "command", "success", 1.0))
     wal = Path(f"{path}-wal").read_bytes()
     shutil.copyfile(f"{path}-wal", tmp_path / "wal")
     connection.close()
@@ -179,6 +178,7 @@ def test_what_is_no_database_of_ours_is_set_aside(tmp_path: Path, make: str) -> 
     assert len(list(tmp_path.glob("state.db.damaged-*Z"))) == (make != "missing")
 
 
+@pytest.mark.ci("crash and escape rounds")
 def test_a_kill_at_any_point_of_the_repair_leaves_everything_to_the_next(tmp_path: Path) -> None:
     home, seed = tmp_path / "home", tmp_path / "seed"
     seed.mkdir()
@@ -337,6 +337,7 @@ def folder(path: Path) -> None:
     (path / "x").mkdir(parents=True)
 
 
+@pytest.mark.ci("every command on every damage")
 @pytest.mark.parametrize("damage", [empty, cut, garbage, lost, folder])
 @pytest.mark.parametrize("backed_up", [True, False])
 def test_no_command_ends_in_a_traceback_and_the_grants_survive(

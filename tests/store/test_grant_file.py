@@ -17,8 +17,7 @@ from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.capability import PLAIN, WITH_ARGUMENT
 from skillyard.core.errors import InvalidArgs, SkillError, StateNewer, StateUnsafe
 from skillyard.store.database import _VERSIONS, open_database
-from skillyard.store.grantfile import GrantContent, GrantFile, GrantRow, inspect_grants, render
-from skillyard.store.grants import Grant, Grants
+from skillyard.store.grants import Grant, GrantContent, GrantFile, GrantRow, Grants, inspect_grants, render
 from tests.conftest import TORTURE
 from tests.sandbox.conftest import ORDINARY
 from tests.store.killing import each_kill
@@ -77,7 +76,7 @@ def test_a_process_that_lives_long_sees_what_another_revoked(tmp_path: Path) -> 
 ADD = """
 import sys
 from pathlib import Path
-from skillyard.store.grantfile import GrantFile
+from skillyard.store.grants import GrantFile
 from skillyard.store.grants import Grant, Grants
 grants = Grants(GrantFile(Path(sys.argv[1])), "/p")
 for number in range(200):

@@ -595,15 +595,15 @@ def the_mcp_configuration_imports_the_project(stage: Stage) -> str:
     stage.run("init", "--mcp", "claude-code", "--yes", "--json")
     file = stage.project / ".mcp.json"
     if not file.exists():
-        code = "from skillyard.install.mcp_config import find_command; import json; print(json.dumps(find_command()))"
+        code = "from skillyard.core.child_process import own_command; import json; print(json.dumps(own_command()))"
         words = json.loads(stage.run_program(stage.install.python, "-P", "-c", code).stdout)
     else:
         server = next(iter(json.loads(file.read_text())["mcpServers"].values()))
         words = [server["command"], *server["args"]]
     stage.run_program(*words, "--help")
     # Where there is no console script beside the interpreter, the interpreter itself is named.
-    code = "import sys; sys.executable = '/usr/bin/python3'; from skillyard.install.mcp_config import find_command\n"
-    code += "import json; print(json.dumps(find_command()))"
+    code = "import sys; sys.executable = '/usr/bin/python3'; from skillyard.core.child_process import own_command\n"
+    code += "import json; print(json.dumps(own_command()))"
     fallback = json.loads(stage.run_program(stage.install.python, "-P", "-c", code).stdout or "[]")
     if fallback:
         stage.run_program(stage.install.python, *fallback[1:], "mcp", "--help")
@@ -1048,7 +1048,7 @@ def a_server_that_never_ends(stage: Stage) -> str:
             handler.wfile.flush()
 
     code = (
-        "import sys, pathlib\nfrom skillyard.install.web import download\nfrom skillyard.install.limits import LIMITS\n"
+        "import sys, pathlib\nfrom skillyard.install.web import download\nfrom skillyard.install.source import LIMITS\n"
     )
     code += "from skillyard.core.errors import SkillError\ntry:\n    download(sys.argv[1], pathlib.Path(sys.argv[2]),"
     code += (
@@ -1075,7 +1075,7 @@ def headers_that_never_end(stage: Stage) -> str:
             handler.wfile.flush()
 
     code = (
-        "import sys, pathlib\nfrom skillyard.install.web import download\nfrom skillyard.install.limits import LIMITS\n"
+        "import sys, pathlib\nfrom skillyard.install.web import download\nfrom skillyard.install.source import LIMITS\n"
     )
     code += "from skillyard.core.errors import SkillError\ntry:\n    download(sys.argv[1], pathlib.Path(sys.argv[2]),"
     code += (

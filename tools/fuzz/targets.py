@@ -161,7 +161,7 @@ def _printed(content: bytes) -> None:
 @contextmanager
 def _archive() -> Iterator[Run]:
     from skillyard.install.archive import extract
-    from skillyard.install.limits import LIMITS
+    from skillyard.install.source import LIMITS
 
     limits = LIMITS._replace(total_bytes=1 << 20, files=200, free_bytes=1 << 16)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:

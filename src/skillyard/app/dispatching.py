@@ -15,7 +15,7 @@ from skillyard.dispatch.activation import DEFAULT_USER
 from skillyard.dispatch.text import ActiveSkill
 
 if TYPE_CHECKING:
-    from skillyard.sandbox.cancel_token import Stop
+    from skillyard.sandbox.cancel_token import CancelToken
 
 
 def active_skills(user: str = DEFAULT_USER, conversation: str | None = None) -> tuple[ActiveSkill, ...]:
@@ -35,7 +35,7 @@ def dispatch_task(
     lang: Lang | None = None,
     tell: Tell | None = None,
     ask: Ask | None = None,
-    stop: "Stop | None" = None,
+    stop: "CancelToken | None" = None,
     yard: Project | None = None,
 ) -> Result:
     """Send a task with the active skills to a backend and wait for its answer, as `skillyard dispatch` does.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.plainfile import is_utf8
+from skillyard.catalog.files import is_utf8
 from skillyard.catalog.roots import find_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message

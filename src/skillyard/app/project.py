@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from skillyard.app.settings import Dispatching, Settings
     from skillyard.backends.driver import Driver
-    from skillyard.catalog.catalog import Catalog, Hit
-    from skillyard.catalog.index import Entry
+    from skillyard.catalog.agentfile import Role
+    from skillyard.catalog.catalog import Catalog, SearchHit
+    from skillyard.catalog.index import CatalogEntry
     from skillyard.core.request import Request
     from skillyard.core.result import Result
     from skillyard.core.values import Json
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from skillyard.dispatch.delivery import DispatchRequest
     from skillyard.dispatch.dispatcher import Dispatcher
     from skillyard.editor.editor import Editor
+    from skillyard.install.installer import Installer
+    from skillyard.install.linker import Linker
+    from skillyard.install.new_role import NewRole
+    from skillyard.install.new_skill import NewSkill, SkillDraft
+    from skillyard.install.review import Reviews
+    from skillyard.install.target import Target
     from skillyard.runtime.pipeline import Runtime
     from skillyard.runtime.record import Recorder
     from skillyard.sandbox.launch import Sandbox
@@ -37,8 +44,7 @@ if TYPE_CHECKING:
     from skillyard.store.activations import Activations
     from skillyard.store.conversations import Conversations
     from skillyard.store.grants import Grants
-    from skillyard.store.logs import Logs
-    from skillyard.store.runs import Run, Runs
+    from skillyard.store.runs import Logs, Run, Runs
 
 
 T = TypeVar("T")
@@ -172,12 +178,12 @@ class Project:
             timeout_seconds=timeout_seconds,
         )
 
-    def skills(self) -> "tuple[Entry, ...]":
+    def skills(self) -> "tuple[CatalogEntry, ...]":
         """Every skill that can be used here."""
         self.catalog.sync()
         return self.catalog.list()
 
-    def search(self, query: str, limit: int = 20) -> "tuple[Hit, ...]":
+    def search(self, query: str, limit: int = 20) -> "tuple[SearchHit, ...]":
         """The skills that fit the query best, the best first."""
         expect("query", query, str)
         expect("limit", limit, int)
@@ -223,7 +229,7 @@ class Project:
 
     @cached_property
     def logs(self) -> "Logs":
-        from skillyard.store.logs import Logs
+        from skillyard.store.runs import Logs
 
         return Logs(self.places.own_home / "logs")
 
@@ -235,8 +241,7 @@ class Project:
 
     @per_thread
     def grants(self) -> "Grants":
-        from skillyard.store.grantfile import GrantFile
-        from skillyard.store.grants import Grants
+        from skillyard.store.grants import GrantFile, Grants
 
         if not self.places.grants_file.exists():
             self._database  # noqa: B018  (an older version kept them there: to open it moves them into their file)
@@ -282,6 +287,55 @@ class Project:
         users = map(user_root, self.settings.editor_roots)
         return Editor((*mine, *users), [project_root(self.root, folder) for folder in asked], self.places.own_home)
 
+    @cached_property
+    def reviews(self) -> "Reviews":
+        """Skills that a scan held back."""
+        from skillyard.install.review import Reviews
+        from skillyard.scripts.interrupt import FILE
+
+        return Reviews(self.places.own_home, self.places.user_home, self.places.project, FILE)
+
+    def installer(self, *, is_global: bool = False) -> "Installer":
+        """For the project's skills, or the user's own."""
+        from skillyard.install.installer import Installer
+
+        target = self._target(is_global=is_global)
+        places = self.places
+        return Installer(target, places.own_home, places.user_home, self.reviews, lambda: self.settings.forge)
+
+    def linker(self, *, is_user: bool = False) -> "Linker":
+        """For the project's skills, or the user's own."""
+        from skillyard.install.linker import Linker
+
+        return Linker(self._target(is_global=is_user), self.places.user_home, lambda: self.catalog)
+
+    def _target(self, *, is_global: bool) -> "Target":
+        from skillyard.install.target import global_target, project_target
+
+        return global_target(self.places.own_home) if is_global else project_target(self.root)
+
+    def new_skill(self, draft: "SkillDraft") -> "NewSkill":
+        from skillyard.install.new_skill import create_skill
+
+        return create_skill(self.root, draft)
+
+    def new_role(self, name: str, *, description: str, skill: str, lang: "Lang") -> "NewRole":
+        from skillyard.install.new_role import create_role
+
+        return create_role(self.root, name, description=description, skill=skill, lang=lang)
+
+    def roles(self) -> "tuple[Role, ...]":
+        from skillyard.catalog.agentfile import list_roles
+        from skillyard.catalog.roots import ROLES_FOLDER
+
+        return list_roles(self.root / ROLES_FOLDER)
+
+    def resolve_role(self, name: str) -> "Role":
+        """By its name, or by the path of its folder or file. InvalidArgs, with the nearest names, if there is none."""
+        from skillyard.install.new_role import resolve_role
+
+        return resolve_role(self.root, name)
+
     @per_thread
     def activations(self) -> "Activations":
         from skillyard.store.activations import Activations
@@ -307,10 +361,10 @@ class Project:
 
     @per_thread
     def conversations(self) -> "Conversations":
-        from skillyard.store.conversation_locks import Holds
+        from skillyard.store.conversation_locks import ConversationLocks
         from skillyard.store.conversations import Conversations
 
-        return Conversations(self._database, Holds(self.places.own_home / "conversations"))
+        return Conversations(self._database, ConversationLocks(self.places.own_home / "conversations"))
 
     @per_thread
     def dispatcher(self) -> "Dispatcher":
@@ -318,8 +372,7 @@ class Project:
         from skillyard.dispatch.delivery import DispatchSettings
         from skillyard.dispatch.dispatcher import Dispatcher
         from skillyard.dispatch.warm import WarmBackends
-        from skillyard.store.cancel_pipe import Bells
-        from skillyard.store.conversation_locks import Slots
+        from skillyard.store.conversation_locks import AgentSlots, CancelPipes
 
         asked, folder = self.dispatching, self.places.own_home / "conversations"
         lock_seconds = self.settings.lock_seconds
@@ -327,8 +380,8 @@ class Project:
             drivers=self.drivers,
             conversations=self.conversations,
             recorder=self.recorder,
-            slots=Slots(folder, asked.at_once),
-            cancel_pipes=Bells(folder),
+            slots=AgentSlots(folder, asked.at_once),
+            cancel_pipes=CancelPipes(folder),
             warm=WarmBackends(folder, __version__, self.places.database, lock_seconds, asked.at_once),
             settings=DispatchSettings(
                 order=asked.order,
@@ -382,7 +435,7 @@ class Project:
         """The backend that decides where no person can, if the user or a trusted project names one.
 
         None inside an agent: an agent keeps nothing."""
-        from skillyard.core.depth import DEPTH
+        from skillyard.core.child_process import DEPTH
 
         backend = self.dispatching.decider
         if not backend or os.environ.get(DEPTH):
@@ -398,10 +451,9 @@ class Project:
         if project is None or not (project / "skillyard.toml").is_file():
             return mine
         from skillyard.app.settings import Dispatching, project_dispatching
-        from skillyard.trust.consent import are_settings_trusted
 
         theirs = project_dispatching(project)
-        if theirs == Dispatching() or not are_settings_trusted(self.grants, project):
+        if theirs == Dispatching() or not self._trusts_settings_of(project):
             return mine
         return mine.over(theirs)
 
@@ -426,10 +478,15 @@ class Project:
         if project is None or not (project / "skillyard.toml").is_file():
             return (), ()
         from skillyard.app.settings import project_roots
-        from skillyard.trust.consent import are_settings_trusted
 
         roots = project_roots(project, table)
-        return (roots, ()) if roots and are_settings_trusted(self.grants, project) else ((), roots)
+        return (roots, ()) if roots and self._trusts_settings_of(project) else ((), roots)
+
+    def _trusts_settings_of(self, project: "Path") -> bool:
+        """Ask only if the file says something: trust brings many modules, and most files are as `init` wrote them."""
+        from skillyard.trust.consent import are_settings_trusted
+
+        return are_settings_trusted(self.grants, project)
 
     def _remember_machine(self, sandbox: "Sandbox") -> None:
         """Only what this process looked up itself is new."""
@@ -450,7 +507,7 @@ class Project:
             return SharedOnce(database, self.settings.key_seconds)
         from skillyard.scripts.idempotency import LocalOnce
         from skillyard.store.database import open_database
-        from skillyard.store.keys import Keys
+        from skillyard.store.runs import Keys
 
         def open_keys() -> Keys:
             return Keys(open_database(self.places.database, self.settings.lock_seconds, self._notify))
@@ -463,10 +520,9 @@ class Project:
         if mine or project is None or not (project / "skillyard.toml").is_file():
             return mine
         from skillyard.app.settings import project_engine
-        from skillyard.trust.consent import are_settings_trusted
 
         asked = project_engine(project).database
-        return asked if asked and are_settings_trusted(self.grants, project) else ""
+        return asked if asked and self._trusts_settings_of(project) else ""
 
     def worker(self, lang: "Lang", decide: "Decider | None" = None) -> "Worker":
         import sys

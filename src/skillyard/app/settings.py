@@ -83,7 +83,7 @@ def read_toml(file: Path, *, follow: bool = False) -> dict[str, Any]:
         return {}
     import tomllib  # most people have no such file
 
-    from skillyard.catalog.plainfile import read_whole
+    from skillyard.catalog.files import read_whole
 
     try:
         return tomllib.loads(read_whole(file, _MOST_BYTES, follow=follow))

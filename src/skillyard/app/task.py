@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from skillyard.app.arguments import expect
 from skillyard.app.project import Project, as_lang
-from skillyard.catalog.plainfile import is_utf8
+from skillyard.catalog.files import is_utf8
 from skillyard.core.errors import InvalidArgs, InvalidParam, SkillError
 from skillyard.core.messages import CACHE_HIT, Lang, Message
 from skillyard.core.request import Request
@@ -20,7 +20,7 @@ from skillyard.scripts.prompt_grammar import parse_prompt
 
 if TYPE_CHECKING:
     from skillyard.runtime.guard import OnProgress
-    from skillyard.sandbox.cancel_token import Stop
+    from skillyard.sandbox.cancel_token import CancelToken
     from skillyard.scripts.deciders import Decider
 
 #: The limit of a Task to the skills agent, over everything.
@@ -49,7 +49,7 @@ class Kernel:
         model: str | None = None,
         timeout_seconds: float | None = None,
         on_progress: "OnProgress" = None,
-        stop: "Stop | None" = None,
+        stop: "CancelToken | None" = None,
     ) -> Result:
         """Run what the prompt says. A call that cannot be read is a result too; only a wrong type raises TypeError.
 
@@ -99,7 +99,7 @@ class Kernel:
         )
 
     def _run_scripts(
-        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "Stop | None"
+        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "CancelToken | None"
     ) -> Result:
         worker = self._project.worker(self._lang, self._decide or self._project.decider)._replace(stop=stop)
         if timeout_seconds is not None:
@@ -107,7 +107,7 @@ class Kernel:
         return worker.run(prompt, on_progress)
 
     def _run_skill(
-        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "Stop | None"
+        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "CancelToken | None"
     ) -> Result:
         catalog = self._project.catalog
         catalog.sync()

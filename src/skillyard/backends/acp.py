@@ -13,9 +13,9 @@ from skillyard.backends.driver import BackendProgram, InstalledProgram, Running,
 from skillyard.backends.json_messages import Peer, RpcError, RpcNotice, RpcRequest, RpcResponse, items, mapping, text
 from skillyard.backends.process import AsMessage, Played, Process, RunningBackend, launch, shortened, shown
 from skillyard.core.backend_events import Event, EventKind, Permission
+from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import AgentNotInstalled
 from skillyard.core.messages import Message
-from skillyard.core.searchpath import absolute_entries
 from skillyard.core.values import Json
 
 _VERSION: Final = 1

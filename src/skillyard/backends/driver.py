@@ -13,9 +13,9 @@ from shutil import which
 from typing import Final, NamedTuple, Protocol
 
 from skillyard.core.backend_events import Ask, Event, refuse
+from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import AgentNotInstalled, AgentTooOld
 from skillyard.core.messages import Message
-from skillyard.core.searchpath import absolute_entries
 
 _VERSION_SECONDS: Final = 60.0
 _VERSION: Final = re.compile(r"\d+(?:\.\d+)+")

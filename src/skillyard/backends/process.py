@@ -21,7 +21,7 @@ from typing import Final
 
 from skillyard.backends.driver import Start, Turn
 from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
-from skillyard.core.depth import DEPTH, deeper
+from skillyard.core.child_process import DEPTH, deeper
 from skillyard.core.errors import AgentSilent, BackendFailed, SkillError, Timeout
 from skillyard.core.messages import Message
 from skillyard.core.secrets import mask_keys
@@ -36,7 +36,9 @@ _STDERR_BYTES: Final = 16_384
 #: A backend that prints faster than anybody reads blocks after this many lines.
 _MOST_LINES: Final = 10_000
 #: How long a backend has, after its stdin was closed, to save its session and exit.
-_EXIT_SECONDS: Final = 2.0
+EXIT_SECONDS: Final = 2.0
+#: One that closed its stdout is about to exit. On a busy machine that takes time, and its exit code says why it went.
+_ENDED_EXIT_SECONDS: Final = 20.0
 _NO_LIMIT: Final = 1e9
 _LONGEST_WAIT_SECONDS: Final = 3600.0
 #: How long a backend has to end a cancelled turn by itself.
@@ -58,6 +60,10 @@ Played = Generator[Event, None, str]
 AsMessage = Callable[[str], Mapping[str, Json] | None]
 
 
+def no_message(_: str) -> None:
+    """The `AsMessage` of a backend that prints no messages on stderr."""
+
+
 class ProcessEnded(Exception):
     """The process is gone; no more messages will come."""
 
@@ -70,10 +76,16 @@ class Process:
     """Any thread may send, wake and close; one receives. Raise OSError if not even the supervisor can start."""
 
     def __init__(
-        self, argv: tuple[str, ...], folder: Path, env: Mapping[str, str], as_message: AsMessage = lambda _: None
+        self,
+        argv: tuple[str, ...],
+        folder: Path,
+        env: Mapping[str, str],
+        as_message: AsMessage = no_message,
+        exit_seconds: float = EXIT_SECONDS,
     ) -> None:
         """`as_message` is for a backend that reports some things only on stderr."""
         self._as_message = as_message
+        self._exit_seconds = exit_seconds
         self._sandbox = make_sandbox()
         try:
             self._program = self._sandbox.attach(Launch(argv=argv, cwd=folder, env=env, limit_seconds=_NO_LIMIT))
@@ -143,7 +155,7 @@ class Process:
 
     def _stop(self) -> str:
         try:
-            code = self._program.wait(_EXIT_SECONDS)
+            code = self._program.wait(_ENDED_EXIT_SECONDS if self.ended else self._exit_seconds)
             code = self._program.stop() if code is None else code
         except OSError as error:
             return Message("it could not start: {strerror}", strerror=error.strerror or error)
@@ -151,7 +163,7 @@ class Process:
 
     def _join(self, thread: threading.Thread) -> None:
         """The reader may wait for room in its queue. Outside Linux an escaped process may hold a stream open."""
-        deadline = time.monotonic() + _EXIT_SECONDS
+        deadline = time.monotonic() + EXIT_SECONDS
         while thread.is_alive() and time.monotonic() < deadline:
             with contextlib.suppress(Empty):
                 self._incoming.get_nowait()
@@ -385,11 +397,13 @@ class RunningBackend(ABC):
         return shortened(" / ".join(line.strip() for line in said[-5:] if line.strip()), _MOST_WORDS)
 
 
-def launch(backend: str, argv: Sequence[str], start: Start, env: Mapping[str, str], **more: AsMessage) -> Process:
+def launch(
+    backend: str, argv: Sequence[str], start: Start, env: Mapping[str, str], as_message: AsMessage = no_message
+) -> Process:
     """Start a backend, one level deeper than we are. Raise TooDeep or BackendFailed."""
     told = {**env, "PWD": str(start.folder), DEPTH: deeper(env)}
     try:
-        return Process(tuple(argv), start.folder, told, **more)
+        return Process(tuple(argv), start.folder, told, as_message)
     except (OSError, ValueError) as error:
         raise BackendFailed(backend, Message("it could not start: {strerror}", strerror=error)) from None
 

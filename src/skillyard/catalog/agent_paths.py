@@ -1,4 +1,4 @@
-"""Where each agent looks for skills by itself, and what it leaves out.
+"""Where each backend agent looks for skills by itself, and which it leaves out.
 
 Measured with the real programs (claude 2.1, codex 0.166, opencode 1.18): all of them follow symlinks.
 """
@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.discover import SKILL_FILE
-from skillyard.catalog.index import Entry
+from skillyard.catalog.index import CatalogEntry
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.messages import Message
 from skillyard.core.skill import Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looker:
+class AgentPaths:
     """Where an agent looks for skills by itself, and how it chooses between two of one name."""
 
     agent: str
     project: tuple[str, ...]
-    #: Below the home folder, or absolute. The agent's own, where `link` puts things, is the last of each.
+    #: Below the home folder, or absolute. The agent's own folder, where `link` puts links, is the last of each.
     user: tuple[str, ...]
     choice: str
     #: Reads skills in folders of folders too.
@@ -35,8 +35,8 @@ class Looker:
         yield from (user_home / folder for folder in self.user)
 
 
-LOOKERS = (
-    Looker(
+AGENT_PATHS = (
+    AgentPaths(
         agent="claude-code",
         project=(".claude/skills",),
         user=(".claude/skills",),
@@ -45,7 +45,7 @@ LOOKERS = (
         needs_description=False,
         strict=False,
     ),
-    Looker(
+    AgentPaths(
         agent="codex",
         project=(".codex/skills", ".agents/skills"),
         user=(".codex/skills", ".agents/skills"),
@@ -54,7 +54,7 @@ LOOKERS = (
         needs_description=True,
         strict=True,
     ),
-    Looker(
+    AgentPaths(
         agent="opencode",
         project=(".claude/skills", ".agents/skills", ".opencode/skills"),
         user=(".claude/skills", ".agents/skills", ".config/opencode/skills"),
@@ -66,10 +66,10 @@ LOOKERS = (
 )
 
 
-def lookers_of(env: Mapping[str, str]) -> tuple[Looker, ...]:
-    """LOOKERS, with the folders that the agents' own variables move."""
+def list_agent_paths(env: Mapping[str, str]) -> tuple[AgentPaths, ...]:
+    """Return AGENT_PATHS with the folders that the agents' own variables move."""
     return tuple(
-        replace(looker, user=tuple(_moved(looker.agent, path, env) for path in looker.user)) for looker in LOOKERS
+        replace(paths, user=tuple(_moved(paths.agent, path, env) for path in paths.user)) for paths in AGENT_PATHS
     )
 
 
@@ -89,16 +89,16 @@ class Refusal(NamedTuple):
     fix: str
 
 
-def refusal(looker: Looker, entry: Entry) -> Refusal | None:
-    """Why the agent leaves out a skill wherever it lies; None where it does not."""
+def refusal(paths: AgentPaths, entry: CatalogEntry) -> Refusal | None:
+    """Return why the agent leaves out a skill wherever it is, or None if it does not."""
     path = Path(entry.file)
     if path.name != SKILL_FILE:
         return Refusal(
             Message("it reads only {skill_file}, not {name}", skill_file=SKILL_FILE, name=path.name),
             f"mv '{path}' '{path.with_name(SKILL_FILE)}'",
         )
-    if looker.needs_description and not entry.description:
+    if paths.needs_description and not entry.description:
         return Refusal(Message("it leaves out skills without a description"), f"skillyard validate '{path}'")
-    if looker.strict and entry.severity == Severity.ERROR:
+    if paths.strict and entry.severity == Severity.ERROR:
         return Refusal(Message("its YAML reader may refuse the frontmatter"), f"skillyard validate '{path}'")
     return None

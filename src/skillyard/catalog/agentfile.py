@@ -1,48 +1,41 @@
-"""Reads agents/<role>/agent.yaml: who a role is, its JSON skills (S3), when they run and what bounds them.
+"""Reads agents/<role>/agent.yaml: a role, its JSON skills, its schedules and what bounds it.
 
-The schema is agent.schema.json beside us, the same that editors complete with. A part that is wrong is left out
-and told; what bounds the sandbox is never guessed: a role with a mistake there runs nothing.
+The schema is agent.schema.json beside this file, the same that editors complete with. A part that is wrong is left out
+and reported. What bounds the sandbox is never guessed: a role with a mistake there runs nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skillyard.catalog import schema_check
-from skillyard.catalog.bounds import BOUNDS, SECTIONS
+from skillyard.catalog.bounds import BOUNDS, LONGEST_NAME, SECTIONS
 from skillyard.catalog.encoding import decode
-from skillyard.catalog.findings import Rule
+from skillyard.catalog.files import read_plain
+from skillyard.catalog.findings import START, Rule
 from skillyard.catalog.frontmatter import locate, read_block
-from skillyard.catalog.plainfile import read_plain
-from skillyard.catalog.schema_check import Problem
+from skillyard.catalog.roots import AGENT_FILE
+from skillyard.catalog.schema_check import KeyPath, SchemaProblem, as_findings, problems, read_schema
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Kind, Severity, Skill
 from skillyard.core.values import NOTHING, Json
 
-AGENT_FILE = "agent.yaml"
 CLAUDE_FILE = "CLAUDE.md"
 SCHEMA_FILE = Path(__file__).parent / "agent.schema.json"
 MAX_BYTES = 1_000_000
-#: Where a role's skill keeps the uuid of its agent, for S3's context.
+#: The field of a role's skill with the uuid of its agent, for the context of a request.
 AGENT_ID = "agent_id"
-#: Of a file, in bytes, on every system.
-_LONGEST_NAME = 255
-#: After so many the point is made.
-_MOST_PROBLEMS = 100
 
 
 class Role(NamedTuple):
-    """One agents/<role> folder, as far as its file can be read."""
+    """A role, as far as its file can be read."""
 
     name: str
     path: Path
-    #: id, uuid, name, description, model, visibility, owner_team: those that are given.
+    #: id, uuid, name, description, model, visibility and owner_team, if given.
     metadata: Mapping[str, Json] = NOTHING
     skills: tuple[Skill, ...] = ()
-    #: Each as written, and as the schema wants it; those with a mistake are left out.
+    #: Schedules as written; those with a mistake are left out.
     schedule: tuple[Mapping[str, Json], ...] = ()
     allowed_tools: tuple[str, ...] = ()
     max_turns: int | None = None
@@ -60,7 +53,7 @@ class Role(NamedTuple):
 
     @property
     def claude_text(self) -> Path | None:
-        """The role's CLAUDE.md, where there is one."""
+        """The role's CLAUDE.md, or None."""
         file = self.folder / CLAUDE_FILE
         return file if file.is_file() and is_inside(self.folder, CLAUDE_FILE) else None
 
@@ -69,56 +62,57 @@ class Role(NamedTuple):
         return all(finding.severity is not Severity.ERROR for finding in self.findings)
 
 
-@cache
 def agent_schema() -> dict[str, Any]:
-    import json  # noqa: PLC0415  (a list of unchanged files reads no role)
-
-    schema: dict[str, Any] = json.loads(SCHEMA_FILE.read_text("utf-8"))
-    return schema
+    return read_schema(SCHEMA_FILE.name)
 
 
 def list_roles(agents: Path) -> tuple[Role, ...]:
-    """Every role below the folder `agents`, by name."""
+    """Return every role below the folder `agents`, by name."""
     return tuple(read_role(file) for file in sorted(agents.glob(f"*/{AGENT_FILE}")))
 
 
 def read_role(path: Path) -> Role:
-    """A role from its folder or its file. Never raises: the findings say what is wrong."""
+    """Return a role from its folder or its file. Never raises: the findings say what is wrong."""
     file = path / AGENT_FILE if path.is_dir() else path
     if _is_outside(file):
-        return Role(file.parent.name, file, findings=(Rule.ROLE_OUTSIDE.at(),))
+        return _unusable(file, Rule.ROLE_OUTSIDE.at())
     try:
         content = read_plain(file, MAX_BYTES)
     except OSError as error:
-        return _unusable(file, str(error.strerror))
+        return _unusable(file, Rule.ROLE_UNREADABLE.at(reason=error.strerror))
     return parse_role(content, file)
 
 
 def parse_role(content: bytes, path: Path) -> Role:
     if len(content) > MAX_BYTES:
-        return _unusable(path, Message("it has more than {max_bytes} bytes", max_bytes=MAX_BYTES))
+        reason = Message("it has more than {max_bytes} bytes", max_bytes=MAX_BYTES)
+        return _unusable(path, Rule.ROLE_UNREADABLE.at(reason=reason))
     if _is_outside(path):
-        return Role(path.parent.name, path, findings=(Rule.ROLE_OUTSIDE.at(),))
+        return _unusable(path, Rule.ROLE_OUTSIDE.at())
     text = decode(content).text
     block = read_block(text)
     if block.failed:
-        return Role(path.parent.name, path, findings=tuple(block.findings))
-    wrong = [
-        *islice(schema_check.problems(block.fields, agent_schema()), _MOST_PROBLEMS),
-        *_doubles(block.fields),
-        *_times(block.fields),
+        return _unusable(path, *block.findings)
+    found = [*problems(block.fields, agent_schema()), *_name_problems(block.fields), *_time_problems(block.fields)]
+    findings = [
+        *block.findings,
+        *as_findings(found, locate(text) if found else {}, Rule.ROLE_VALUE, Rule.ROLE_KEY),
+        *_missing_flows(block.fields, path, text),
     ]
-    findings = [*block.findings, *_told(wrong, text), *_missing_flows(block.fields, path, text)]
-    return _role(path, block.fields, wrong, findings)
+    return _role(path, block.fields, found, findings)
+
+
+def _unusable(path: Path, *findings: Finding) -> Role:
+    return Role(path.parent.name, path, findings=findings)
 
 
 def _is_outside(file: Path) -> bool:
-    """Whether a link makes it a file of another project, or of none."""
+    """Whether a link makes it a file outside the project."""
     return not file.resolve().is_relative_to(file.parent.parent.parent.resolve())
 
 
-def _role(path: Path, fields: Mapping[str, Json], wrong: Sequence[Problem], findings: Sequence[Finding]) -> Role:
-    errors = {problem.path: problem for problem in wrong if problem.severity is Severity.ERROR}
+def _role(path: Path, fields: Mapping[str, Json], found: Sequence[SchemaProblem], findings: Sequence[Finding]) -> Role:
+    errors = {problem.path: problem for problem in found if problem.severity is Severity.ERROR}
     bounds = _bounds(path, fields, errors, findings)
     metadata = fields.get("metadata")
     about = {
@@ -142,14 +136,14 @@ def _role(path: Path, fields: Mapping[str, Json], wrong: Sequence[Problem], find
         else (),
         max_turns=int(turns) if isinstance(turns, int | float) and ("max_turns",) not in errors else None,
         bounds=bounds,
-        findings=(*findings, *(item for item in readings if isinstance(item, Finding)), *_missing(skills)),
+        findings=(*findings, *(item for item in readings if isinstance(item, Finding)), *_missing_entries(skills)),
     )
 
 
 def _bounds(
-    path: Path, fields: Mapping[str, Json], errors: Mapping[schema_check.Path, Problem], findings: Sequence[Finding]
+    path: Path, fields: Mapping[str, Json], errors: Mapping[KeyPath, SchemaProblem], findings: Sequence[Finding]
 ) -> dict[str, Json]:
-    """What bounds the sandbox, or why nothing of the role may run: half of a bound is none."""
+    """Return what bounds the sandbox, or why nothing of the role may run."""
     wrong = next((problem for at, problem in errors.items() if not at or at[0] in SECTIONS), None)
     twice = next((finding for finding in findings if finding.code == Rule.YAML_DUPLICATE.code), None)
     where = f"{path.parent.parent.name}/{path.parent.name}/{AGENT_FILE}"
@@ -161,9 +155,9 @@ def _bounds(
 
 
 def _skill(
-    item: Json, path: Path, position: int, own: Mapping[str, Json], errors: Mapping[schema_check.Path, Problem]
+    item: Json, path: Path, position: int, own: Mapping[str, Json], errors: Mapping[KeyPath, SchemaProblem]
 ) -> Skill | Finding | None:
-    """None where the schema has already told why it is none."""
+    """Return the skill, a finding, or None if the schema check already reported it."""
     if not isinstance(item, Mapping) or _below(errors, ("skills", position), ("name", "entry")):
         return None
     name, entry, timeout, actions = (item.get(key) for key in ("name", "entry", "timeout", "actions"))
@@ -190,48 +184,44 @@ def _items(fields: Mapping[str, Json], section: str) -> Iterator[tuple[int, Json
     return iter(enumerate(listed if isinstance(listed, list) else ()))
 
 
-def _below(errors: Mapping[schema_check.Path, Problem], path: schema_check.Path, keys: Sequence[str] = ()) -> bool:
-    """Whether something is wrong at the path itself, or below it (below one of the keys, where some are given)."""
+def _below(errors: Mapping[KeyPath, SchemaProblem], path: KeyPath, keys: Sequence[str] = ()) -> bool:
+    """Whether something is wrong at the path itself, or below it (or below one of the keys, if given)."""
     depth = len(path)
     return any(
         at[:depth] == path and (len(at) == depth or not keys or at[depth] in keys) for at in errors if len(at) >= depth
     )
 
 
-def _doubles(fields: Mapping[str, Json]) -> Iterator[Problem]:
-    """What a schema cannot say: names that stand twice, and schedules of skills that are not there."""
-    names: dict[str, None] = {}
+def _error(path: KeyPath, message: str, advice: str = "") -> SchemaProblem:
+    return SchemaProblem(path, Severity.ERROR, message, advice)
+
+
+def _name_problems(fields: Mapping[str, Json]) -> Iterator[SchemaProblem]:
+    """Find what a schema cannot: names that are there twice, and schedules of missing skills."""
+    names: dict[str, set[str]] = {}
     for section in ("skills", "secrets", "schedule"):
-        seen: set[str] = set()
-        for position, item in _items(fields, section):
+        seen = names.setdefault(section, set())
+        for number, item in _items(fields, section):
             name = item.get("name") if isinstance(item, Mapping) else None
-            if isinstance(name, str) and name in seen:
-                yield Problem(
-                    (section, position, "name"),
-                    Severity.ERROR,
-                    Message("is {name!r} again", name=name),
-                    Message("name each once"),
-                )
-            if isinstance(name, str):
-                seen.add(name)
-        names |= dict.fromkeys(seen) if section == "skills" else {}
-    for position, item in _items(fields, "schedule"):
+            if not isinstance(name, str):
+                continue
+            if name in seen:
+                message = Message("is {name!r} again", name=name)
+                yield _error((section, number, "name"), message, Message("name each once"))
+            seen.add(name)
+    for number, item in _items(fields, "schedule"):
         skill = item.get("skill") if isinstance(item, Mapping) else None
-        if isinstance(skill, str) and skill not in names:
-            known = ", ".join(sorted(names)[:20]) or "none"
-            yield Problem(
-                ("schedule", position, "skill"),
-                Severity.ERROR,
-                Message("is {skill!r}, which is no skill of this role", skill=skill),
-                Message("its skills: {known}", known=known),
-            )
+        if isinstance(skill, str) and skill not in names["skills"]:
+            known = ", ".join(sorted(names["skills"])[:20]) or "none"
+            message = Message("is {skill!r}, which is no skill of this role", skill=skill)
+            yield _error(("schedule", number, "skill"), message, Message("its skills: {known}", known=known))
 
 
-def _times(fields: Mapping[str, Json]) -> Iterator[Problem]:
-    """What a schema cannot say of a schedule: whether there is such a time, such a zone, and a sense in both."""
+def _time_problems(fields: Mapping[str, Json]) -> Iterator[SchemaProblem]:
+    """Find what a schema cannot: schedules whose times or zones do not exist, or contradict each other."""
     from skillyard.catalog.cron import parse_when, parse_zone  # noqa: PLC0415  (most roles have no schedule)
 
-    for position, item in _items(fields, "schedule"):
+    for number, item in _items(fields, "schedule"):
         if not isinstance(item, Mapping):
             continue
         for key, read in (("cron", parse_when), ("interval", parse_when), ("timezone", parse_zone)):
@@ -241,17 +231,15 @@ def _times(fields: Mapping[str, Json]) -> Iterator[Problem]:
             try:
                 read(as_interval(value) if key == "interval" else str(value))
             except InvalidArgs as error:
-                yield Problem(
-                    ("schedule", position, key), Severity.ERROR, Message("cannot be read: {msg}", msg=error.msg), ""
-                )
+                yield _error(("schedule", number, key), Message("cannot be read: {msg}", msg=error.msg))
         if str(item.get("misfire")).replace("_", "-") == "run-all" and item.get("overlap") not in (None, "queue"):
-            told = Message("is {overlap!r} beside misfire run-all", overlap=item["overlap"])
+            message = Message("is {overlap!r} beside misfire run-all", overlap=item["overlap"])
             advice = Message("missed runs follow each other: overlap queue, or leave it out")
-            yield Problem(("schedule", position, "overlap"), Severity.ERROR, told, advice)
+            yield _error(("schedule", number, "overlap"), message, advice)
 
 
 def as_interval(value: object) -> str:
-    """`15m`, and the 900 that means the same, as schedules are written elsewhere."""
+    """Return `15m`, or the number 900 that means the same, as a schedule is written elsewhere."""
     return f"every {value}s" if isinstance(value, int | float) else f"every {str(value).removeprefix('every ')}"
 
 
@@ -263,25 +251,13 @@ def _missing_flows(fields: Mapping[str, Json], path: Path, text: str) -> Iterato
     from skillyard.catalog.flowfile import list_workflows  # noqa: PLC0415  (few roles schedule one)
 
     known = {workflow.name for workflow in list_workflows(path.parent.parent.parent)}
-    places = locate(text)
+    positions = locate(text)
     for at, name in asked.items():
         if isinstance(name, str) and name not in known:
-            yield Rule.ROLE_FLOW_MISSING.at(*places.get(("schedule", at, "flow"), (1, 1)), name=name)
+            yield Rule.ROLE_FLOW_MISSING.at(*positions.get(("schedule", at, "flow"), START), name=name)
 
 
-def _told(wrong: Sequence[Problem], text: str) -> Iterator[Finding]:
-    places = locate(text) if wrong else {}
-    for problem in wrong:
-        rule = Rule.ROLE_VALUE if problem.severity is Severity.ERROR else Rule.ROLE_KEY
-        place = places.get(problem.path, (1, 1))
-        finding = rule.at(*place)
-        yield finding._replace(
-            message=schema_check.one_line(Message("`{place}` {reason}", place=problem.shown, reason=problem.message)),
-            advice=problem.advice,
-        )
-
-
-def _missing(skills: Sequence[Skill]) -> Iterator[Finding]:
+def _missing_entries(skills: Iterable[Skill]) -> Iterator[Finding]:
     for skill in skills:
         if not (skill.folder / skill.entry).is_file():
             yield Rule.ROLE_ENTRY_MISSING.at(name=skill.name, entry=skill.entry)
@@ -290,14 +266,10 @@ def _missing(skills: Sequence[Skill]) -> Iterator[Finding]:
 def is_inside(folder: Path, entry: str) -> bool:
     """Whether the path stays in the folder, links followed."""
     path = Path(entry)
-    too_long = any(len(part.encode()) > _LONGEST_NAME for part in path.parts)
+    too_long = any(len(part.encode()) > LONGEST_NAME for part in path.parts)
     if not entry or "\0" in entry or path.is_absolute() or too_long:
         return False
     try:
         return (folder / path).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):  # links in a circle
         return False
-
-
-def _unusable(path: Path, reason: str) -> Role:
-    return Role(path.parent.name, path, findings=(Rule.ROLE_UNREADABLE.at(reason=reason),))

@@ -1,26 +1,26 @@
-"""What a role's file says about the reach of its skills; kept with each skill, so that a run parses nothing."""
+"""What agent.yaml allows the skills of a role to reach. Stored with each skill, so that a run parses no YAML."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.plainfile import expand_home, is_utf8
+from skillyard.catalog.files import expand_home, is_utf8
 from skillyard.core.errors import RoleInvalid
 from skillyard.core.messages import Message
 from skillyard.core.skill import Skill
 from skillyard.core.values import NOTHING, Json
 
-#: Where a role's skill keeps what bounds it.
+#: The field of a role's skill with its bounds.
 BOUNDS = "bounds"
 SECTIONS = ("workspace", "security", "secrets")
 _MIB = 1 << 20
-#: Of a file, in bytes, on every system.
-_LONGEST_NAME = 255
+#: Longest name of a file, in bytes, on every system.
+LONGEST_NAME = 255
 
 
 class Secret(NamedTuple):
-    """A value from outside: the variable that the skill reads, and where the value is looked for."""
+    """The variable that the skill reads, and where its value is looked up."""
 
     name: str
     source: str
@@ -28,34 +28,28 @@ class Secret(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What agent.yaml says, before anybody asked whether it is allowed."""
+    """What agent.yaml asks for, whether it is granted or not."""
 
-    #: None: nothing is said, so the usual rules hold.
+    #: None: not given, so the usual rules apply.
     allowed: tuple[str, ...] | None = None
     denied: tuple[str, ...] = ()
     network: bool | None = None
-    #: None: no hosts are named. Else the skills reach these and no others.
+    #: None: no hosts are named. Else the skills reach these only.
     hosts: tuple[str, ...] | None = None
     memory_bytes: int | None = None
     processes: int | None = None
     secrets: tuple[Secret, ...] = ()
 
 
-UNBOUND = Bounds()
-
-
 def bounds_of(skill: Skill) -> Bounds:
-    """RoleInvalid where the file says something that cannot be read: a bound is never guessed."""
-    if not skill.role:
-        return UNBOUND
-    kept = skill.fields.get(BOUNDS)
-    return read_bounds(kept if isinstance(kept, Mapping) else NOTHING)
+    """Return the bounds of a skill. Raise RoleInvalid if they cannot be read: a bound is never guessed."""
+    return read_bounds(_mapping(skill.fields.get(BOUNDS))) if skill.role else Bounds()
 
 
-def read_bounds(kept: Mapping[str, Json]) -> Bounds:
-    if broken := kept.get("broken"):
+def read_bounds(stored: Mapping[str, Json]) -> Bounds:
+    if broken := stored.get("broken"):
         raise RoleInvalid(str(broken))
-    workspace, security = _mapping(kept.get("workspace")), _mapping(kept.get("security"))
+    workspace, security = _mapping(stored.get("workspace")), _mapping(stored.get("security"))
     network, memory, processes = (security.get(key) for key in ("network", "memory_mb", "processes"))
     return Bounds(
         allowed=_texts(workspace["allowed_paths"]) if "allowed_paths" in workspace else None,
@@ -64,14 +58,14 @@ def read_bounds(kept: Mapping[str, Json]) -> Bounds:
         hosts=_texts(network) if isinstance(network, list) else None,
         memory_bytes=int(memory) * _MIB if isinstance(memory, int | float) else None,
         processes=int(processes) if isinstance(processes, int | float) else None,
-        secrets=tuple(map(_secret, _items(kept.get("secrets")))),
+        secrets=tuple(map(_secret, _items(stored.get("secrets")))),
     )
 
 
-def place_of(path: str, root: Path) -> Path:
-    """A path of agent.yaml, as it really is: relative to the project, in the home folder, or in full."""
+def resolve_role_path(path: str, root: Path) -> Path:
+    """Return the real path behind a path of agent.yaml: relative to the project, below `~`, or absolute."""
     plain = Path(expand_home(path)) if path == "~" or path.startswith("~/") else root / path
-    if not is_utf8(path) or any(len(os.fsencode(part)) > _LONGEST_NAME for part in plain.parts):
+    if not is_utf8(path) or any(len(os.fsencode(part)) > LONGEST_NAME for part in plain.parts):
         raise RoleInvalid(Message("workspace: no file can have the name {path}…", path=path[:40]))
     try:
         return plain.resolve()

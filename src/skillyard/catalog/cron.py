@@ -1,7 +1,7 @@
-"""When something recurs: five cron fields in a time zone, or an interval.
+"""Recurring times: five cron fields in a time zone, or an interval.
 
-Daylight saving: what would fall into the hour that a spring day skips happens once, at the first moment after it; what
-falls into the hour that an autumn day repeats happens once, in the first of the two, unless every hour is meant.
+Daylight saving: a time in the hour that a spring day skips happens once, at the first moment after it. A time in the
+hour that an autumn day repeats happens once, in the first of the two, unless every hour is meant.
 """
 
 import re
@@ -12,9 +12,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
-
-_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 
 
 class _Field(NamedTuple):
@@ -28,8 +25,8 @@ _FIELDS = (
     _Field("minute", 0, 59),
     _Field("hour", 0, 23),
     _Field("day of month", 1, 31),
-    _Field("month", 1, 12, tuple(_MONTHS)),
-    _Field("day of week", 0, 7, tuple(_DAYS)),
+    _Field("month", 1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")),
+    _Field("day of week", 0, 7, ("sun", "mon", "tue", "wed", "thu", "fri", "sat")),
 )
 _SHORT = {
     "@hourly": "0 * * * *",
@@ -46,12 +43,12 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 #: A leap day on a given weekday comes at the latest after 40 years (1900 and 2100 are none).
 _MOST_DAYS = 366 * 40 + 10
 _LONGEST_SECONDS = 366 * 86_400
-#: More than any schedule has; a file that nobody trusts yet is read too.
+#: More than any schedule has: files that nobody trusts yet are read too.
 _MOST_CHARACTERS = 500
 
 
 class Cron(NamedTuple):
-    """Which minutes count. Days: either of the two where both are given, as cron has always done it."""
+    """The minutes of a schedule. If both day fields are given, either may match, as in every cron."""
 
     text: str
     minutes: tuple[int, ...]
@@ -63,9 +60,9 @@ class Cron(NamedTuple):
     either: bool
 
     def after(self, moment: float, zone: tzinfo) -> float:
-        """The first tick later than the moment."""
+        """Return the first tick after the moment."""
         start = datetime.fromtimestamp(moment, UTC).astimezone(zone).replace(tzinfo=None) - timedelta(hours=3)
-        for day in _days_from(start.date()):
+        for day in (start.date() + timedelta(days=number) for number in range(_MOST_DAYS)):
             if not self._is_on(day):
                 continue
             for hour in self.hours:
@@ -98,7 +95,7 @@ class Cron(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Every so many seconds, counted from 1970, so that all machines mean the same moments."""
+    """Every so many seconds since 1970, so that all machines have the same ticks."""
 
     text: str
     seconds: float
@@ -112,7 +109,7 @@ When: TypeAlias = Cron | Interval
 
 
 def parse_when(text: str) -> When:
-    """`0 9 * * 1-5`, `@daily`, `every 15m`, `1h30m`. InvalidArgs says which part is wrong."""
+    """Parse `0 9 * * 1-5`, `@daily`, `every 15m` or `1h30m`. Raise InvalidArgs with the part that is wrong."""
     if len(text) > _MOST_CHARACTERS:
         raise InvalidArgs(
             Message(
@@ -183,7 +180,7 @@ def _parse_cron(text: str) -> Cron:
 
 
 def _ever_comes(cron: Cron) -> bool:
-    """A day that some year has; with a weekday beside `*` every day of a month comes on each of them some year."""
+    """Whether some year has such a day; every day of a month falls on each weekday in some year."""
     longest = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
     return any(min(cron.days) <= longest.get(month, 31) for month in cron.months)
 
@@ -225,13 +222,8 @@ def _number(word: str, field: _Field, whole: str) -> int:
     return int(word)
 
 
-def _days_from(day: date) -> Iterator[date]:
-    for number in range(_MOST_DAYS):
-        yield day + timedelta(days=number)
-
-
 def _change_between(early: float, late: float, zone: tzinfo) -> float:
-    """The first moment after the clock was put forward, between two that lie on its two sides."""
+    """Return the first moment after the clock was put forward, between a moment before and one after it."""
     before = datetime.fromtimestamp(early, UTC).astimezone(zone).utcoffset()
     low, high = int(early), int(late)
     while high - low > 1:

@@ -1,10 +1,10 @@
-"""Bytes to text. Every file gets a text; what had to be guessed is said in the findings."""
+"""Decodes the bytes of a file. Every file gives a text; a finding says where the encoding was guessed."""
 
 import codecs
 import re
 from typing import NamedTuple
 
-from skillyard.catalog.findings import Rule
+from skillyard.catalog.findings import Rule, position_in
 from skillyard.core.skill import Finding
 
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -13,15 +13,15 @@ _HIGH = re.compile(rb"[\x80-\xff]+")
 _CHINESE = re.compile(rb"(?:[\xa1-\xf7][\xa1-\xfe])+")
 
 
-class Text(NamedTuple):
+class DecodedText(NamedTuple):
     text: str
     findings: tuple[Finding, ...] = ()
 
 
-def decode(content: bytes) -> Text:
-    """The text with LF line ends and without BOM; never raises.
+def decode(content: bytes) -> DecodedText:
+    """Return the text with LF line ends and without BOM. Never raises.
 
-    Bytes are searched faster than text, so they are asked first.
+    Bytes are searched faster than text, so they are searched first.
     """
     try:
         text = content.decode()
@@ -31,31 +31,23 @@ def decode(content: bytes) -> Text:
     if text.startswith("\ufeff"):
         text = text[1:]
         findings.append(Rule.ENCODING_BOM.at())
-    if b"\r" in content:
-        text = _with_lf(text, findings)
+    if b"\r" in content and "\r" in text:
+        pairs, returns, feeds = text.count("\r\n"), text.count("\r"), text.count("\n")
+        findings.append((Rule.NEWLINES_CRLF if pairs == returns == feeds else Rule.NEWLINES_MIXED).at())
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
     if b"\0" in content and "\0" in text:
-        findings.append(Rule.ENCODING_NUL.at(*_place(text, text.index("\0"))))
-    return Text(text, tuple(findings))
+        findings.append(Rule.ENCODING_NUL.at(*position_in(text, text.index("\0"))))
+    return DecodedText(text, tuple(findings))
 
 
 def as_text(source: str | bytes) -> str:
-    """A text, or a part of the bytes of one that nobody has looked at yet."""
+    """Return a text as it is, or a part of the bytes of a file as text."""
     if isinstance(source, str):
         return source
     try:
         return source.decode()
     except UnicodeDecodeError:
         return decode(source).text
-
-
-def _with_lf(text: str, findings: list[Finding]) -> str:
-    """Notes how lines end, and ends them all the same way."""
-    if "\r" not in text:
-        return text
-    pairs, returns, feeds = text.count("\r\n"), text.count("\r"), text.count("\n")
-    rule = Rule.NEWLINES_CRLF if pairs == returns == feeds else Rule.NEWLINES_MIXED
-    findings.append(rule.at())
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _decode_other(content: bytes, start: int) -> tuple[str, list[Finding]]:
@@ -76,7 +68,7 @@ def _decode_other(content: bytes, start: int) -> tuple[str, list[Finding]]:
 
 
 def _looks_chinese(content: bytes) -> bool:
-    """Chinese bytes come in pairs from two high ranges; accented letters of Europe stand alone."""
+    """Whether high bytes come in pairs from two ranges; accented letters of European texts are single."""
     runs = _HIGH.findall(content)
     high = sum(map(len, runs))
     paired = sum(len(run) for run in runs if _CHINESE.fullmatch(run))
@@ -84,12 +76,8 @@ def _looks_chinese(content: bytes) -> bool:
 
 
 def _mostly_utf8(content: bytes) -> bool:
-    """A few bad bytes in a text that is UTF-8 otherwise, such as one that was cut."""
+    """Whether it is UTF-8 but for a few bad bytes, such as a text that was cut."""
     text = content.decode(errors="replace")
     bad = text.count("\ufffd")
     good = sum(not letter.isascii() for letter in text) - bad
     return good > bad * 4
-
-
-def _place(text: str, index: int) -> tuple[int, int]:
-    return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)

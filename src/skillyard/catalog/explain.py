@@ -1,26 +1,25 @@
-"""Explains a name: every candidate, who wins and why, and what each agent would make of it."""
+"""Explains a name: every skill that has it, which one wins and why, and what each agent does with it."""
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from skillyard.catalog.agent_paths import LOOKERS, Looker, Refusal, refusal
+from skillyard.catalog.agent_paths import AGENT_PATHS, AgentPaths, Refusal, refusal
 from skillyard.catalog.catalog import Catalog
-from skillyard.catalog.index import Entry
+from skillyard.catalog.index import CatalogEntry
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import AmbiguousName, SkillNotFound
 from skillyard.core.messages import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    entry: Entry
+class ExplainedEntry(NamedTuple):
+    entry: CatalogEntry
     wins: bool
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """What one agent sees: the files it reads, best first, or why it reads none and what mends that."""
+class AgentView(NamedTuple):
+    """The files that an agent reads, best first, or why it reads none and how to change that."""
 
     agent: str
     sees: tuple[str, ...] = ()
@@ -28,31 +27,29 @@ class View:
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    candidates: tuple[Candidate, ...]
-    views: tuple[View, ...]
+class Explanation(NamedTuple):
+    candidates: tuple[ExplainedEntry, ...]
+    views: tuple[AgentView, ...]
 
 
 def explain(catalog: Catalog, name: str, project: Path | None, user_home: Path) -> Explanation:
-    """SkillNotFound where neither we nor any of the agents know the name."""
+    """Raise SkillNotFound if neither we nor any of the agents know the name."""
     found = catalog.candidates(name)
+    winner = None
     try:
         winner = catalog.choose(name)
     except AmbiguousName:
-        winner = None
+        pass
     except SkillNotFound:
-        if not any(_elsewhere(looker, name, project, user_home) for looker in LOOKERS):
+        if not any(_elsewhere(paths, name, project, user_home) for paths in AGENT_PATHS):
             raise
-        winner = None
-    candidates = tuple(
-        Candidate(entry=entry, wins=entry == winner, why=_why(entry, winner, catalog.labels)) for entry in found
+    return Explanation(
+        tuple(ExplainedEntry(entry, entry == winner, _why(entry, winner, catalog.labels)) for entry in found),
+        tuple(_view(paths, name, found, project, user_home) for paths in AGENT_PATHS),
     )
-    views = tuple(_view(looker, name, found, project, user_home) for looker in LOOKERS)
-    return Explanation(candidates=candidates, views=views)
 
 
-def _why(entry: Entry, winner: Entry | None, labels: dict[str, str]) -> str:
+def _why(entry: CatalogEntry, winner: CatalogEntry | None, labels: dict[str, str]) -> str:
     if winner is None:
         return Message("as strong as another of the same name: say which")
     if entry == winner:
@@ -66,55 +63,44 @@ def _why(entry: Entry, winner: Entry | None, labels: dict[str, str]) -> str:
     return Message("a folder of that name comes before a skill of that name")
 
 
-def _view(looker: Looker, name: str, found: tuple[Entry, ...], project: Path | None, user_home: Path) -> View:
-    roots = list(looker.roots(project, user_home))
-    inside = [entry for entry in found if any(_is_below(entry.file, root) for root in roots)]
-    seen = [entry.file for entry in inside if not _refusal(looker, entry, roots)]
-    seen += [path for path in _elsewhere(looker, name, project, user_home) if path not in {e.file for e in found}]
+def _view(
+    paths: AgentPaths, name: str, found: tuple[CatalogEntry, ...], project: Path | None, user_home: Path
+) -> AgentView:
+    roots = list(paths.roots(project, user_home))
+    inside = [(entry, _refusal(paths, entry, roots)) for entry in found if _root_of(entry, roots)]
+    seen = [entry.file for entry, refused in inside if not refused]
+    seen += [path for path in _elsewhere(paths, name, project, user_home) if path not in {e.file for e in found}]
     if seen:
         different = {Path(path).resolve() for path in seen}  # a link to a skill is the same skill
-        why = looker.choice if len(different) > 1 else Message("the only one it reads")
-        return View(agent=looker.agent, sees=tuple(seen), why=why)
-    for refused in (_refusal(looker, entry, roots) for entry in inside):
+        why = paths.choice if len(different) > 1 else Message("the only one it reads")
+        return AgentView(paths.agent, tuple(seen), why)
+    for _, refused in inside:
         if refused:
-            return View(agent=looker.agent, why=refused.why, fix=refused.fix)
+            return AgentView(paths.agent, why=refused.why, fix=refused.fix)
     if not found or found[0].role:
-        return View(agent=looker.agent, why=Message("a role's skill: agents reach it only through Skillyard"))
-    return View(
-        agent=looker.agent,
-        why=Message(
-            "it looks only in {project} and in the same folders of your home", project=", ".join(looker.project)
-        ),
-        fix=_link(found[0], looker, project),
-    )
+        return AgentView(paths.agent, why=Message("a role's skill: agents reach it only through Skillyard"))
+    is_ours = project is not None and Path(found[0].file).is_relative_to(project)
+    link = f"skillyard link {shlex.quote(found[0].folder_name)} --to {paths.agent}{'' if is_ours else ' --user'}"
+    why = Message("it looks only in {project} and in the same folders of your home", project=", ".join(paths.project))
+    return AgentView(paths.agent, why=why, fix=link)
 
 
-def _refusal(looker: Looker, entry: Entry, roots: list[Path]) -> Refusal | None:
-    """Why the agent leaves out a skill that lies where it looks; None where it does not."""
-    path = Path(entry.file)
-    if not looker.nested and path.parent.parent not in roots:
-        return Refusal(
-            Message("it reads only folders directly below its own"), f"mv '{path.parent}' '{_above(path, roots)}/'"
-        )
-    return refusal(looker, entry)
+def _refusal(paths: AgentPaths, entry: CatalogEntry, roots: list[Path]) -> Refusal | None:
+    """Return why the agent leaves out a skill that is where it looks, or None if it does not."""
+    folder = entry.folder
+    if not paths.nested and folder.parent not in roots:
+        above = _root_of(entry, roots)
+        return Refusal(Message("it reads only folders directly below its own"), f"mv '{folder}' '{above}/'")
+    return refusal(paths, entry)
 
 
-def _above(path: Path, roots: list[Path]) -> Path:
-    return next(root for root in roots if path.is_relative_to(root))
+def _root_of(entry: CatalogEntry, roots: list[Path]) -> Path | None:
+    return next((root for root in roots if entry.file.startswith(f"{root}/")), None)
 
 
-def _elsewhere(looker: Looker, name: str, project: Path | None, user_home: Path) -> list[str]:
-    """Skills of that folder name in the agent's own folders, ours or not."""
+def _elsewhere(paths: AgentPaths, name: str, project: Path | None, user_home: Path) -> list[str]:
+    """Return the skills of that folder name in the agent's own folders, whether they are our roots or not."""
     if "/" in name or name in {"", ".", ".."}:
         return []
-    files = (root / name / "SKILL.md" for root in looker.roots(project, user_home))
+    files = (root / name / SKILL_FILE for root in paths.roots(project, user_home))
     return [str(file) for file in files if file.is_file()]
-
-
-def _is_below(file: str, root: Path) -> bool:
-    return file.startswith(f"{root}/")
-
-
-def _link(entry: Entry, looker: Looker, project: Path | None) -> str:
-    is_ours = project is not None and Path(entry.file).is_relative_to(project)
-    return f"skillyard link {shlex.quote(entry.folder_name)} --to {looker.agent}{'' if is_ours else ' --user'}"

@@ -5,8 +5,8 @@
     ---            the closing fence, the first line that says so
     # Text         the body
 
-Everything else that occurs in the wild is found too, with a finding each. Where the extent had to be guessed
-the fence is not `sure`, and fields that decide what may run are not taken from it.
+Other forms that occur are found too, with a finding each. If the extent had to be guessed, the fence is not `sure`, and
+fields that decide what may run are not taken from it.
 """
 
 import re
@@ -30,9 +30,9 @@ _HTML_COMMENT = re.compile(r"(?:<!--.*?-->\s*)+", re.DOTALL)
 
 
 class Fence(NamedTuple):
-    """Where the frontmatter is. Lines are the file's, counted from 1.
+    """The extent of the frontmatter. Lines are the file's, counted from 1.
 
-    `source` is the file's text, or its bytes where the body was not decoded; `body_start` counts in it.
+    `source` is the file's text, or its bytes if the body was not decoded; `body_start` is an index of it.
     """
 
     source: str | bytes
@@ -50,10 +50,9 @@ class Fence(NamedTuple):
 
 
 def plain_fence(content: bytes) -> Fence | None:
-    """The frontmatter of a file as the standard wants it, found in its bytes.
+    """Return the frontmatter of a file that follows the standard, found in its bytes, or None for any other.
 
-    Decoding the body costs as much as half the parse, and a scan never looks at it. Anything unusual is None:
-    decode it and look closely.
+    Decoding the body costs as much as half the parse, and a scan does not need it.
     """
     end = content.find(b"\n---", 3)
     if end < 0 or not content.startswith(b"---\n") or b"\r" in content:
@@ -68,7 +67,7 @@ def plain_fence(content: bytes) -> Fence | None:
 
 
 def find_fence(text: str) -> Fence:
-    """The block and the body of a text with LF line ends."""
+    """Return the block and the body of a text with LF line ends."""
     opening = _OPEN.match(text)
     if opening:
         return _from_open(text, opening.end())
@@ -76,10 +75,9 @@ def find_fence(text: str) -> Fence:
 
 
 def earlier_close(fence: Fence) -> Fence | None:
-    """The same frontmatter, closed by a line inside the block that looks like a fence.
+    """Return the same frontmatter, closed by a line inside the block that looks like a fence.
 
-    For a block that no parser takes: a glued fence is passed over while a later rule of the body is
-    taken for it.
+    For a block that no parser takes: its real fence has text glued to it, and a later line of the body was taken.
     """
     text, start = as_text(fence.source), fence.body_start
     for _ in range(fence.body_line - fence.block_line):
@@ -87,12 +85,12 @@ def earlier_close(fence: Fence) -> Fence | None:
     closing = _ODD_CLOSE.search(text, start, start + len(fence.block))
     if not closing or not text.startswith(fence.block, start):
         return None
-    said = (*fence.findings, _say_close(text, closing))
+    said = (*fence.findings, _odd_close_finding(text, closing))
     return _between(text, start, closing)._replace(sure=fence.sure, findings=said)
 
 
 def _between(text: str, start: int, closing: re.Match[str]) -> Fence:
-    """The block from `start` to the closing fence; what is glued to that starts the body."""
+    """Return the block from `start` to the closing fence; text that is glued to the fence starts the body."""
     glued = closing.re is _ODD_CLOSE and closing["glued"]
     body_start = min(closing.start("glued") if glued else closing.end() + 1, len(text))
     line = text.count("\n", 0, start) + 1
@@ -106,7 +104,7 @@ def _between(text: str, start: int, closing: re.Match[str]) -> Fence:
 
 
 def _from_open(text: str, start: int, findings: tuple[Finding, ...] = (), *, sure: bool = True) -> Fence:
-    """The frontmatter whose opening fence ends at `start`."""
+    """Return the frontmatter whose opening fence ends at `start`."""
     closing = _close(text, start)
     if closing:
         fence = _between(text, start, closing)
@@ -114,12 +112,12 @@ def _from_open(text: str, start: int, findings: tuple[Finding, ...] = (), *, sur
     closing = _ODD_CLOSE.search(text, start)
     if not closing or not _has_key(text[start : closing.start()]):
         return _unclosed(text, start, findings)
-    said = (*findings, _say_close(text, closing))
+    said = (*findings, _odd_close_finding(text, closing))
     return _between(text, start, closing)._replace(sure=sure, findings=said)
 
 
 def _close(text: str, start: int) -> re.Match[str] | None:
-    """The first closing fence. `find` is many times faster than a pattern that tries each line."""
+    """Return the first closing fence. `find` is many times faster than a pattern that tries each line."""
     index = text.find("\n---", start - 1)
     while index >= 0:
         if closing := _CLOSE.match(text, index + 1):
@@ -128,7 +126,7 @@ def _close(text: str, start: int) -> re.Match[str] | None:
     return None
 
 
-def _say_close(text: str, closing: re.Match[str]) -> Finding:
+def _odd_close_finding(text: str, closing: re.Match[str]) -> Finding:
     line = _line(text, closing.start())
     if closing["glued"]:
         return Rule.FENCE_GLUED_CLOSE.at(line, 4, shown=closing["glued"])
@@ -136,7 +134,7 @@ def _say_close(text: str, closing: re.Match[str]) -> Finding:
 
 
 def _unclosed(text: str, start: int, findings: tuple[Finding, ...]) -> Fence:
-    """The block ends where a blank line is followed by something that is no field."""
+    """Return a block without a closing fence: it ends where a blank line is followed by something that is no field."""
     end, blank = start, False
     for line in text[start:].splitlines(keepends=True):
         if line.startswith("---") or (blank and line[0] not in " \t\n" and not _KEY_LINE.match(line)):
@@ -158,7 +156,7 @@ def _unclosed(text: str, start: int, findings: tuple[Finding, ...]) -> Fence:
 
 
 def _odd_open(text: str) -> Fence:
-    """The first line is no fence: look for what people write instead."""
+    """Find what people write instead of a fence on the first line."""
     start = len(text) - len(text.lstrip())
     if start == len(text):
         return Fence(text, "", 1, len(text), _line(text, len(text)), found=False, findings=(Rule.FILE_EMPTY.at(),))
@@ -206,7 +204,7 @@ def _odd_line(text: str, start: int) -> Fence | None:
 
 
 def _inner(text: str, start: int) -> Fence | None:
-    """A fence further down, in a code block or below a heading: only where name or description follows."""
+    """Find a fence further down, in a code block or below a heading, if name or description follows."""
     opening = _INNER_OPEN.search(text, start)
     if not opening:
         return None

@@ -1,8 +1,8 @@
-"""One hash over everything that a skill's folder holds: a grant is for exactly these bytes.
+"""Hashes everything in a skill's folder, and copies exactly the hashed bytes: a grant is for these bytes.
 
-Whatever a clone can bring counts, under whatever name: Python runs what lies in `__pycache__` unseen, and a command may
-name a file there, or `.DS_Store`. `.git` does not count, so that a checkout keeps its hash; therefore it is never part
-of a copy, and no run with a grant sees it.
+Every file of a clone counts, whatever its name: Python runs what is in `__pycache__`, and a command may name a file
+there, or `.DS_Store`. `.git` does not count, so that a checkout keeps its hash; therefore it is never part of a copy,
+and no run with a grant sees it.
 
 The trust in a role leaves out more (`in_role`): caches and editor files, which are not part of the copy either, and
 documents, which are.
@@ -30,7 +30,7 @@ MAX_BYTES = 2 << 30
 _MAX_DEPTH = 100
 _REPOSITORY = ".git"
 _CHUNK = 1 << 20
-#: A folder that changes while it is read is read again this often.
+#: How often a folder that changes while it is read is read.
 _ATTEMPTS = 5
 _MOVED = frozenset({errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ESTALE})
 
@@ -42,7 +42,7 @@ _DOCUMENTS = (".md", ".markdown", ".rst", ".txt", ".adoc", ".pdf", ".doc", ".doc
 _TRUSTED_TEXTS = frozenset({"claude.md", "agent.yaml", "requirements.txt"})
 
 
-class Marks(NamedTuple):
+class FolderHashes(NamedTuple):
     """`approved` is what a grant is for, `content` names the copy. They differ only for a role."""
 
     approved: str
@@ -52,20 +52,20 @@ class Marks(NamedTuple):
 
 def fingerprint(folder: Path, *, in_role: bool = False) -> str:
     """Return a digest over every path, link and byte below the folder; any change changes it."""
-    return read_marks(folder, in_role=in_role).approved
+    return hash_folder(folder, in_role=in_role).approved
 
 
-def read_marks(
+def hash_folder(
     folder: Path, copy_to: Path | None = None, *, in_role: bool = False, digests: dict[str, str] | None = None
-) -> Marks:
+) -> FolderHashes:
     """Hash a folder, and copy exactly the hashed bytes to `copy_to`, which must not exist yet.
 
-    `digests` receives the digest of each path. Raises PermissionDenied for what cannot be
-    read and FolderChanging if the folder does not stand still.
+    `digests` receives the digest of each path. Raise PermissionDenied for what cannot be
+    read and FolderChanging if the folder keeps changing.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _Reader(folder, copy_to, digests, in_role=in_role).read()
+            return _FolderHasher(folder, copy_to, digests, in_role=in_role).read()
         except PermissionError as error:
             raise PermissionDenied(
                 Message("{filename}: it cannot be read, so nothing can be granted to it", filename=error.filename)
@@ -87,7 +87,7 @@ def read_marks(
 def read_digests(folder: Path) -> tuple[str, dict[str, str]]:
     """Return the fingerprint and the digest of each file and link by its path, both from one reading."""
     digests: dict[str, str] = {}
-    return read_marks(folder, digests=digests).approved, digests
+    return hash_folder(folder, digests=digests).approved, digests
 
 
 def is_repository(name: str) -> bool:
@@ -95,8 +95,8 @@ def is_repository(name: str) -> bool:
     return name.lower() == _REPOSITORY
 
 
-class _Reader:
-    """One pass over a folder."""
+class _FolderHasher:
+    """Hashes a folder in one pass."""
 
     def __init__(self, folder: Path, copy_to: Path | None, digests: dict[str, str] | None, *, in_role: bool) -> None:
         import hashlib  # noqa: PLC0415  (most runs have no grant to check)
@@ -108,17 +108,17 @@ class _Reader:
         self._digests = digests
         self._count = self._bytes = 0
 
-    def read(self) -> Marks:
+    def read(self) -> FolderHashes:
         top = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self._enter(top, "", 0)
         finally:
             os.close(top)
         content = self._content.hexdigest()
-        return Marks(self._approved.hexdigest() if self._in_role else content, content, self._bytes)
+        return FolderHashes(self._approved.hexdigest() if self._in_role else content, content, self._bytes)
 
     def _enter(self, folder: int, inner: str, depth: int) -> bool:
-        """Read what is in an open folder, sorted by name. False if nothing in it counts."""
+        """Read an open folder, sorted by name. Return False if nothing in it counts."""
         if depth > _MAX_DEPTH:
             raise InvalidArgs(
                 Message("{folder} is nested too deeply: nothing can be granted to it", folder=self._folder)
@@ -136,7 +136,7 @@ class _Reader:
         return self._in_role and (lower in _CACHES or lower.endswith(_EDITOR_ENDINGS) or lower.startswith((".#", "#")))
 
     def _take(self, folder: int, name: str, path: str, depth: int) -> bool:
-        """False for what does not count: pipes, sockets and devices are not part of a copy, so no run sees them."""
+        """Return False for pipes, sockets and devices: they are not part of a copy, so no run sees them."""
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
             with _opened(folder, name, os.O_DIRECTORY, self._folder / path) as inner:

@@ -1,24 +1,30 @@
 """Reads workflow.yaml: which skills run, in which order, and what each gets from the earlier ones.
 
-The schema is workflow.schema.json beside us, the same that editors complete with. A file with an error in it is never
+The schema is workflow.schema.json beside this file, the same that editors complete with. A file with an error is never
 run in part: a workflow that stops in the middle because of a typing mistake has done half of its work.
 """
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from skillyard.catalog import schema_check
 from skillyard.catalog.encoding import decode
-from skillyard.catalog.findings import Rule
-from skillyard.catalog.frontmatter import Place, locate, read_block
-from skillyard.catalog.plainfile import read_plain
+from skillyard.catalog.files import read_plain
+from skillyard.catalog.findings import Position, Rule
+from skillyard.catalog.frontmatter import locate, read_block
 from skillyard.catalog.references import Reference, is_word, nearest, references
-from skillyard.catalog.schema_check import Problem
+from skillyard.catalog.schema_check import (
+    MAX_PROBLEMS,
+    KeyPath,
+    SchemaProblem,
+    as_findings,
+    expected,
+    problems,
+    read_schema,
+)
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Severity
 from skillyard.core.values import NOTHING, Json
@@ -32,10 +38,9 @@ MAX_STEPS = 1000
 RESERVED = ("inputs", "item", "index")
 #: What a reference finds below a step.
 OFFERED = ("data", "state", "summary", "run")
-_MOST_PROBLEMS = 100
 
 
-class Input(NamedTuple):
+class WorkflowInput(NamedTuple):
     name: str
     type: str = "string"
     default: Json = None
@@ -43,8 +48,8 @@ class Input(NamedTuple):
     description: str = ""
 
 
-class Step(NamedTuple):
-    """One step as it is written; nothing in it is filled in yet."""
+class WorkflowStep(NamedTuple):
+    """One step as it is written, with its references."""
 
     id: str
     skill: str
@@ -57,51 +62,47 @@ class Step(NamedTuple):
     retries: int = 0
     timeout_seconds: float | None = None
     goes_on: bool = False
-    #: Where it stands in the file's list: what cannot be read is left out here.
+    #: Its index in the file, where steps that cannot be read count too.
     at: int = 0
 
 
-class Workflow(NamedTuple):
-    """One file, as far as it can be read; `usable` where it can be run."""
+class WorkflowFile(NamedTuple):
+    """One workflow, as far as it can be read; `usable` if it can be run."""
 
     name: str
     path: Path
     description: str = ""
-    inputs: tuple[Input, ...] = ()
-    steps: tuple[Step, ...] = ()
+    inputs: tuple[WorkflowInput, ...] = ()
+    steps: tuple[WorkflowStep, ...] = ()
     findings: tuple[Finding, ...] = ()
-    #: Of the file's bytes: a flow that goes on after a crash runs what was started, or nothing.
+    #: Digest of the file: a flow that is resumed after a crash runs what was started, or nothing.
     digest: str = ""
-    #: Where each key stands.
-    places: Mapping[schema_check.Path, Place] = MappingProxyType({})
+    #: Line and column of each key.
+    positions: Mapping[KeyPath, Position] = MappingProxyType({})
 
     @property
     def usable(self) -> bool:
         return all(finding.severity is not Severity.ERROR for finding in self.findings)
 
-    def with_problems(self, problems: Sequence[Problem]) -> "Workflow":
-        """What others found out about it, each where it stands."""
-        findings = (*self.findings, *as_findings(problems, self.places))
+    def with_problems(self, found: Sequence[SchemaProblem]) -> "WorkflowFile":
+        """Return the workflow with more findings, in the order of the file."""
+        findings = (*self.findings, *as_findings(found, self.positions, Rule.FLOW_VALUE, Rule.FLOW_KEY))
         return self._replace(findings=tuple(sorted(findings, key=lambda finding: (finding.line, finding.column))))
 
 
-@cache
 def workflow_schema() -> dict[str, Any]:
-    import json  # noqa: PLC0415  (only flows need it)
-
-    schema: dict[str, Any] = json.loads(SCHEMA_FILE.read_text("utf-8"))
-    return schema
+    return read_schema(SCHEMA_FILE.name)
 
 
-def list_workflows(root: Path) -> tuple[Workflow, ...]:
-    """Those of workflows/ and the project's own workflow.yaml, by name."""
+def list_workflows(root: Path) -> tuple[WorkflowFile, ...]:
+    """Return the workflows of workflows/ and the project's own workflow.yaml, by name."""
     files = [root / WORKFLOW_FILE, *(root / FOLDER).glob("*.yaml"), *(root / FOLDER).glob("*.yml")]
     found = (read_workflow(file) for file in files if file.is_file())
     return tuple(sorted(found, key=lambda workflow: (workflow.name, str(workflow.path))))
 
 
-def read_workflow(path: Path) -> Workflow:
-    """From its file, or from the folder that has it. Never raises: the findings say what is wrong."""
+def read_workflow(path: Path) -> WorkflowFile:
+    """Return a workflow from its file or its folder. Never raises: the findings say what is wrong."""
     file = path / WORKFLOW_FILE if path.is_dir() else path
     try:
         content = read_plain(file, MAX_BYTES)
@@ -110,65 +111,42 @@ def read_workflow(path: Path) -> Workflow:
     return parse_workflow(content, file)
 
 
-def parse_workflow(content: bytes, path: Path) -> Workflow:
+def parse_workflow(content: bytes, path: Path) -> WorkflowFile:
     if len(content) > MAX_BYTES:
         return _unreadable(path, Message("it has more than {max_bytes} bytes", max_bytes=MAX_BYTES))
     text = decode(content).text
     block = read_block(text)
     if block.failed:
-        return Workflow(_name_of(path), path, findings=tuple(block.findings))
-    fields, places = block.fields, locate(text)
-    wrong = list(islice(schema_check.problems(fields, workflow_schema()), _MOST_PROBLEMS))
+        return WorkflowFile(_name_of(path), path, findings=tuple(block.findings))
+    fields, positions = block.fields, locate(text)
+    wrong = list(problems(fields, workflow_schema()))
     bad = {problem.path for problem in wrong if problem.severity is Severity.ERROR}
     inputs = tuple(_inputs(fields, bad))
     steps = tuple(_steps(fields, bad))
     listed = fields.get("steps")
     if isinstance(listed, list) and len(listed) > MAX_STEPS:
-        wrong.append(
-            Problem(
-                ("steps",),
-                Severity.ERROR,
-                Message("has more than {max_steps} items", max_steps=MAX_STEPS),
-                Message("use `for_each`"),
-            )
-        )
-    wrong += islice((*_input_problems(inputs), *_id_problems(steps), *_reference_problems(steps, inputs)), 100)
+        too_many = Message("has more than {max_steps} items", max_steps=MAX_STEPS)
+        wrong.append(_error(("steps",), too_many, Message("use `for_each`")))
+    wrong += islice((*_input_problems(inputs), *_id_problems(steps), *_reference_problems(steps, inputs)), MAX_PROBLEMS)
     name = fields.get("name")
-    return Workflow(
+    return WorkflowFile(
         name=name if isinstance(name, str) and name and ("name",) not in bad else _name_of(path),
         path=path,
         description=str(fields.get("description") or ""),
         inputs=inputs,
         steps=steps,
-        findings=(*block.findings, *as_findings(wrong, places)),
+        findings=(*block.findings, *as_findings(wrong, positions, Rule.FLOW_VALUE, Rule.FLOW_KEY)),
         digest=hashlib.blake2b(content, digest_size=20).hexdigest(),
-        places=places,
+        positions=positions,
     )
 
 
-def as_findings(wrong: Sequence[Problem], places: Mapping[schema_check.Path, Place]) -> Iterator[Finding]:
-    for problem in wrong:
-        rule = Rule.FLOW_VALUE if problem.severity is Severity.ERROR else Rule.FLOW_KEY
-        finding = rule.at(*_nearest_place(problem.path, places))
-        yield finding._replace(
-            message=schema_check.one_line(Message("`{place}` {reason}", place=problem.shown, reason=problem.message)),
-            advice=problem.advice,
-        )
-
-
-def _nearest_place(path: schema_check.Path, places: Mapping[schema_check.Path, Place]) -> Place:
-    """Where it stands, or what it would stand in."""
-    while path and path not in places:
-        path = path[:-1]
-    return places.get(path, (1, 1))
-
-
-def _inputs(fields: Mapping[str, Json], bad: set[schema_check.Path]) -> Iterator[Input]:
+def _inputs(fields: Mapping[str, Json], bad: set[KeyPath]) -> Iterator[WorkflowInput]:
     given = fields.get("inputs")
     for name, says in (given if isinstance(given, Mapping) else NOTHING).items():
         said: Mapping[str, Json] = says if isinstance(says, Mapping) else NOTHING
         kind = said.get("type")
-        yield Input(
+        yield WorkflowInput(
             name=name,
             type=kind if isinstance(kind, str) and ("inputs", name, "type") not in bad else "string",
             default=said.get("default"),
@@ -177,8 +155,8 @@ def _inputs(fields: Mapping[str, Json], bad: set[schema_check.Path]) -> Iterator
         )
 
 
-def _steps(fields: Mapping[str, Json], bad: set[schema_check.Path]) -> Iterator[Step]:
-    """Those that can be read; the schema has told of the others."""
+def _steps(fields: Mapping[str, Json], bad: set[KeyPath]) -> Iterator[WorkflowStep]:
+    """Return the steps that can be read; the schema check reported the others."""
     listed = fields.get("steps")
     for position, item in enumerate(islice(listed, MAX_STEPS) if isinstance(listed, list) else ()):
         if not isinstance(item, Mapping):
@@ -188,7 +166,7 @@ def _steps(fields: Mapping[str, Json], bad: set[schema_check.Path]) -> Iterator[
         if not isinstance(skill, str):
             continue
         skill = skill.removeprefix("@")
-        yield Step(
+        yield WorkflowStep(
             id=said.get("id") or skill.rpartition("/")[2],
             skill=skill,
             action=said.get("action") or "",
@@ -203,44 +181,35 @@ def _steps(fields: Mapping[str, Json], bad: set[schema_check.Path]) -> Iterator[
         )
 
 
-def _input_problems(inputs: Sequence[Input]) -> Iterator[Problem]:
+def _input_problems(inputs: Sequence[WorkflowInput]) -> Iterator[SchemaProblem]:
     for each in inputs:
         if not is_word(each.name):
             yield _error(("inputs", each.name), Message("is no name that a reference can have"), Message("use a word"))
         if each.default is not None and not is_of_type(each.default, each.type):
-            wanted = schema_check.expected({"type": each.type})
+            wanted = expected({"type": each.type})
             yield _error(
                 ("inputs", each.name, "default"), Message("should be {wanted}, as `type` says", wanted=wanted), ""
             )
 
 
-def _id_problems(steps: Sequence[Step]) -> Iterator[Problem]:
+def _id_problems(steps: Sequence[WorkflowStep]) -> Iterator[SchemaProblem]:
     seen: dict[str, int] = {}
     pattern = workflow_schema()["definitions"]["step"]["properties"]["id"]
     for step in steps:
         where = ("steps", step.at, "id")
         if step.id in RESERVED:
-            yield _error(
-                where,
-                Message("is {id!r}, which references use for something else", id=step.id),
-                Message("give it another id"),
-            )
+            message = Message("is {id!r}, which references use for something else", id=step.id)
+            yield _error(where, message, Message("give it another id"))
         elif step.id in seen:
-            yield _error(
-                where,
-                Message("is {id!r} again, like step {seen}", id=step.id, seen=seen[step.id]),
-                Message("give each step an `id` of its own"),
-            )
-        elif any(schema_check.problems(step.id, pattern)):
-            yield _error(
-                where,
-                Message("is missing, and {id!r} cannot stand in for it", id=step.id),
-                Message("give the step an `id`"),
-            )
+            message = Message("is {id!r} again, like step {seen}", id=step.id, seen=seen[step.id])
+            yield _error(where, message, Message("give each step an `id` of its own"))
+        elif any(problems(step.id, pattern)):
+            message = Message("is missing, and {id!r} cannot stand in for it", id=step.id)
+            yield _error(where, message, Message("give the step an `id`"))
         seen.setdefault(step.id, step.at + 1)
 
 
-def _reference_problems(steps: Sequence[Step], inputs: Sequence[Input]) -> Iterator[Problem]:
+def _reference_problems(steps: Sequence[WorkflowStep], inputs: Sequence[WorkflowInput]) -> Iterator[SchemaProblem]:
     names = [step.id for step in steps]
     before: list[str] = []
     for step in steps:
@@ -251,37 +220,35 @@ def _reference_problems(steps: Sequence[Step], inputs: Sequence[Input]) -> Itera
                 if isinstance(found, ValueError):
                     yield _error(where, Message("holds what is no reference: {found}", found=found), "")
                 elif wrong := _wrong(found, key, step, before, names, inputs):
-                    yield _error(
-                        where, Message("refers to {shown}: {wrong}", shown=found.shown, wrong=wrong[0]), wrong[1]
-                    )
+                    why, advice = wrong
+                    yield _error(where, Message("refers to {shown}: {wrong}", shown=found.shown, wrong=why), advice)
         if isinstance(step.for_each, str) and not any(True for _ in references(step.for_each)):
-            yield _error(
-                ("steps", step.at, "for_each"),
-                Message("is a text"),
-                Message('write a list, or a reference: "${{step.data.files}}"'),
-            )
+            advice = Message('write a list, or a reference: "${{step.data.files}}"')
+            yield _error(("steps", step.at, "for_each"), Message("is a text"), advice)
         if step.at_once > 1 and step.for_each is None:
-            yield Problem(
+            yield SchemaProblem(
                 ("steps", step.at, "at_once"), Severity.WARNING, Message("does nothing without `for_each`"), ""
             )
         before.append(step.id)
 
 
 def _wrong(
-    found: Reference, key: str, step: Step, before: Sequence[str], names: Sequence[str], inputs: Sequence[Input]
+    found: Reference,
+    key: str,
+    step: WorkflowStep,
+    before: Sequence[str],
+    names: Sequence[str],
+    inputs: Sequence[WorkflowInput],
 ) -> tuple[str, str] | None:
-    """Why it leads nowhere, and what to do."""
+    """Return why a reference leads nowhere and what to do, or None if it is right."""
     name, path = found
     if name in {"item", "index"}:
         if step.for_each is None or key == "for_each":
-            return Message("only the params of a step with `for_each` have it"), Message(
-                "add `for_each`, or name an earlier step"
-            )
-        return (
-            None
-            if name == "item" or not path
-            else (Message("there is nothing below a number"), Message("write `${{index}}`"))
-        )
+            wrong = Message("only the params of a step with `for_each` have it")
+            return wrong, Message("add `for_each`, or name an earlier step")
+        if name == "index" and path:
+            return Message("there is nothing below a number"), Message("write `${{index}}`")
+        return None
     if name == "inputs":
         known = [each.name for each in inputs]
         if not path or path[0] not in known:
@@ -290,27 +257,25 @@ def _wrong(
     if name not in before:
         if name in names:
             return Message("that step comes later, or is this one"), Message("only earlier steps can be referred to")
-        return Message("there is no such step"), nearest(
-            name, [*before, "inputs", *(RESERVED[1:] if step.for_each else ())]
-        )
+        known = [*before, "inputs", *(RESERVED[1:] if step.for_each else ())]
+        return Message("there is no such step"), nearest(name, known)
     if not path or path[0] not in OFFERED:
-        return Message("a step has {offered}", offered=", ".join(OFFERED)), Message(
-            "write `${{{name}.data…}}`", name=name
-        )
+        wrong = Message("a step has {offered}", offered=", ".join(OFFERED))
+        return wrong, Message("write `${{{name}.data…}}`", name=name)
     return None
 
 
 def is_of_type(value: Json, kind: str) -> bool:
-    return not any(schema_check.problems(value, {"type": kind}))
+    return not any(problems(value, {"type": kind}))
 
 
-def _error(path: schema_check.Path, message: str, advice: str) -> Problem:
-    return Problem(path, Severity.ERROR, message, advice)
+def _error(path: KeyPath, message: str, advice: str) -> SchemaProblem:
+    return SchemaProblem(path, Severity.ERROR, message, advice)
 
 
 def _name_of(path: Path) -> str:
     return path.absolute().parent.name if path.name == WORKFLOW_FILE else path.stem
 
 
-def _unreadable(path: Path, reason: str) -> Workflow:
-    return Workflow(_name_of(path), path, findings=(Rule.FLOW_UNREADABLE.at(reason=reason),))
+def _unreadable(path: Path, reason: str) -> WorkflowFile:
+    return WorkflowFile(_name_of(path), path, findings=(Rule.FLOW_UNREADABLE.at(reason=reason),))

@@ -1,9 +1,9 @@
-"""Frontmatter read strictly: YAML 1.1 without the parts that surprise.
+"""Reads frontmatter strictly: YAML 1.1 without the parts that surprise.
 
-The C parser composes nodes without resolving them, and the values are built here: that is faster than a
-loader, keeps where each field stands, and keeps `yes`, `8004` and `1.0` as written where a field is text.
-Anchors, aliases, tags and merge keys are refused: they occur in no skill, and a reader that expands them
-can be made to run out of memory.
+The C parser composes nodes without resolving them, and the values are built here. That is faster than a loader, keeps
+the position of each field, and keeps `yes`, `8004` and `1.0` as written where a field is text. Anchors, aliases, tags
+and merge keys are refused: no skill uses them, and expanding them can exhaust the memory. Dates, infinities and
+not-a-number stay text, because JSON has none of them.
 """
 
 import re
@@ -11,44 +11,104 @@ from typing import NamedTuple, Protocol
 
 import yaml
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.composer import Composer
+from yaml.parser import Parser
+from yaml.reader import Reader, ReaderError
+from yaml.resolver import BaseResolver
+from yaml.scanner import Scanner
 
-from skillyard.catalog.fields import TEXT_FIELDS, is_guarded
-from skillyard.catalog.findings import Rule
-from skillyard.catalog.scalars import NULLS, typed
+from skillyard.catalog.findings import START, Position, Rule, position_in
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding
 from skillyard.core.values import MAX_DEPTH, Json
 
-if yaml.__with_libyaml__:
-    from yaml._yaml import CParser as _Parser
-else:
-    from skillyard.catalog.slowyaml import Parser as _Parser  # type: ignore[assignment]
+#: Fields that are text whatever they look like: a skill may be called `yes`, and version 1.0 is not 1.
+TEXT_FIELDS = frozenset(
+    (
+        *("name", "title", "description", "license", "compatibility", "command", "entry", "protocol", "version"),
+        *("model", "context", "agent", "argument-hint", "when_to_use", "when-to-use", "effort"),
+        *("author", "category", "homepage"),
+    )
+)
+#: Fields that decide what may run or who may call. A broken one is never guessed.
+GUARDED_FIELDS = frozenset(
+    (
+        *("command", "entry", "protocol", "params", "parameters", "required_params"),
+        *("allowed-tools", "disallowed-tools", "tools", "hooks", "shell", "permissions"),
+        *("disable-model-invocation", "user-invocable", "user-invokable"),
+    )
+)
+_GUARDED_FOLDED = frozenset(field.replace("_", "").replace("-", "") for field in GUARDED_FIELDS)
 
-#: Characters of which each can open a level. libyaml recurses once a level and dies of some ten thousand.
+#: Characters of which each can open a level. libyaml recurses once a level and crashes at some ten thousand.
 _OPENERS = "[{-?"
 _MAX_OPENERS = 5 * MAX_DEPTH
 #: Where a value can start: only there do these three mean anything to YAML.
 _REFUSED = re.compile(r"(?:^|[\[{,:?-])[ \t]*[&*!]", re.MULTILINE)
-_CUT = re.compile(r"[ \t]+#")
+_COMMENT = re.compile(r"[ \t]+#")
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
-Place = tuple[int, int]
+_TRUE, _FALSE, _NULL = ("yes", "true", "on"), ("no", "false", "off"), ("null",)
+_CONSTANTS: dict[str, Json] = {
+    form: value
+    for words, value in ((_TRUE, True), (_FALSE, False), (_NULL, None))
+    for word in words
+    for form in (word, word.capitalize(), word.upper())
+}
+_CONSTANTS |= {"": None, "~": None}
+_NULLS = frozenset(word for word, value in _CONSTANTS.items() if value is None)
+#: A plain scalar that starts with another character is text, which spares most values the look-ups below.
+_TYPED_START = frozenset("yYnNtTfFoO~+-.0123456789")
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
+_OTHER_INT = re.compile(r"([-+]?)0(?:(b)([01_]+)|(x)([0-9a-fA-F_]+)|()([0-7_]+))")
+_BASE_60 = re.compile(r"([-+]?)([1-9][0-9_]*(?::[0-5]?[0-9])+)")
+_FLOAT = re.compile(r"(?:[-+]?[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?")
+_BASES = {"b": 2, "x": 16, "": 8}
+_MAX_DIGITS = 300
+
+
+class PurePythonParser(Reader, Scanner, Parser, Composer, BaseResolver):
+    """The parser for a PyYAML that was built without libyaml: the same answers, slower.
+
+    Refuses escaped surrogates, as libyaml does: they would break whoever writes them out.
+    """
+
+    def __init__(self, stream: str) -> None:
+        surrogate = _ESCAPED_SURROGATE.search(stream)
+        if surrogate:
+            raise ReaderError("<block>", surrogate.start(), 0xD800, "unicode", "half a character is escaped")
+        Reader.__init__(self, stream)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+        Composer.__init__(self)
+        BaseResolver.__init__(self)
+
+
+if yaml.__with_libyaml__:
+    from yaml._yaml import CParser as _Parser
+else:
+    _Parser = PurePythonParser  # type: ignore[assignment, misc]
 
 
 class _Mark(Protocol):
-    """Where libyaml or PyYAML says that something is, counted from 0."""
+    """A position of libyaml or PyYAML, counted from 0."""
 
     line: int
     column: int
 
 
 class Block(NamedTuple):
-    """What the strict reading gave. `failed`: the fields are not to be used, the findings say why."""
+    """Result of the strict reading. If it `failed`, the fields must not be used; the findings say why."""
 
     fields: dict[str, Json]
-    places: dict[str, Place]
+    positions: dict[str, Position]
     findings: list[Finding]
     failed: bool = False
     refused: tuple[str, ...] = ()
+
+    def report(self, field: str, rule: Rule, /, **values: object) -> None:
+        """Add a finding at the position of a field."""
+        self.findings.append(rule.at(*self.positions.get(field, START), **values))
 
 
 class _Composer(_Parser):
@@ -62,158 +122,180 @@ class _Composer(_Parser):
         return ""
 
 
-def read_block(block: str, line: int = 1) -> Block:
-    """The fields of a frontmatter block whose first line is the file's `line`. Never raises."""
-    findings = _check_events(block, line) if _needs_care(block) else []
-    if findings:
-        return Block({}, {}, findings, failed=True)
-    try:
-        root = _Composer(block).get_single_node()
-    except yaml.YAMLError as error:
-        return Block({}, {}, [_invalid(error, block, line)], failed=True)
-    if root is None:
-        return Block({}, {}, [Rule.FRONTMATTER_EMPTY.at(line)], failed=True)
-    if type(root) is not MappingNode:
-        shape = Message("a list") if type(root) is SequenceNode else "plain text"
-        place = _place(root.start_mark, line)
-        return Block({}, {}, [Rule.YAML_NOT_MAPPING.at(*place, shape=shape)], failed=True)
-    return _fields(root, block, line)
-
-
-def locate(block: str) -> dict[tuple[str | int, ...], Place]:
-    """Where every key and every item of a block stands that `read_block` could read; asked only about problems."""
-    places: dict[tuple[str | int, ...], Place] = {}
-    todo: list[tuple[tuple[str | int, ...], Node | None]] = [((), _Composer(block).get_single_node())]
-    while todo:
-        path, node = todo.pop()
-        if isinstance(node, MappingNode):
-            for key, item in node.value:
-                places[*path, key.value] = _place(key.start_mark, 1)
-                todo.append(((*path, key.value), item))
-        elif isinstance(node, SequenceNode):
-            for position, item in enumerate(node.value):
-                places[*path, position] = _place(item.start_mark, 1)
-                todo.append(((*path, position), item))
-    return places
-
-
-def _fields(root: MappingNode, block: str, line: int) -> Block:
-    """The values by hand, field by field."""
-    fields: dict[str, Json] = {}
-    places: dict[str, Place] = {}
-    findings: list[Finding] = []
-    twice: tuple[str, ...] = ()
-    doubles: list[ScalarNode] = []
-    cut = " #" in block or "\t#" in block
-    for key_node, node in root.value:
-        mark = key_node.start_mark
-        place = (mark.line + line, mark.column + 1)
-        key = key_node.value
-        if type(key) is not str or (key == "<<" and not key_node.style):
-            rule = Rule.YAML_MERGE if key == "<<" else Rule.YAML_KEY
-            return Block({}, {}, [rule.at(*place)], failed=True)
-        if key in fields:
-            findings.append(Rule.YAML_DUPLICATE.at(*place, field=key))
-            twice = (*twice, key) if is_guarded(key) else twice
-        try:
-            fields[key] = _text(node, doubles) if key in TEXT_FIELDS else _value(node, 1, doubles)
-        except _Refused as refused:
-            return Block({}, {}, [refused.finding(line)], failed=True)
-        places[key] = place
-        if cut and key in TEXT_FIELDS:
-            findings += _cuts(key, node, block, line)
-    findings += [Rule.YAML_DUPLICATE.at(*_place(double.start_mark, line), field=double.value) for double in doubles]
-    return _without(Block(fields, places, findings), twice) if twice else Block(fields, places, findings)
-
-
-def _without(block: Block, guarded: tuple[str, ...]) -> Block:
-    """A guarded field that stands twice is not used at all: which one was meant is a guess."""
-    for key in guarded:
-        block.fields.pop(key, None)
-        block.findings.append(Rule.REPAIR_REFUSED.at(*block.places[key], field=key))
-    return block._replace(refused=guarded)
-
-
-class _Refused(Exception):
-    """A node that has no JSON value."""
+class _RefusedError(Exception):
+    """A node has no JSON value."""
 
     def __init__(self, rule: Rule, node: Node) -> None:
         super().__init__(rule.code)
         self.rule = rule
         self.node = node
 
-    def finding(self, line: int) -> Finding:
-        return self.rule.at(*_place(self.node.start_mark, line), limit=MAX_DEPTH)
+
+def is_guarded(field: str) -> bool:
+    """Whether it is a guarded field, in any spelling: `allowed_tools`, `Allowed-Tools`, `allowedTools`."""
+    return field.replace("_", "").replace("-", "").lower() in _GUARDED_FOLDED
+
+
+def read_block(block: str, line: int = 1) -> Block:
+    """Return the fields of a frontmatter block whose first line is the file's `line`. Never raises."""
+    findings = _check_events(block, line) if _needs_care(block) else []
+    if findings:
+        return _failed(*findings)
+    try:
+        root = _Composer(block).get_single_node()
+    except yaml.YAMLError as error:
+        return _failed(_invalid(error, block, line))
+    if root is None:
+        return _failed(Rule.FRONTMATTER_EMPTY.at(line))
+    if type(root) is not MappingNode:
+        shape = Message("a list") if type(root) is SequenceNode else "plain text"
+        return _failed(Rule.YAML_NOT_MAPPING.at(*_position(root.start_mark, line), shape=shape))
+    return _read_fields(root, block, line)
+
+
+def locate(block: str) -> dict[tuple[str | int, ...], Position]:
+    """Return the position of every key and item of a block that `read_block` could read. Only problems need it."""
+    positions: dict[tuple[str | int, ...], Position] = {}
+    todo: list[tuple[tuple[str | int, ...], Node | None]] = [((), _Composer(block).get_single_node())]
+    while todo:
+        path, node = todo.pop()
+        if isinstance(node, MappingNode):
+            for key, item in node.value:
+                positions[*path, key.value] = _position(key.start_mark, 1)
+                todo.append(((*path, key.value), item))
+        elif isinstance(node, SequenceNode):
+            for number, item in enumerate(node.value):
+                positions[*path, number] = _position(item.start_mark, 1)
+                todo.append(((*path, number), item))
+    return positions
+
+
+def typed(word: str) -> Json:
+    """Return the value of a plain scalar, as YAML 1.1 reads it and JSON has it."""
+    if not word:
+        return None
+    if word[0] not in _TYPED_START:
+        return word
+    if word in _CONSTANTS:
+        return _CONSTANTS[word]
+    if len(word) > _MAX_DIGITS:
+        return word
+    if _INT.fullmatch(word):
+        return int(word.replace("_", ""))
+    if _FLOAT.fullmatch(word):
+        value = float(word.replace("_", ""))
+        return word if value in {float("inf"), float("-inf")} else value
+    if found := _OTHER_INT.fullmatch(word):
+        sign, base, digits = (group for group in found.groups() if group is not None)
+        return int(f"{sign}{digits.replace('_', '') or '0'}", _BASES[base])
+    if found := _BASE_60.fullmatch(word):
+        number = 0
+        for part in found[2].replace("_", "").split(":"):
+            number = number * 60 + int(part)  # YAML 1.1 reads 1:30 as ninety
+        return -number if found[1] == "-" else number
+    return word
+
+
+def _failed(*findings: Finding) -> Block:
+    return Block({}, {}, list(findings), failed=True)
+
+
+def _read_fields(root: MappingNode, block: str, line: int) -> Block:
+    read = Block({}, {}, [])
+    twice: tuple[str, ...] = ()
+    doubles: list[ScalarNode] = []
+    has_comment = " #" in block or "\t#" in block
+    for key_node, node in root.value:
+        mark, key = key_node.start_mark, key_node.value
+        position = (mark.line + line, mark.column + 1)
+        try:
+            _check_key(key_node)
+            value = _text(node, doubles) if key in TEXT_FIELDS else _value(node, 1, doubles)
+        except _RefusedError as refused:
+            at = _position(refused.node.start_mark, line)
+            return _failed(refused.rule.at(*at, limit=MAX_DEPTH))
+        if key in read.fields:
+            read.findings.append(Rule.YAML_DUPLICATE.at(*position, field=key))
+            twice = (*twice, key) if is_guarded(key) else twice
+        read.fields[key] = value
+        read.positions[key] = position
+        if has_comment and key in TEXT_FIELDS:
+            read.findings.extend(_cut_by_comment(key, node, block, line))
+    for double in doubles:
+        read.findings.append(Rule.YAML_DUPLICATE.at(*_position(double.start_mark, line), field=double.value))
+    for key in twice:  # a guarded field that is there twice is not used: which one was meant is a guess
+        read.fields.pop(key, None)
+        read.findings.append(Rule.REPAIR_REFUSED.at(*read.positions[key], field=key))
+    return read._replace(refused=twice)
+
+
+def _check_key(node: Node) -> None:
+    if type(node.value) is not str:
+        raise _RefusedError(Rule.YAML_KEY, node)
+    if node.value == "<<" and not getattr(node, "style", None):
+        raise _RefusedError(Rule.YAML_MERGE, node)
 
 
 def _text(node: Node, doubles: list[ScalarNode]) -> Json:
-    """A text field as written; only an empty one is nothing."""
+    """Return the text as written, or None if it is empty."""
     if type(node) is ScalarNode:
         text: str = node.value
-        return None if not node.style and text in NULLS else text
+        return None if not node.style and text in _NULLS else text
     return _value(node, 1, doubles)
 
 
 def _value(node: Node, depth: int, doubles: list[ScalarNode]) -> Json:
-    kind = type(node)
+    """Return the JSON value of a node; keys that a mapping has twice go to `doubles`."""
     if isinstance(node, ScalarNode):
         text: str = node.value
         return text if node.style else typed(text)
     if depth > MAX_DEPTH:
-        raise _Refused(Rule.YAML_TOO_DEEP, node)
-    if kind is SequenceNode:
+        raise _RefusedError(Rule.YAML_TOO_DEEP, node)
+    if type(node) is SequenceNode:
         return [_value(item, depth + 1, doubles) for item in node.value]
-    return _mapping(node, depth, doubles)
-
-
-def _mapping(node: Node, depth: int, doubles: list[ScalarNode]) -> dict[str, Json]:
     items: dict[str, Json] = {}
     for key_node, item in node.value:
-        key = key_node.value
-        if type(key) is not str:
-            raise _Refused(Rule.YAML_KEY, key_node)
-        if key == "<<" and not key_node.style:
-            raise _Refused(Rule.YAML_MERGE, key_node)
-        if key in items:
+        _check_key(key_node)
+        if key_node.value in items:
             doubles.append(key_node)
-        items[key] = _value(item, depth + 1, doubles)
+        items[key_node.value] = _value(item, depth + 1, doubles)
     return items
 
 
-def _cuts(field: str, node: Node, block: str, line: int) -> list[Finding]:
-    """A comment right after a plain text: the author most likely meant it as part of the text."""
+def _cut_by_comment(field: str, node: Node, block: str, line: int) -> list[Finding]:
+    """Report a comment right after a plain text: the author most likely meant it as part of the text."""
     mark = node.end_mark
-    if type(node) is not ScalarNode or node.style or not _CUT.match(block, mark.index):
+    if type(node) is not ScalarNode or node.style or not _COMMENT.match(block, mark.index):
         return []
     return [Rule.VALUE_CUT.at(mark.line + line, mark.column + 1, field=field)]
 
 
 def _needs_care(block: str) -> bool:
-    """Anything that could be an anchor, alias or tag, or nested too deep to be composed at all."""
+    """Whether there may be an anchor, alias or tag, or more levels than can be composed."""
     if ("&" in block or "*" in block or "!" in block) and _REFUSED.search(block):
         return True
     return len(block) > _MAX_OPENERS and sum(map(block.count, _OPENERS)) > _MAX_OPENERS
 
 
 def _check_events(block: str, line: int) -> list[Finding]:
-    """What is refused, from the flat stream of events: no depth can hurt here."""
+    """Report what is refused, from the flat stream of events: no depth can hurt here."""
     findings: list[Finding] = []
     depth = 0
     try:
         parser = _Composer(block)
         while event := parser.get_event():
-            place = _place(event.start_mark, line)
+            position = _position(event.start_mark, line)
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
-                return [Rule.YAML_TOO_DEEP.at(*place, limit=MAX_DEPTH)]
+                return [Rule.YAML_TOO_DEEP.at(*position, limit=MAX_DEPTH)]
             if rule := _refusal(event):
-                findings.append(rule.at(*place))
+                findings.append(rule.at(*position))
     except yaml.YAMLError as error:
         findings.append(_invalid(error, block, line))
     return findings
 
 
-def _place(mark: _Mark | None, line: int) -> Place:
+def _position(mark: _Mark | None, line: int) -> Position:
     return (mark.line + line, mark.column + 1) if mark else (line, 1)
 
 
@@ -229,11 +311,11 @@ def _refusal(event: yaml.Event) -> Rule | None:
 
 
 def _invalid(error: yaml.YAMLError, block: str, line: int) -> Finding:
-    """The parser's own words, at its own place."""
+    """Return the parser's own message at its own position."""
     if isinstance(error, yaml.MarkedYAMLError):
-        place = _place(error.problem_mark or error.context_mark, line)
-        return Rule.YAML_INVALID.at(*place, reason=error.problem or error.context or "unknown")
+        position = _position(error.problem_mark or error.context_mark, line)
+        return Rule.YAML_INVALID.at(*position, reason=error.problem or error.context or "unknown")
     index = getattr(error, "position", 0)
     index = index if isinstance(index, int) and 0 <= index <= len(block) else 0
-    place = (block.count("\n", 0, index) + line, index - block.rfind("\n", 0, index))
-    return Rule.YAML_INVALID.at(*place, reason=getattr(error, "reason", "") or "unreadable characters")
+    reason = getattr(error, "reason", "") or "unreadable characters"
+    return Rule.YAML_INVALID.at(*position_in(block, index, line), reason=reason)

@@ -1,17 +1,21 @@
-"""The index: a cache of what the folders hold, so that an unchanged skill is never parsed twice.
+"""The index: a SQLite cache of the skill files, so that an unchanged skill is never parsed twice.
 
-The files are the truth. A lost, broken or older index is thrown away and made again; where it cannot be kept
-(a read-only home, a full disk), one in memory does the same for the length of the process.
+A lost, broken or older index is removed and made again. Where it cannot be stored (a read-only home, a full disk), one
+in memory replaces it for the length of the process.
+
+Full-text search: SQLite's own tokenisers take a run of Chinese, Japanese or Korean for one word, so that a word of two
+characters inside it is never found. Such runs are therefore indexed as overlapping pairs of characters.
 """
 
+import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from skillyard.catalog.discover import Folder, Stamp
-from skillyard.catalog.fts_tokens import as_words, fold
 from skillyard.core.errors import StateDamaged
 from skillyard.core.kinds import Kind
 from skillyard.core.messages import Message
@@ -19,6 +23,16 @@ from skillyard.core.messages import Message
 if TYPE_CHECKING:
     from skillyard.core.skill import Skill
 
+#: (mtime, ctime, size, inode): a file or folder with the same stamp was not changed.
+Stamp: TypeAlias = tuple[int, int, int, int]
+
+_CJK = (
+    "\u3040-\u30ff"  # kana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # ideographs
+    "\uac00-\ud7af"  # hangul
+    "\U00020000-\U0003ffff"  # rare ideographs
+)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _SCHEMA_VERSION = 4
 _SCHEMA = """
 CREATE TABLE skills (
@@ -41,8 +55,17 @@ CREATE VIRTUAL TABLE words USING fts5(name, description, tags, tokenize = 'porte
 """
 
 
-class Entry(NamedTuple):
-    """A line of a list: enough to show a skill and to choose it, without reading it."""
+_COLUMNS = (
+    *("id", "root", "file", "mtime", "ctime", "size", "inode", "digest"),
+    *("name", "folder_name", "role", "kind", "title", "description", "tags"),
+    *("severity", "folded", "record", "usable"),
+)
+_INSERT = f"INSERT INTO skills ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+_INSERT_WORDS = "INSERT INTO words (rowid, name, description, tags) VALUES (?, ?, ?, ?)"
+
+
+class CatalogEntry(NamedTuple):
+    """What is needed to show a skill in a list and to choose it, without reading it."""
 
     id: int
     root: str
@@ -54,9 +77,9 @@ class Entry(NamedTuple):
     title: str
     description: str
     tags: tuple[str, ...]
-    #: The worst finding's severity, or nothing.
+    #: The worst severity of its findings, or "".
     severity: str
-    #: False for a folder whose SKILL.md could not be read as one.
+    #: False if its SKILL.md could not be read as one.
     usable: bool
 
     @property
@@ -78,48 +101,71 @@ class Match(NamedTuple):
 
 
 class Claim(NamedTuple):
+    """A root that has a skill in a folder of this name."""
+
     role: str
     folder_name: str
     root: str
 
 
-class Source(NamedTuple):
-    """The file that a row was read from, as it was then."""
+class ScannedFolder(NamedTuple):
+    """A folder on the way to skills: its own skill file, or the names of the folders in it."""
 
-    file: str
     stamp: Stamp
-    digest: str
+    skill_file: str = ""
+    children: tuple[str, ...] = ()
 
 
-class Row(NamedTuple):
-    """A skill as the tables want it; made without touching them, so that many can be made side by side."""
+class IndexRow(NamedTuple):
+    """The values for the tables; made without a database, so that several processes can make them."""
 
     values: tuple[str | int, ...]
-    words: tuple[str, str, str]
+    fts_texts: tuple[str, str, str]
 
 
-def make_row(root: str, source: Source, skill: "Skill", *, usable: bool = True) -> Row:
-    from skillyard.catalog.records import as_record  # noqa: PLC0415  (a list makes no rows)
-
+def make_row(source: tuple[str | int, ...], skill: "Skill", *, usable: bool = True) -> IndexRow:
+    """Return the row of a skill; `source` is the root, the file, its stamp and its digest."""
     folded = fold(f"{skill.name}\n{skill.folder_name}\n{skill.title}")
     tags = "\0".join(tag.replace("\0", "") for tag in skill.tags)
     about = (skill.name, skill.folder_name, skill.role, str(skill.kind), skill.title, skill.description, tags)
-    found = (str(skill.severity or ""), folded, as_record(skill), int(usable))
-    words = (as_words(folded), as_words(skill.description), as_words(" ".join(skill.tags)))
-    return Row((root, source.file, *source.stamp, source.digest, *about, *found), words)
+    found = (str(skill.severity or ""), folded, skill.as_record(), int(usable))
+    fts_texts = (as_fts_text(folded), as_fts_text(skill.description), as_fts_text(" ".join(skill.tags)))
+    return IndexRow((*source, *about, *found), fts_texts)
 
 
-_COLUMNS = (
-    *("id", "root", "file", "mtime", "ctime", "size", "inode", "digest"),
-    *("name", "folder_name", "role", "kind", "title", "description", "tags"),
-    *("severity", "folded", "record", "usable"),
-)
-_INSERT = f"INSERT INTO skills ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-_INSERT_WORDS = "INSERT INTO words (rowid, name, description, tags) VALUES (?, ?, ?, ?)"
+def fold(text: str) -> str:
+    """Return the text for comparisons: without differences of case, full-width letters and ligatures."""
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+
+
+def as_fts_text(text: str) -> str:
+    """Return the text for the full-text index: each run of CJK as overlapping pairs and its last character."""
+
+    def pairs(run: re.Match[str]) -> str:
+        return f" {' '.join(run[0][i : i + 2] for i in range(len(run[0])))} "
+
+    return _cjk_run().sub(pairs, fold(text))
+
+
+def as_fts_query(text: str) -> str:
+    """Return an FTS5 query: every word must occur, the last one may be unfinished. FTS5's own syntax is quoted."""
+    parts: list[str] = []
+    for word in re.findall(rf"[{_CJK}]+|[^\W{_CJK}]+", fold(text)):
+        if _cjk_run().match(word) and len(word) > 1:
+            parts += [f'"{word[i : i + 2]}"' for i in range(len(word) - 1)]
+        else:
+            parts.append(f'"{word}"*')
+    return " AND ".join(parts)
+
+
+@cache
+def _cjk_run() -> re.Pattern[str]:
+    """Compiled when first needed: so large a class costs more than a whole `list`."""
+    return re.compile(f"[{_CJK}]+")
 
 
 class _Connection(sqlite3.Connection):
-    """Drops the file when a statement meets damage, so that the next command makes it again."""
+    """Removes the file when a statement finds it damaged, so that the next command makes it again."""
 
     path: Path | None = None
 
@@ -136,15 +182,11 @@ class _Connection(sqlite3.Connection):
             damaged = isinstance(error, UnicodeDecodeError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
             if self.path is None or not damaged:
                 raise
-            for ending in ("", "-wal", "-shm"):
-                Path(f"{self.path}{ending}").unlink(missing_ok=True)
+            _remove(self.path)
             raise StateDamaged(
                 f"{self.path}: {error}",
                 Message("run it again: the file is only a cache, it was removed and is made anew"),
             ) from None
-
-
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class Index:
@@ -155,28 +197,28 @@ class Index:
         self._connection.close()
 
     def changes_elsewhere(self) -> int:
-        """A number that changes when another connection wrote to the index; what we wrote ourselves, we know."""
+        """Return a number that changes when another connection writes to the index."""
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def known_files(self, root: str) -> dict[str, Stamp]:
-        """Each skill file with its stamp."""
+        """Return each skill file with its stamp."""
         rows = self._connection.execute("SELECT file, mtime, ctime, size, inode FROM skills WHERE root = ?", (root,))
         return {row[0]: row[1:] for row in rows}
 
     def digests(self, root: str) -> dict[str, str]:
-        """Each skill file with the digest of what it held."""
+        """Return each skill file with the digest of its content."""
         return dict(self._connection.execute("SELECT file, digest FROM skills WHERE root = ?", (root,)).fetchall())
 
-    def known_folders(self, root: str) -> dict[str, Folder]:
-        """The folders between the root and its skills, as the last scan left them."""
+    def known_folders(self, root: str) -> dict[str, ScannedFolder]:
+        """Return the folders between the root and its skills, as the last scan found them."""
         rows = self._connection.execute(
             "SELECT path, mtime, ctime, size, inode, children FROM folders WHERE root = ?", (root,)
         )
-        return {path: Folder((m, c, s, i), children=_parted(names)) for path, m, c, s, i, names in rows}
+        return {path: ScannedFolder((m, c, s, i), children=_split(names)) for path, m, c, s, i, names in rows}
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """One transaction: another process sees all of a scan or nothing of it."""
+        """Run one transaction: another process sees all of a scan or nothing of it."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -193,48 +235,48 @@ class Index:
             )
             self._connection.execute("DELETE FROM skills WHERE root = ? AND file = ?", (root, file))
 
-    def add(self, rows: Sequence["Row"]) -> None:
+    def add(self, rows: Sequence[IndexRow]) -> None:
         (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM skills").fetchone()
         numbered = list(enumerate(rows, last + 1))
         self._connection.executemany(_INSERT, ((number, *row.values) for number, row in numbered))
-        self._connection.executemany(_INSERT_WORDS, ((number, *row.words) for number, row in numbered))
+        self._connection.executemany(_INSERT_WORDS, ((number, *row.fts_texts) for number, row in numbered))
 
-    def put_folders(self, root: str, folders: Iterable[tuple[str, Folder]]) -> None:
+    def put_folders(self, root: str, folders: Mapping[str, ScannedFolder]) -> None:
         self._connection.execute("DELETE FROM folders WHERE root = ?", (root,))
         self._connection.executemany(
             "INSERT INTO folders (root, path, mtime, ctime, size, inode, children) VALUES (?,?,?,?,?,?,?)",
-            ((root, path, *folder.stamp, "\0".join(folder.children)) for path, folder in folders),
+            ((root, path, *folder.stamp, "\0".join(folder.children)) for path, folder in folders.items()),
         )
 
-    def entries(self, roots: Sequence[str]) -> list[Entry]:
+    def entries(self, roots: Sequence[str]) -> list[CatalogEntry]:
         return self._entries(f"WHERE root IN ({_marks(roots)})", roots)
 
-    def named(self, roots: Sequence[str], name: str) -> list[Entry]:
-        """Whose folder, name or title folds to the same."""
+    def named(self, roots: Sequence[str], name: str) -> list[CatalogEntry]:
+        """Return the entries whose folder, name or title is the same, folded."""
         line = "\n" + fold(name) + "\n"
         where = f"WHERE root IN ({_marks(roots)}) AND instr(char(10) || folded || char(10), ?)"
         return self._entries(where, [*roots, line])
 
     def populated(self, roots: Sequence[str]) -> list[str]:
-        """Those of the roots that hold a skill."""
+        """Return the roots that hold a skill."""
         has = "SELECT 1 FROM skills WHERE root = ? LIMIT 1"
         return [root for root in roots if self._connection.execute(has, (root,)).fetchone()]
 
     def claims(self, roots: Sequence[str], folder_names: Iterable[str]) -> list[Claim]:
-        """Who claims one of the folder names, in whichever root."""
-        import json  # noqa: PLC0415  (a list needs none)
+        """Return the roots that have one of the folder names."""
+        import json  # noqa: PLC0415  (a list does not need it)
 
         where = f"WHERE root IN ({_marks(roots)}) AND folder_name IN (SELECT value FROM json_each(?))"
         names = json.dumps(list(set(folder_names)))
         rows = self._connection.execute(f"SELECT role, folder_name, root FROM skills {where}", [*roots, names])
         return [Claim._make(row) for row in rows]
 
-    def matching(self, roots: Sequence[str], words: str, part: str) -> list[Match]:
-        """What holds every word, or has the part in its name; with FTS5's own rank (lower is better)."""
+    def matching(self, roots: Sequence[str], query: str, part: str) -> list[Match]:
+        """Return what matches the FTS5 query, or has the part in its name, with FTS5's own rank (lower is better)."""
         import json  # noqa: PLC0415
 
         rows = self._connection.execute(
-            "SELECT rowid, bm25(words, 8.0, 2.0, 1.0) FROM words WHERE words MATCH ?", (words,)
+            "SELECT rowid, bm25(words, 8.0, 2.0, 1.0) FROM words WHERE words MATCH ?", (query,)
         )
         ranks: dict[int, float] = dict(rows.fetchall())
         named = self._connection.execute(
@@ -248,43 +290,44 @@ class Index:
         )
         return [Match._make((*row, ranks.get(row[0], 0.0))) for row in found]
 
-    def numbered(self, ids: Sequence[int]) -> list[Entry]:
-        """The entries of these rows, in this order."""
+    def numbered(self, ids: Sequence[int]) -> list[CatalogEntry]:
+        """Return the entries with these ids, in this order."""
         found = {entry.id: entry for entry in self._entries(f"WHERE id IN ({_marks(ids)})", ids)}
         return [found[number] for number in ids if number in found]
 
-    def skill(self, entry: Entry) -> "Skill":
-        from skillyard.catalog.records import from_record  # noqa: PLC0415  (a list needs no whole skill)
+    def skill(self, entry: CatalogEntry) -> "Skill":
+        skill = self.find_skill(entry)
+        if skill is None:
+            raise LookupError(f"{entry.file} is no longer in the index")
+        return skill
 
-        (record,) = self._connection.execute("SELECT record FROM skills WHERE id = ?", (entry.id,)).fetchone()
-        return from_record(record)
-
-    def find_skill(self, entry: Entry) -> "Skill | None":
-        """The same from an entry that may be old: None where its row is gone, or another's by now."""
-        from skillyard.catalog.records import from_record  # noqa: PLC0415
+    def find_skill(self, entry: CatalogEntry) -> "Skill | None":
+        """Return the skill of an entry, or None if its row is gone, or another's by now."""
+        from skillyard.core.skill import Skill  # noqa: PLC0415  (a list needs no whole skill)
 
         row = self._connection.execute(
             "SELECT record FROM skills WHERE id = ? AND file = ? AND name = ?", (entry.id, entry.file, entry.name)
         ).fetchone()
-        return from_record(row[0]) if row else None
+        return Skill.from_record(row[0]) if row else None
 
-    def _entries(self, where: str, values: Sequence[str | int]) -> list[Entry]:
-        rows = self._connection.execute(f"SELECT {', '.join(Entry._fields)} FROM skills {where}", values)
+    def _entries(self, where: str, values: Sequence[str | int]) -> list[CatalogEntry]:
+        rows = self._connection.execute(f"SELECT {', '.join(CatalogEntry._fields)} FROM skills {where}", values)
         return [_entry(row) for row in rows]
 
 
 _KINDS = {str(kind): kind for kind in Kind}
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
+def _entry(row: tuple[Any, ...]) -> CatalogEntry:
     id_, root, file, name, folder_name, role, kind, title, description, tags, severity, usable = row
-    labels = _parted(tags)
     kind = _KINDS[kind]
-    return Entry(id_, root, file, name, folder_name, role, kind, title, description, labels, severity, usable == 1)
+    return CatalogEntry(
+        id_, root, file, name, folder_name, role, kind, title, description, _split(tags), severity, usable == 1
+    )
 
 
-def _parted(text: str) -> tuple[str, ...]:
-    """A list as one text: no name and no tag holds a NUL."""
+def _split(text: str) -> tuple[str, ...]:
+    """Return the list that is stored as one text: no name and no tag holds a NUL."""
     return tuple(text.split("\0")) if text else ()
 
 
@@ -294,18 +337,22 @@ def _marks(values: Sequence[object]) -> str:
 
 def _open(path: Path | None) -> sqlite3.Connection:
     if path is not None:
-        for _ in range(2):  # the second time on a clean slate
+        for _ in range(2):  # the second time without the damaged file
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 return _prepared(str(path), path)
             except sqlite3.OperationalError:
-                break  # no right to write, no room: nothing that deleting would mend
+                break  # no right to write, no room: removing the file would not help
             except (sqlite3.DatabaseError, UnicodeDecodeError):
-                for ending in ("", "-wal", "-shm"):
-                    Path(f"{path}{ending}").unlink(missing_ok=True)
+                _remove(path)
             except OSError:
                 break
     return _prepared(":memory:")
+
+
+def _remove(path: Path) -> None:
+    for ending in ("", "-wal", "-shm"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
 
 
 def _prepared(name: str, path: Path | None = None) -> _Connection:
@@ -324,7 +371,7 @@ def _prepared(name: str, path: Path | None = None) -> _Connection:
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    """Drop whatever an older version left, and lay the tables out, once even when two start together."""
+    """Drop the tables of an older version and make ours, once even if two processes start together."""
     connection.execute("BEGIN IMMEDIATE")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != _SCHEMA_VERSION:

@@ -1,21 +1,34 @@
-"""What `validate` says on top of a reading: the standard's finer rules, and what other agents make of it."""
+"""Adds the findings that only `validate` shows: the standard's finer rules, and what other agents do with the file."""
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from skillyard.catalog.encoding import decode
-from skillyard.catalog.fields import CLAUDE_FIELDS, OWN_FIELDS, STANDARD_FIELDS
-from skillyard.catalog.findings import Rule
-from skillyard.catalog.params import shape
-from skillyard.catalog.reading import Reading
+from skillyard.catalog.findings import START, Position, Rule, position_in
+from skillyard.catalog.manifest import Reading
+from skillyard.catalog.params import describe_type
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Skill
 from skillyard.core.values import Json
 
+STANDARD_FIELDS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
+#: Fields that only Claude Code knows (its reference of SKILL.md frontmatter).
+CLAUDE_FIELDS = frozenset(
+    (
+        *("when_to_use", "argument-hint", "arguments", "disable-model-invocation", "user-invocable"),
+        *("disallowed-tools", "model", "effort", "context", "agent", "hooks", "paths", "shell"),
+    )
+)
+#: Fields that we know on top.
+OWN_FIELDS = frozenset(
+    (
+        *("title", "tags", "triggers", "keywords", "version", "command", "entry", "protocol", "actions"),
+        *("params", "parameters", "required_params", "timeout", "timeout_seconds"),
+    )
+)
 MAX_COMPATIBILITY = 500
 MAX_BODY_LINES = 500
-#: After so many different ones the point is made.
+#: Further ones are not reported.
 MAX_PORTABILITY = 50
 
 #: Zero width, direction marks, invisible operators, tag characters, variation selectors beyond emoji's.
@@ -38,90 +51,61 @@ _PORTABLE_RULES = {
     "variable": Rule.PORTABLE_VARIABLE,
     "file": Rule.PORTABLE_FILE,
 }
-_TEXT, _FLAG, _LIST, _WORDS = "text", Message("true or false"), Message("a list"), Message("text or a list")
-#: What a field should be; None where anything goes.
+#: What a field should be; fields that may be anything are not here.
 _WANTED = {
-    "title": _TEXT,
-    "license": _TEXT,
-    "compatibility": _TEXT,
-    "version": _TEXT,
-    "model": _TEXT,
-    "context": _TEXT,
-    "agent": _TEXT,
-    "effort": _TEXT,
-    "when_to_use": _TEXT,
-    "argument-hint": _TEXT,
-    "disable-model-invocation": _FLAG,
-    "user-invocable": _FLAG,
-    "metadata": Message("a mapping"),
-    "hooks": Message("a mapping"),
-    "allowed-tools": _WORDS,
-    "disallowed-tools": _WORDS,
-    "arguments": _WORDS,
-    "paths": _WORDS,
-    "tags": _WORDS,
-    "triggers": _WORDS,
-    "keywords": _WORDS,
+    **dict.fromkeys(("title", "license", "compatibility", "version", "model", "context", "agent", "effort"), "text"),
+    **dict.fromkeys(("when_to_use", "argument-hint"), "text"),
+    **dict.fromkeys(("disable-model-invocation", "user-invocable"), Message("true or false")),
+    **dict.fromkeys(("metadata", "hooks"), Message("a mapping")),
+    **dict.fromkeys(("allowed-tools", "disallowed-tools", "arguments", "paths"), Message("text or a list")),
+    **dict.fromkeys(("tags", "triggers", "keywords"), Message("text or a list")),
 }
 
 
 def lint(reading: Reading) -> Reading:
-    """The same reading with every finding there is, in the order of the file."""
+    """Return the reading with all findings, in the order of the file."""
     if reading.skill is None:
         return reading
-    more = (
-        *_encoding(reading),
-        *_fields(reading, reading.skill),
-        *_texts(reading, reading.skill),
-        *_body(reading),
-    )
+    # A scan does not decode the body below a frontmatter that is fine.
+    encoding = decode(reading.source).findings if isinstance(reading.source, bytes) else ()
+    more = (*encoding, *_fields(reading, reading.skill), *_texts(reading, reading.skill), *_body(reading))
     findings = tuple(sorted((*reading.findings, *more), key=lambda found: (found.line, found.column)))
-    return replace(reading, findings=findings, skill=reading.skill._replace(findings=findings))
-
-
-def _encoding(reading: Reading) -> tuple[Finding, ...]:
-    """What a scan did not look at: the encoding of a body below a frontmatter that is fine."""
-    return decode(reading.source).findings if isinstance(reading.source, bytes) else ()
+    return reading._replace(findings=findings, skill=reading.skill._replace(findings=findings))
 
 
 def _fields(reading: Reading, skill: Skill) -> Iterator[Finding]:
     for field, value in skill.fields.items():
-        place = reading.places.get(field, (1, 1))
+        position = reading.positions.get(field, START)
         wanted = _WANTED.get(field)
-        if wanted and value is not None and shape(value) not in wanted:
-            yield Rule.FIELD_TYPE.at(*place, field=field, shape=shape(value), wanted=wanted)
+        if wanted and value is not None and describe_type(value) not in wanted:
+            yield Rule.FIELD_TYPE.at(*position, field=field, shape=describe_type(value), wanted=wanted)
         if field in CLAUDE_FIELDS:
-            yield Rule.FIELD_EXTENSION.at(*place, field=field, agents="Claude Code")
+            yield Rule.FIELD_EXTENSION.at(*position, field=field, agents="Claude Code")
         elif field in OWN_FIELDS:
-            yield Rule.FIELD_EXTENSION.at(*place, field=field, agents=Message("Skillyard and a few others"))
+            yield Rule.FIELD_EXTENSION.at(*position, field=field, agents=Message("Skillyard and a few others"))
         elif field not in STANDARD_FIELDS:
-            yield Rule.FIELD_UNKNOWN.at(*place, field=field)
-    yield from _standard(reading, skill.fields)
+            yield Rule.FIELD_UNKNOWN.at(*position, field=field)
+    for field in ("compatibility", "allowed-tools", "metadata"):
+        yield from _standard_field(field, skill.fields.get(field), reading.positions.get(field, START))
 
 
-def _standard(reading: Reading, fields: Mapping[str, Json]) -> Iterator[Finding]:
-    compatibility, metadata = fields.get("compatibility"), fields.get("metadata")
-    if isinstance(compatibility, str) and len(compatibility) > MAX_COMPATIBILITY:
-        place = reading.places.get("compatibility", (1, 1))
-        yield Rule.COMPATIBILITY_TOO_LONG.at(*place, count=len(compatibility), limit=MAX_COMPATIBILITY)
-    if isinstance(fields.get("allowed-tools"), list):
-        yield Rule.TOOLS_LIST.at(*reading.places.get("allowed-tools", (1, 1)))
-    if isinstance(metadata, Mapping):
-        place = reading.places.get("metadata", (1, 1))
-        for field, value in metadata.items():
-            if not isinstance(value, str):
-                yield Rule.METADATA_VALUES.at(*place, field=field)
+def _standard_field(field: str, value: Json, position: Position) -> Iterator[Finding]:
+    if field == "compatibility" and isinstance(value, str) and len(value) > MAX_COMPATIBILITY:
+        yield Rule.COMPATIBILITY_TOO_LONG.at(*position, count=len(value), limit=MAX_COMPATIBILITY)
+    elif field == "allowed-tools" and isinstance(value, list):
+        yield Rule.TOOLS_LIST.at(*position)
+    elif field == "metadata" and isinstance(value, Mapping):
+        yield from (Rule.METADATA_VALUES.at(*position, field=key) for key in value if not isinstance(value[key], str))
 
 
 def _texts(reading: Reading, skill: Skill) -> Iterator[Finding]:
-    """What a model sees of the skill before it is loaded, and what nobody sees."""
-    place = reading.places.get("description", (1, 1))
+    """Check what a model sees of the skill before it is loaded, and what nobody sees."""
+    position = reading.positions.get("description", START)
     if tag := _XML.search(skill.description):
-        yield Rule.DESCRIPTION_XML.at(*place, shown=tag[0])
-    yield Rule.CATALOG_COST.at(*place, count=len(skill.name) + len(skill.description))
+        yield Rule.DESCRIPTION_XML.at(*position, shown=tag[0])
+    yield Rule.CATALOG_COST.at(*position, count=len(skill.name) + len(skill.description))
     if hidden := _HIDDEN.search(reading.text):
-        spot = _place(reading.text, hidden.start(), 1)
-        yield Rule.HIDDEN_CHARACTERS.at(*spot, shown=f"U+{ord(hidden[0]):04X}")
+        yield Rule.HIDDEN_CHARACTERS.at(*position_in(reading.text, hidden.start()), shown=f"U+{ord(hidden[0]):04X}")
 
 
 def _body(reading: Reading) -> Iterator[Finding]:
@@ -133,12 +117,12 @@ def _body(reading: Reading) -> Iterator[Finding]:
     if count > MAX_BODY_LINES:
         yield Rule.BODY_LONG.at(reading.body_line, count=count, limit=MAX_BODY_LINES)
     if conflict := _CONFLICT.search(body):
-        yield Rule.MERGE_CONFLICT.at(*_place(body, conflict.start(), reading.body_line))
+        yield Rule.MERGE_CONFLICT.at(*position_in(body, conflict.start(), reading.body_line))
     yield from _portability(body, reading.body_line)
 
 
 def _portability(body: str, line: int) -> Iterator[Finding]:
-    """Each thing once, where it first stands: a text that uses $1 ten times has one problem."""
+    """Report each thing once, where it is first: a text that uses $1 ten times has one problem."""
     said: set[str] = set()
     for found in _PORTABLE.finditer(body):
         if len(said) == MAX_PORTABILITY:
@@ -146,8 +130,4 @@ def _portability(body: str, line: int) -> Iterator[Finding]:
         if found[0] not in said:
             said.add(found[0])
             rule = _PORTABLE_RULES[str(found.lastgroup)]
-            yield rule.at(*_place(body, found.start(), line), shown=found[0])
-
-
-def _place(text: str, index: int, line: int) -> tuple[int, int]:
-    return text.count("\n", 0, index) + line, index - text.rfind("\n", 0, index)
+            yield rule.at(*position_in(body, found.start(), line), shown=found[0])

@@ -1,21 +1,21 @@
-"""The params of a skill, in the three forms that occur.
+"""Reads the params of a skill, in the three forms that occur.
 
     params: {input: {required: true, type: path, default: a.txt, description: …}}
     params: [{name: input, required: true, prompt: …, validation: not_empty}]
     command: ./run.sh {input} --to ${format}
 
-A bad declaration is a finding, and as much of the param as can be read is kept.
+A bad declaration gives a finding, and as much of the param as can be read is kept.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from skillyard.catalog.findings import Rule
-from skillyard.catalog.frontmatter import Place
+from skillyard.catalog.frontmatter import Block
 from skillyard.core.messages import Message
-from skillyard.core.skill import Finding, Param, ParamType
-from skillyard.core.slots import OWN_SLOTS, SLOT
+from skillyard.core.skill import OWN_SLOTS, SLOT, Param, ParamType
 from skillyard.core.values import Json
 
 PARAM_FIELDS = ("params", "parameters", "required_params")
@@ -24,11 +24,8 @@ VALIDATIONS = frozenset({"not_empty", "url_format", "email", "file_exists"})
 _NAME = re.compile(r"[^\W\d][\w.-]*")
 _TYPES = {
     **{str(kind): kind for kind in ParamType},
-    "str": ParamType.STRING,
-    "text": ParamType.STRING,
-    "url": ParamType.STRING,
-    "email": ParamType.STRING,
-    "date": ParamType.STRING,
+    **dict.fromkeys(("str", "text", "url", "email", "date"), ParamType.STRING),
+    **dict.fromkeys(("file", "filepath", "file_path", "dir", "directory", "folder"), ParamType.PATH),
     "integer": ParamType.INT,
     "float": ParamType.NUMBER,
     "double": ParamType.NUMBER,
@@ -36,19 +33,12 @@ _TYPES = {
     "flag": ParamType.BOOL,
     "choice": ParamType.ENUM,
     "select": ParamType.ENUM,
-    "file": ParamType.PATH,
-    "filepath": ParamType.PATH,
-    "file_path": ParamType.PATH,
-    "dir": ParamType.PATH,
-    "directory": ParamType.PATH,
-    "folder": ParamType.PATH,
 }
 _IMPLIED_VALIDATION = {"url": "url_format", "email": "email"}
 
 
-class Params(NamedTuple):
-    params: tuple[Param, ...]
-    findings: tuple[Finding, ...]
+#: Called with a rule and its values: adds a finding at the field that is read.
+_Report: TypeAlias = Callable[..., None]
 
 
 class _Declared(NamedTuple):
@@ -56,60 +46,59 @@ class _Declared(NamedTuple):
 
     name: str
     spec: Mapping[str, Json]
-    required: bool
+    required: bool = False
 
 
-def read_params(fields: Mapping[str, Json], places: Mapping[str, Place], command: str) -> Params:
-    """Declared params in their order, then the command's other slots. Never raises."""
+def read_params(block: Block, command: str) -> tuple[Param, ...]:
+    """Return the declared params in their order, then the command's other slots. Never raises."""
     found: dict[str, Param] = {}
-    findings: list[Finding] = []
     for field in PARAM_FIELDS:
-        if fields.get(field) is not None:
-            place = places.get(field, (1, 1))
-            for declared in _declared(field, fields[field], place, findings):
-                if declared.name in found:
-                    findings.append(Rule.PARAM_TWICE.at(*place, name=declared.name))
-                    continue
-                found[declared.name] = _param(declared, place, findings)
+        report = partial(block.report, field)
+        for declared in _declared(field, block.fields.get(field), report):
+            if declared.name in found:
+                report(Rule.PARAM_TWICE, name=declared.name)
+            else:
+                found[declared.name] = _param(declared, report)
     if command:
-        _match_slots(found, command, places, findings)
-    return Params(tuple(found.values()), tuple(findings))
+        _match_slots(found, command, partial(block.report, "command"))
+    return tuple(found.values())
 
 
 def slots(command: str) -> tuple[str, ...]:
-    """The names of the slots that a caller fills, each once."""
+    """Return the names of the slots that a caller fills, each once."""
     return tuple(dict.fromkeys(name for name in SLOT.findall(command) if name not in OWN_SLOTS))
 
 
-def _match_slots(found: dict[str, Param], command: str, places: Mapping[str, Place], findings: list[Finding]) -> None:
-    """A slot without a declaration is a required param; a param without a slot would never arrive."""
+def _match_slots(found: dict[str, Param], command: str, report: _Report) -> None:
+    """Add a required param for each slot without a declaration; a param without a slot would never arrive."""
     names = slots(command)
-    place = places.get("command", (1, 1))
-    declared = bool(found)
-    unused = [name for name in found if name not in names and name not in OWN_SLOTS]
-    findings += [Rule.PARAM_UNUSED.at(*place, name=name) for name in unused]
+    has_declared = bool(found)
+    for name in found:
+        if name not in names and name not in OWN_SLOTS:
+            report(Rule.PARAM_UNUSED, name=name)
     for name in names:
         if name not in found:
             found[name] = Param(name=name, required=True)
-            findings += [Rule.PARAM_UNDECLARED.at(*place, name=name)] if declared else []
+            if has_declared:
+                report(Rule.PARAM_UNDECLARED, name=name)
 
 
-def _declared(field: str, value: Json, place: Place, findings: list[Finding]) -> Iterator[_Declared]:
+def _declared(field: str, value: Json, report: _Report) -> Iterator[_Declared]:
     if isinstance(value, Mapping):
-        yield from _from_mapping(value, place, findings)
+        yield from _from_mapping(value, report)
     elif isinstance(value, list):
         for item in value:
             declared = _from_item(item, required=field == "required_params")
             if declared:
                 yield declared
             else:
-                findings.append(Rule.PARAM_NAME.at(*place))
-    else:
-        findings.append(Rule.PARAMS_SHAPE.at(*place, field=field, shape=shape(value)))
+                report(Rule.PARAM_NAME)
+    elif value is not None:
+        report(Rule.PARAMS_SHAPE, field=field, shape=describe_type(value))
 
 
-def _from_mapping(value: Mapping[str, Json], place: Place, findings: list[Finding]) -> Iterator[_Declared]:
-    """Also a JSON Schema: `{type: object, properties: {…}, required: […]}`."""
+def _from_mapping(value: Mapping[str, Json], report: _Report) -> Iterator[_Declared]:
+    """Read params by name, or a JSON Schema: `{type: object, properties: {…}, required: […]}`."""
     properties, required = value.get("properties"), value.get("required")
     if value.get("type") == "object" and isinstance(properties, Mapping):
         names = required if isinstance(required, list) else []
@@ -119,49 +108,49 @@ def _from_mapping(value: Mapping[str, Json], place: Place, findings: list[Findin
         }
     for name, spec in value.items():
         if not _NAME.fullmatch(name):
-            findings.append(Rule.PARAM_NAME.at(*place))
+            report(Rule.PARAM_NAME)
         elif isinstance(spec, Mapping):
-            yield _Declared(name, spec, required=False)
+            yield _Declared(name, spec)
         elif spec is None or isinstance(spec, str):
-            yield _Declared(name, _from_word(spec), required=False)
+            yield _Declared(name, _from_word(spec))
         else:
-            findings.append(Rule.PARAM_SHAPE.at(*place, name=name, shape=shape(spec)))
+            report(Rule.PARAM_SHAPE, name=name, shape=describe_type(spec))
 
 
 def _from_item(item: Json, *, required: bool) -> _Declared | None:
     if isinstance(item, str):
-        return _Declared(item, {}, required=required) if _NAME.fullmatch(item) else None
+        return _Declared(item, {}, required) if _NAME.fullmatch(item) else None
     if not isinstance(item, Mapping):
         return None
     name = item.get("name")
     if isinstance(name, str) and _NAME.fullmatch(name):
-        return _Declared(name, item, required=required)
+        return _Declared(name, item, required)
     if len(item) == 1:
         (only, spec), *_ = item.items()
         if _NAME.fullmatch(only) and only != "name":
-            return _Declared(only, spec if isinstance(spec, Mapping) else _from_word(spec), required=required)
+            return _Declared(only, spec if isinstance(spec, Mapping) else _from_word(spec), required)
     return None
 
 
 def _from_word(word: Json) -> Mapping[str, Json]:
-    """`input: path` names a type; any other words describe."""
+    """Read `input: path` as a type, and any other text as a description."""
     if not isinstance(word, str):
         return {}
     return {"type": word} if word.lower() in _TYPES else {"description": word}
 
 
-def _param(declared: _Declared, place: Place, findings: list[Finding]) -> Param:
+def _param(declared: _Declared, report: _Report) -> Param:
     name, spec = declared.name, declared.spec
     default = spec.get("default")
     choices = _choices(spec)
-    kind = _type(name, spec, choices, place, findings)
+    kind = _type(name, spec, choices, report)
     if kind is ParamType.ENUM and not choices:
-        findings.append(Rule.PARAM_CHOICES.at(*place, name=name))
+        report(Rule.PARAM_CHOICES, name=name)
         kind = ParamType.STRING
     if default is not None and not _fits(default, kind, choices):
-        findings.append(Rule.PARAM_DEFAULT.at(*place, name=name, type=kind))
+        report(Rule.PARAM_DEFAULT, name=name, type=kind)
         default = None
-    required = _flag(name, spec, "required", declared.required, place, findings)
+    required = _flag(name, spec, "required", declared.required, report)
     return Param(
         name=name,
         required=required and default is None,
@@ -170,20 +159,18 @@ def _param(declared: _Declared, place: Place, findings: list[Finding]) -> Param:
         description=_text(spec.get("description")),
         prompt=_text(spec.get("prompt")),
         choices=choices,
-        validation=_validation(name, spec, place, findings),
-        option=_flag(name, spec, "option", False, place, findings),
+        validation=_validation(name, spec, report),
+        option=_flag(name, spec, "option", False, report),
     )
 
 
-def _type(
-    name: str, spec: Mapping[str, Json], choices: tuple[str, ...], place: Place, findings: list[Finding]
-) -> ParamType:
-    said = spec.get("type")
-    if said is None:
+def _type(name: str, spec: Mapping[str, Json], choices: tuple[str, ...], report: _Report) -> ParamType:
+    given = spec.get("type")
+    if given is None:
         return ParamType.ENUM if choices else ParamType.STRING
-    kind = _TYPES.get(said.lower()) if isinstance(said, str) else None
+    kind = _TYPES.get(given.lower()) if isinstance(given, str) else None
     if kind is None:
-        findings.append(Rule.PARAM_TYPE.at(*place, name=name, type=said, known=", ".join(ParamType)))
+        report(Rule.PARAM_TYPE, name=name, type=given, known=", ".join(ParamType))
         return ParamType.STRING
     return ParamType.ENUM if choices and kind is ParamType.STRING else kind
 
@@ -213,24 +200,22 @@ def _fits(default: Json, kind: ParamType, choices: tuple[str, ...]) -> bool:
             return isinstance(default, str | int | float)
 
 
-def _validation(name: str, spec: Mapping[str, Json], place: Place, findings: list[Finding]) -> str:
-    said = spec.get("validation", spec.get("validate"))
-    if said is None:
+def _validation(name: str, spec: Mapping[str, Json], report: _Report) -> str:
+    given = spec.get("validation", spec.get("validate"))
+    if given is None:
         return _IMPLIED_VALIDATION.get(_text(spec.get("type")).lower(), "")
-    if isinstance(said, str) and said in VALIDATIONS:
-        return said
+    if isinstance(given, str) and given in VALIDATIONS:
+        return given
     known = ", ".join(sorted(VALIDATIONS))
-    findings.append(Rule.PARAM_VALIDATION.at(*place, name=name, check=said, known=known))
+    report(Rule.PARAM_VALIDATION, name=name, check=given, known=known)
     return ""
 
 
-def _flag(
-    name: str, spec: Mapping[str, Json], flag: str, otherwise: bool, place: Place, findings: list[Finding]
-) -> bool:
-    said = spec.get(flag, otherwise)
-    if isinstance(said, bool):
-        return said
-    findings.append(Rule.PARAM_FLAG.at(*place, name=name, flag=flag))
+def _flag(name: str, spec: Mapping[str, Json], flag: str, otherwise: bool, report: _Report) -> bool:
+    given = spec.get(flag, otherwise)
+    if isinstance(given, bool):
+        return given
+    report(Rule.PARAM_FLAG, name=name, flag=flag)
     return otherwise
 
 
@@ -238,8 +223,8 @@ def _text(value: Json) -> str:
     return value if isinstance(value, str) else ""
 
 
-def shape(value: Json) -> str:
-    """What a value is, in words for people."""
+def describe_type(value: Json) -> str:
+    """Return what a value is, for people."""
     match value:
         case None:
             return "empty"

@@ -1,6 +1,6 @@
-"""References in a workflow's values: `${step.data.key[0]}`, `${inputs.x}`, `${item}`, `${index}`.
+"""References in the values of a workflow: `${step.data.key[0]}`, `${inputs.x}`, `${item}`, `${index}`.
 
-A path and nothing more: no expressions, no code, so that whoever reads a file knows what it can do. A value that is
+Only paths: no expressions, no code, so that whoever reads a file knows what it can do. A value that is
 exactly one reference keeps its type; in a longer text it is text. `$${` is a plain `${`.
 """
 
@@ -12,17 +12,17 @@ from typing import NamedTuple, TypeAlias
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 
-#: Longer ones are cut where they are shown.
+#: Longer texts are cut in messages.
 _SHOWN = 64
 _OPENING = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
-#: Whatever could be taken for more than a name is none: dots and brackets are the path, the rest would be expressions.
+#: A name has no dots and brackets, which are the path, and nothing that could be an expression.
 _WORD = r"[^\s.\[\]{}()$,;:|&<>=!?*+/\\'\"`@#%^~\x00-\x1f]+"
 _WHOLE = re.compile(rf"({_WORD})((?:\.{_WORD}|\[\d{{1,9}}\])*)")
 _PART = re.compile(rf"\.({_WORD})|\[(\d+)\]")
 
 
 class Reference(NamedTuple):
-    """Where a value comes from: a name, and the way from there."""
+    """The source of a value: a name, and the path below it."""
 
     name: str
     path: tuple[str | int, ...] = ()
@@ -42,7 +42,7 @@ Look: TypeAlias = Callable[[Reference], Json]
 
 
 def parse(text: str) -> tuple[str | Reference, ...]:
-    """The text in pieces; ValueError says what is no reference."""
+    """Return the text in pieces. Raise ValueError for a `${` that is no reference."""
     pieces: list[str | Reference] = []
     end = 0
     for found in _OPENING.finditer(text):
@@ -74,12 +74,12 @@ def _reference(found: re.Match[str]) -> Reference:
 
 
 def escape(text: str) -> str:
-    """A text that fills to itself."""
+    """Return the template that gives exactly this text."""
     return text.replace("${", "$${")
 
 
 def references(value: Json) -> Iterator[tuple[tuple[str | int, ...], Reference | ValueError]]:
-    """Every reference below a value with where it stands, and what was meant as one and is none."""
+    """Yield the path of every reference in a value with the reference, or with the error if it is none."""
     if isinstance(value, str):
         try:
             pieces = parse(value)
@@ -96,7 +96,7 @@ def references(value: Json) -> Iterator[tuple[tuple[str | int, ...], Reference |
 
 
 def fill(value: Json, look: Look) -> Json:
-    """The value with each reference looked up. What was looked up is never read for references again."""
+    """Return the value with each reference looked up. Values that were looked up are not searched for references."""
     if isinstance(value, str):
         pieces = parse(value)
         if len(pieces) == 1 and isinstance(pieces[0], Reference):
@@ -110,7 +110,7 @@ def fill(value: Json, look: Look) -> Json:
 
 
 def as_text(value: Json) -> str:
-    """In a text: a list is its items line by line, a mapping is JSON, nothing is nothing."""
+    """Return a value as part of a text: a list line by line, a mapping as JSON, None as nothing."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -121,7 +121,7 @@ def as_text(value: Json) -> str:
 
 
 def walk(value: Json, path: tuple[str | int, ...]) -> Json:
-    """Along the path. A key of a list is that key of each of its items; LookupError says where the way ends."""
+    """Return the value at a path. A key of a list is that key of each item. Raise LookupError where the path ends."""
     if not path:
         return value
     step, rest = path[0], path[1:]
@@ -141,7 +141,7 @@ def walk(value: Json, path: tuple[str | int, ...]) -> Json:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """What to say to somebody who named what is not there."""
+    """Return advice for a name that does not exist."""
     from difflib import get_close_matches  # noqa: PLC0415  (only a mistake needs it)
 
     close = get_close_matches(name[:_SHOWN], known, n=1)

@@ -1,9 +1,15 @@
-"""Where skills are looked for, in the order that decides between two of one name."""
+"""The folders and files of a project: where skills are looked for, in the order that decides between equal names."""
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
+
+SKILL_FILE = "SKILL.md"
+AGENT_FILE = "agent.yaml"
+PROJECT_FOLDERS = (".claude/skills", ".agents/skills", "skills")
+USER_FOLDERS = (".claude/skills", ".agents/skills")
+ROLES_FOLDER = "agents"
 
 
 class Scope(StrEnum):
@@ -11,25 +17,22 @@ class Scope(StrEnum):
     USER = "user"
 
 
-class Root(NamedTuple):
-    """A folder of skills. The lower the rank, the stronger its claim to a name."""
+class SkillRoot(NamedTuple):
+    """A folder of skills. The root with the lowest rank wins a name."""
 
     path: Path
     scope: Scope
     rank: int
-    #: How people call it: relative to the project or to the home folder.
+    #: The path for people: relative to the project or to the home folder.
     label: str
-    #: agents/<role>/agent.yaml declares the skills, not SKILL.md files.
+    #: The skills are declared in agents/<role>/agent.yaml, not in SKILL.md files.
     roles: bool = False
 
 
-PROJECT_FOLDERS = (".claude/skills", ".agents/skills", "skills")
-USER_FOLDERS = (".claude/skills", ".agents/skills")
-ROLES_FOLDER = "agents"
-
-
-def list_roots(project: Path | None, user_home: Path, own_home: Path, more: Iterable[Path] = ()) -> tuple[Root, ...]:
-    """The project's before the user's, and ours last: what is nearest to the work wins."""
+def list_roots(
+    project: Path | None, user_home: Path, own_home: Path, more: Iterable[Path] = ()
+) -> tuple[SkillRoot, ...]:
+    """Return the project's roots, then the user's, then our own: the nearest to the work wins."""
     found: list[tuple[Path, Scope, str, bool]] = []
     if project is not None:
         found += [(project / name, Scope.PROJECT, name, False) for name in PROJECT_FOLDERS]
@@ -37,29 +40,26 @@ def list_roots(project: Path | None, user_home: Path, own_home: Path, more: Iter
     found += [(path, Scope.USER, str(path), False) for path in more]
     found += [(user_home / name, Scope.USER, f"~/{name}", False) for name in USER_FOLDERS]
     found.append((own_home / "skills", Scope.USER, "skillyard home", False))
-    return tuple(
-        Root(path=path, scope=scope, rank=rank, label=label, roles=roles)
-        for rank, (path, scope, label, roles) in enumerate(found)
-    )
+    return tuple(SkillRoot(path, scope, rank, label, roles) for rank, (path, scope, label, roles) in enumerate(found))
 
 
 def find_project(start: Path, user_home: Path) -> Path | None:
-    """The project that `start` belongs to; None in the home folder and above, which are nobody's project."""
+    """Return the project that `start` belongs to, or None in the home folder and above it."""
     candidates = [folder for folder in _upwards(start) if not _is_out_of_bounds(folder, user_home)]
-    for marked in (_is_declared, _has_skills):
+    for is_marked in (_is_declared, _has_skills):
         for folder in candidates:
-            if marked(folder):
+            if is_marked(folder):
                 return folder
     return candidates[0] if candidates else None
 
 
 def can_be_project(folder: Path, user_home: Path) -> bool:
-    """Whether a project laid out here would be found: not in the home folder, above it, or inside a role."""
+    """Whether `find_project` would find a project here: not in the home folder, above it, or inside a role."""
     return not _is_out_of_bounds(folder, user_home) and folder in _upwards(folder)
 
 
 def _upwards(start: Path) -> Iterator[Path]:
-    """`start` and its parents, without the insides of agents/<role>: a role is part of its project."""
+    """Yield `start` and its parents, without the folders inside agents/<role>: a role is part of its project."""
     folders = [start, *start.parents]
     role = next((folder for folder in reversed(folders) if _is_role(folder)), None)
     if role is not None:
@@ -68,7 +68,7 @@ def _upwards(start: Path) -> Iterator[Path]:
 
 
 def _is_role(folder: Path) -> bool:
-    return folder.parent.name == ROLES_FOLDER and (folder / "agent.yaml").is_file()
+    return folder.parent.name == ROLES_FOLDER and (folder / AGENT_FILE).is_file()
 
 
 def _is_out_of_bounds(folder: Path, user_home: Path) -> bool:
@@ -80,4 +80,4 @@ def _is_declared(folder: Path) -> bool:
 
 
 def _has_skills(folder: Path) -> bool:
-    return (folder / ".claude" / "skills").is_dir() or any(folder.glob(f"{ROLES_FOLDER}/*/agent.yaml"))
+    return (folder / ".claude" / "skills").is_dir() or any(folder.glob(f"{ROLES_FOLDER}/*/{AGENT_FILE}"))

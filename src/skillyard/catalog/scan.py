@@ -1,71 +1,196 @@
-"""Brings the index up to date with the folders: reads what changed, forgets what is gone."""
+"""Brings the index up to date with the folders: finds the skill files, reads those that changed, forgets the others.
+
+A folder that did not change is not listed again, and a file that did not change is not read again: `stat` tells.
+"""
 
 import gc
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.discover import Folder, Stamp, Survey, is_settled, stamp_of, survey
-from skillyard.catalog.index import Index, Row
-from skillyard.catalog.roots import Root
+from skillyard.catalog.files import is_utf8, read_plain
+from skillyard.catalog.index import Index, IndexRow, ScannedFolder, Stamp, make_row
+from skillyard.catalog.roots import AGENT_FILE, SKILL_FILE, SkillRoot
 
-AGENT_FILE = "agent.yaml"
+MAX_DEPTH = 6
+MAX_SKILLS = 100_000
+IGNORED = frozenset({"PaxHeader", "__MACOSX", ".git", "node_modules", "__pycache__", ".venv"})
+#: A stamp this fresh could hide a second change within the same tick of the clock.
+_RACY_NANOSECONDS = 100_000_000
 _BATCH = 500
+#: With fewer files, starting other processes costs more than it saves.
+_MIN_FILES_FOR_POOL = 1500
+_POOL_CHUNK = 100
 
 #: Called with how many of how many changed files were read.
 Progress = Callable[[int, int], None]
 
 
 class Changes(NamedTuple):
-    """What a scan found different since the last one."""
+    """Differences that a scan found since the last one."""
 
     added: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    #: Folders that are nested too deeply, or come after the last skill that we take.
     left_out: tuple[str, ...] = ()
 
 
-def scan(index: Index, root: Root, progress: Progress | None = None) -> Changes:
-    """Stat every known skill, read those that differ. Readers of the index see all of it or none."""
+class FoundFiles(NamedTuple):
+    """Skill files with their stamps, the folders above them, and the folders that were left out."""
+
+    skills: dict[str, Stamp]
+    folders: dict[str, ScannedFolder]
+    left_out: list[str]
+
+
+class _FileToRead(NamedTuple):
+    root: str
+    has_roles: bool
+    file: str
+    stamp: Stamp
+
+
+class _ReadFile(NamedTuple):
+    file: str
+    digest: str
+    rows: list[IndexRow]
+
+
+def scan(index: Index, root: SkillRoot, progress: Progress | None = None) -> Changes:
+    """Stat every known skill and read those that differ, in one transaction."""
     name, now_ns = str(root.path), time.time_ns()
     known, known_folders = index.known_files(name), index.known_folders(name)
-    found = _survey_roles(root.path) if root.roles else survey(root.path, known_folders, known, now_ns)
+    found = _find_role_files(root.path) if root.roles else find_skill_files(root.path, known_folders, known, now_ns)
     left_out = tuple(found.left_out)
-    if not _differs(known, found) and not _moved(found.folders, known_folders):
+    if known == found.skills and all(
+        path in known_folders and known_folders[path].stamp == folder.stamp for path, folder in found.folders.items()
+    ):
         return Changes(left_out=left_out)
-    with index.writing(), _without_collecting():
+    with index.writing(), _without_garbage_collection():
         # Asked again under the lock: another process may just have done the same work.
-        known, held = index.known_files(name), index.digests(name)
+        known, known_digests = index.known_files(name), index.digests(name)
         changed = [file for file, stamp in found.skills.items() if known.get(file) != stamp]
         gone = [file for file in known if file not in found.skills]
         index.forget(name, [*gone, *(file for file in changed if file in known)])
-        stamps = {file: _trusted(found.skills[file], now_ns) for file in changed}
-        digests = _read_into(index, root, stamps, progress)
-        index.put_folders(name, _settled(found.folders, now_ns))
+        digests = _read_into(index, root, {file: _trusted(found.skills[file], now_ns) for file in changed}, progress)
+        settled = {path: folder for path, folder in found.folders.items() if is_settled(folder.stamp, now_ns)}
+        index.put_folders(name, settled)
     return Changes(
         added=tuple(file for file in changed if file not in known),
-        updated=tuple(file for file in changed if file in known and held[file] != digests[file]),
+        updated=tuple(file for file in changed if file in known and known_digests[file] != digests[file]),
         removed=tuple(gone),
         left_out=left_out,
     )
 
 
-def _differs(known: dict[str, Stamp], found: Survey) -> bool:
-    return known != found.skills
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Reading makes many small objects and no cycles: looking for cycles would take a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
-def _read_into(index: Index, root: Root, stamps: Mapping[str, Stamp], progress: Progress | None) -> dict[str, str]:
-    """The digest of each file that was read."""
-    if not stamps:
-        return {}
-    # Most scans find nothing to read, and then need no YAML.
-    from skillyard.catalog.readers import Job, read_all  # noqa: PLC0415
+def stamp_of(path: str) -> Stamp | None:
+    """Return the stamp of a file or folder, or None if it cannot be read."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  (ten thousand times a scan: no Path objects)
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
+
+def is_settled(stamp: Stamp, now_ns: int) -> bool:
+    """Whether a later change is sure to change the stamp."""
+    return now_ns - max(stamp[0], stamp[1]) > _RACY_NANOSECONDS
+
+
+def _trusted(stamp: Stamp, now_ns: int) -> Stamp:
+    """Return the stamp, or one that never matches if it is too fresh to be trusted."""
+    return stamp if is_settled(stamp, now_ns) else (-1, -1, -1, -1)
+
+
+def _find_role_files(folder: Path) -> FoundFiles:
+    files = [str(path) for path in sorted(folder.glob(f"*/{AGENT_FILE}"))]
+    return FoundFiles({file: stamp for file in files if (stamp := stamp_of(file))}, {}, [])
+
+
+def find_skill_files(
+    root: Path, folders: Mapping[str, ScannedFolder], files: Container[str], now_ns: int
+) -> FoundFiles:
+    """Walk below `root`, with the folders and files of the last scan.
+
+    A folder whose stamp is known and settled is not listed again, and neither is the folder of a known skill file:
+    whatever else changed in it, the file itself is checked.
+    """
+    found = FoundFiles({}, {}, [])
+    queue: list[tuple[str, tuple[int, ...]]] = [(str(root), ())]
+    while queue:
+        path, above = queue.pop()
+        skill_file = f"{path}/{SKILL_FILE}"
+        if skill_file in files and (stamp := stamp_of(skill_file)):
+            found.skills[skill_file] = stamp
+            continue
+        folder = _read_folder(path, above, folders.get(path), now_ns)
+        if folder is None:
+            continue
+        if len(found.skills) >= MAX_SKILLS or (len(above) >= MAX_DEPTH and folder.children):
+            found.left_out.append(path)
+        elif folder.skill_file and (stamp := stamp_of(folder.skill_file)):
+            found.skills[folder.skill_file] = stamp
+        else:
+            found.folders[path] = folder
+            inside = (*above, folder.stamp[3])
+            queue += [(f"{path}/{child}", inside) for child in folder.children]
+    return found
+
+
+def _read_folder(path: str, above: tuple[int, ...], known: ScannedFolder | None, now_ns: int) -> ScannedFolder | None:
+    stamp = stamp_of(path)
+    if stamp is None or stamp[3] in above:
+        return None  # gone, or a link that leads back up
+    if known and known.stamp == stamp and is_settled(stamp, now_ns):
+        return known
+    try:
+        entries = list(os.scandir(path))
+    except OSError:
+        return None
+    skill_file = _find_skill_file(entries) if above else ""  # the root itself is no skill
+    if skill_file:
+        return ScannedFolder(stamp, skill_file)
+    return ScannedFolder(stamp, children=tuple(sorted(_child_folders(entries), reverse=True)))
+
+
+def _find_skill_file(entries: list[os.DirEntry[str]]) -> str:
+    """Return the path of SKILL.md as the standard spells it, else in another case."""
+    exact = next((entry.path for entry in entries if entry.name == SKILL_FILE), "")
+    return exact or next((entry.path for entry in entries if entry.name.lower() == SKILL_FILE.lower()), "")
+
+
+def _child_folders(entries: list[os.DirEntry[str]]) -> Iterator[str]:
+    for entry in entries:
+        if entry.name in IGNORED or entry.name.startswith("._") or not is_utf8(entry.name):
+            continue
+        try:
+            if entry.is_dir():
+                yield entry.name
+        except OSError:
+            continue
+
+
+def _read_into(index: Index, root: SkillRoot, stamps: Mapping[str, Stamp], progress: Progress | None) -> dict[str, str]:
+    """Read the files into the index. Return the digest of each."""
     digests: dict[str, str] = {}
-    rows: list[Row] = []
-    for read in read_all([Job(str(root.path), root.roles, file, stamp) for file, stamp in stamps.items()]):
+    rows: list[IndexRow] = []
+    for read in _read_all([_FileToRead(str(root.path), root.roles, file, stamp) for file, stamp in stamps.items()]):
         digests[read.file] = read.digest
         rows += read.rows
         if progress:
@@ -77,34 +202,46 @@ def _read_into(index: Index, root: Root, stamps: Mapping[str, Stamp], progress: 
     return digests
 
 
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Reading makes many small objects and no cycles: looking for cycles would take a third of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
+def _read_all(files: Sequence[_FileToRead]) -> Iterator[_ReadFile]:
+    """Read each file, in this order; on all cores if there are thousands."""
+    if len(files) < _MIN_FILES_FOR_POOL:
+        return map(_read_file, files)
+    return _read_in_processes(files)
+
+
+def _read_in_processes(files: Sequence[_FileToRead]) -> Iterator[_ReadFile]:
+    import multiprocessing  # noqa: PLC0415  (only a first scan of thousands needs it)
+    import threading  # noqa: PLC0415
+
+    from skillyard.catalog import manifest  # noqa: F401, PLC0415  (loaded once, before the processes fork)
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # A process with threads must not fork: a lock that another thread holds would stay locked for ever.
+    if cores < 2 or threading.active_count() > 1:
+        yield from map(_read_file, files)
+        return
+    with multiprocessing.get_context("fork").Pool(min(cores, 8)) as pool:
+        yield from pool.imap(_read_file, files, chunksize=_POOL_CHUNK)
+
+
+def _read_file(wanted: _FileToRead) -> _ReadFile:
+    import hashlib  # noqa: PLC0415  (most scans find nothing to read, and need neither this nor YAML)
+
+    from skillyard.catalog.manifest import MAX_FILE_BYTES, parse_skill  # noqa: PLC0415
+    from skillyard.core.skill import Kind, Skill  # noqa: PLC0415
+
+    path = Path(wanted.file)
     try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+        content = read_plain(path, MAX_FILE_BYTES)
+    except OSError:
+        content = b""
+    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    source = (wanted.root, wanted.file, *wanted.stamp, digest)
+    if wanted.has_roles:
+        from skillyard.catalog.agentfile import parse_role  # noqa: PLC0415  (most roots have no roles)
 
-
-def _survey_roles(folder: Path) -> Survey:
-    found = Survey()
-    for path in sorted(folder.glob(f"*/{AGENT_FILE}")):
-        if stamp := stamp_of(str(path)):
-            found.skills[str(path)] = stamp
-    return found
-
-
-def _moved(found: dict[str, Folder], known: dict[str, Folder]) -> bool:
-    return any(folder.stamp != known[path].stamp if path in known else True for path, folder in found.items())
-
-
-def _trusted(stamp: Stamp, now_ns: int) -> Stamp:
-    """A stamp too fresh to be trusted is kept as one that never matches."""
-    return stamp if is_settled(stamp, now_ns) else (-1, -1, -1, -1)
-
-
-def _settled(folders: dict[str, Folder], now_ns: int) -> Iterator[tuple[str, Folder]]:
-    return ((path, folder) for path, folder in folders.items() if is_settled(folder.stamp, now_ns))
+        return _ReadFile(wanted.file, digest, [make_row(source, skill) for skill in parse_role(content, path).skills])
+    reading = parse_skill(content, path)
+    unusable = Skill(name=path.parent.name, path=path, kind=Kind.PROMPT, findings=reading.findings)
+    row = make_row(source, reading.skill or unusable, usable=reading.skill is not None)
+    return _ReadFile(wanted.file, digest, [row])

@@ -1,23 +1,31 @@
-"""Holds a value against a JSON Schema: the part of it that our own schemas use, with words for people.
+"""Checks a value against a JSON Schema: the keywords that our own schemas use, with messages for people.
 
-A validator of its own because a run must not pay for a library, and because an unknown key is worth a warning
-with the nearest known one, not a refusal.
+A validator of our own, because a run must not pay for a library, and because an unknown key is worth a warning with the
+nearest known one, not an error.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 
+from skillyard.catalog.findings import START, Position, Rule, one_line
 from skillyard.core.messages import Message
-from skillyard.core.skill import Severity
+from skillyard.core.skill import Finding, Severity
 from skillyard.core.values import Json
 
-Path: TypeAlias = tuple[str | int, ...]
+KeyPath: TypeAlias = tuple[str | int, ...]
 Schema: TypeAlias = Mapping[str, Any]
 
-#: Longer keys are cut before anything is compared with them.
+#: Longer keys are cut before they are compared and shown.
 _LONGEST_KEY = 64
-#: What a schema of ours may say; anything else would be promised and not held.
+#: Further problems of a file are not reported.
+MAX_PROBLEMS = 100
+#: The keywords that are checked. Our schemas use no others; a test holds it.
 KEYWORDS = frozenset(
     {
         *("$schema", "title", "description", "definitions", "patternErrorMessage"),
@@ -35,46 +43,58 @@ _NAMES = {
     "null": Message("nothing"),
 }
 
+_CLASSES = {"null": NoneType, "boolean": bool, "string": str, "object": Mapping, "array": Sequence}
 
-class Problem(NamedTuple):
-    """One thing that is not as the schema says, where it stands in the value."""
 
-    path: Path
+class SchemaProblem(NamedTuple):
+    """A value that is not as the schema says, and its path."""
+
+    path: KeyPath
     severity: Severity
     message: str
     advice: str
 
     @property
     def shown(self) -> str:
-        return show(self.path)
+        """The path as people write it: `skills[0].timeout`."""
+        text = "".join(f"[{key}]" if isinstance(key, int) else f".{key[:_LONGEST_KEY]}" for key in self.path)
+        return text.removeprefix(".") or "the file"
 
 
-def show(path: Path) -> str:
-    """`skills[0].timeout`, as people write it."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step[:_LONGEST_KEY]}" for step in path)
-    return text.removeprefix(".") or "the file"
+@cache
+def read_schema(name: str) -> dict[str, Any]:
+    """Return a schema of this folder."""
+    schema: dict[str, Any] = json.loads((Path(__file__).parent / name).read_text("utf-8"))
+    return schema
 
 
-def one_line(text: str) -> str:
-    """Without control characters: what a file says is printed on terminals."""
-    return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in text)
+def problems(value: Json, schema: Schema) -> Iterator[SchemaProblem]:
+    """Yield everything that is wrong, in the order of the file, up to MAX_PROBLEMS."""
+    return islice(_SchemaChecker(schema).check(value, schema, ()), MAX_PROBLEMS)
 
 
-def problems(value: Json, schema: Schema) -> Iterator[Problem]:
-    """Everything that is wrong, in the order of the file."""
-    return _Shape(schema).check(value, schema, ())
+def as_findings(
+    found: Sequence[SchemaProblem], positions: Mapping[KeyPath, Position], error: Rule, unknown: Rule
+) -> Iterator[Finding]:
+    """Return each problem as a finding at its key, or at the nearest key above it."""
+    for problem in found:
+        path = problem.path
+        while path and path not in positions:
+            path = path[:-1]
+        finding = (error if problem.severity is Severity.ERROR else unknown).at(*positions.get(path, START))
+        message = one_line(Message("`{place}` {reason}", place=problem.shown, reason=problem.message))
+        yield finding._replace(message=message, advice=problem.advice)
 
 
-class _Shape:
+class _SchemaChecker:
     def __init__(self, root: Schema) -> None:
         self._root = root
 
-    def check(self, value: Json, schema: Schema, path: Path) -> Iterator[Problem]:
-        schema = self._followed(schema)
-        if not _is_of(value, schema.get("type")) or ("enum" in schema and not _is_one(value, schema["enum"])):
-            yield _wrong(
-                path, Message("is {value}; it should be {schema}", value=_told(value), schema=expected(schema)), schema
-            )
+    def check(self, value: Json, schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
+        schema = self._resolve_ref(schema)
+        fits = "type" not in schema or _is_of(value, schema["type"])
+        if not fits or ("enum" in schema and not (isinstance(value, str) and value in schema["enum"])):
+            yield _unfit(value, path, schema)
             return
         if isinstance(value, Mapping):
             yield from self._mapping(value, schema, path)
@@ -85,12 +105,12 @@ class _Shape:
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield from _number(value, schema, path)
 
-    def _followed(self, schema: Schema) -> Schema:
+    def _resolve_ref(self, schema: Schema) -> Schema:
         while "$ref" in schema:
             schema = self._root["definitions"][schema["$ref"].removeprefix("#/definitions/")]
         return schema
 
-    def _list(self, value: Sequence[Json], schema: Schema, path: Path) -> Iterator[Problem]:
+    def _list(self, value: Sequence[Json], schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
         if len(value) < schema.get("minItems", 0):
             yield _wrong(
                 path,
@@ -105,11 +125,11 @@ class _Shape:
             for position, item in enumerate(value):
                 yield from self.check(item, schema["items"], (*path, position))
 
-    def _mapping(self, value: Mapping[str, Json], schema: Schema, path: Path) -> Iterator[Problem]:
+    def _mapping(self, value: Mapping[str, Json], schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
         known: Schema = schema.get("properties", {})
         for name in schema.get("required", ()):
             if name not in value:
-                yield _wrong(path, Message("lacks `{name}`", name=name), self._followed(known.get(name, {})))
+                yield _wrong(path, Message("lacks `{name}`", name=name), self._resolve_ref(known.get(name, {})))
         for choice in (schema, *schema.get("allOf", ())):
             yield from _exactly_one(value, choice, path)
         for name, needed in schema.get("dependencies", {}).items():
@@ -119,7 +139,7 @@ class _Shape:
                 yield _wrong(
                     (*path, name),
                     Message("goes only with {names}", names=_listed(names)),
-                    self._followed(known.get(name, {})),
+                    self._resolve_ref(known.get(name, {})),
                 )
         for name, item in value.items():
             if name in known:
@@ -130,7 +150,7 @@ class _Shape:
                 yield from self.check(item, schema["additionalProperties"], (*path, name))
 
 
-def _text(value: str, schema: Schema, path: Path) -> Iterator[Problem]:
+def _text(value: str, schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
     pattern = schema.get("pattern")
     if len(value) < schema.get("minLength", 0):
         wanted = schema["minLength"]
@@ -151,19 +171,17 @@ def _text(value: str, schema: Schema, path: Path) -> Iterator[Problem]:
         )
 
 
-def _number(value: float, schema: Schema, path: Path) -> Iterator[Problem]:
+def _number(value: float, schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
     above, least, most = (schema.get(word) for word in ("exclusiveMinimum", "minimum", "maximum"))
     if (
         (above is not None and value <= above)
         or (least is not None and value < least)
         or (most is not None and value > most)
     ):
-        yield _wrong(
-            path, Message("is {value}; it should be {schema}", value=_told(value), schema=expected(schema)), schema
-        )
+        yield _unfit(value, path, schema)
 
 
-def _exactly_one(value: Mapping[str, Json], schema: Schema, path: Path) -> Iterator[Problem]:
+def _exactly_one(value: Mapping[str, Json], schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
     names = _choices(schema)
     given = [name for name in names if name in value]
     if names and len(given) != 1:
@@ -180,39 +198,22 @@ def _choices(schema: Schema) -> list[str]:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """As a JSON Schema means it: `$` is the very end."""
+    """Return the pattern as JSON Schema means it: `$` is the very end."""
     return re.compile(re.sub(r"\$(?=$|\||\))", r"\\Z", text))
 
 
-def _is_of(value: Json, kinds: str | Sequence[str] | None) -> bool:
-    if kinds is None:
-        return True
-    return any(_is_a(value, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+def _is_of(value: Json, types: str | Sequence[str]) -> bool:
+    return any(_is_a(value, name) for name in ([types] if isinstance(types, str) else types))
 
 
-def _is_a(value: Json, kind: str) -> bool:
-    match kind:
-        case "null":
-            return value is None
-        case "boolean":
-            return isinstance(value, bool)
-        case "string":
-            return isinstance(value, str)
-        case "object":
-            return isinstance(value, Mapping)
-        case "array":
-            return isinstance(value, Sequence) and not isinstance(value, str)
-        case "integer":
-            return isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
-        case _:
-            return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_a(value: Json, name: str) -> bool:
+    if name in {"integer", "number"}:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and (name == "number" or value == value // 1)  # type: ignore[operator]
+    return isinstance(value, _CLASSES[name]) and not (name == "array" and isinstance(value, str))
 
 
-def _is_one(value: Json, choices: Sequence[str]) -> bool:
-    return isinstance(value, str) and value in choices
-
-
-def _told(value: Json) -> str:
+def _describe(value: Json) -> str:
     match value:
         case None:
             return Message("nothing")
@@ -229,7 +230,7 @@ def _told(value: Json) -> str:
 
 
 def expected(schema: Schema) -> str:
-    """What may stand there, for people."""
+    """Return what the schema allows, for people."""
     if "enum" in schema:
         return Message("one of {enum}", enum=", ".join(schema["enum"]))
     kinds = schema.get("type", ())
@@ -247,11 +248,16 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _wrong(path: Path, message: str, schema: Schema) -> Problem:
-    return Problem(path, Severity.ERROR, message, Message.plain(schema.get("description", "")))
+def _wrong(path: KeyPath, message: str, schema: Schema) -> SchemaProblem:
+    return SchemaProblem(path, Severity.ERROR, message, Message.plain(schema.get("description", "")))
 
 
-def _unknown(path: Path, name: str, known: Sequence[str]) -> Problem:
+def _unfit(value: Json, path: KeyPath, schema: Schema) -> SchemaProblem:
+    told = Message("is {value}; it should be {schema}", value=_describe(value), schema=expected(schema))
+    return _wrong(path, told, schema)
+
+
+def _unknown(path: KeyPath, name: str, known: Sequence[str]) -> SchemaProblem:
     from difflib import get_close_matches  # noqa: PLC0415  (only a key that nobody knows needs it)
 
     close = get_close_matches(name[:_LONGEST_KEY].lower().replace("-", "_"), known, n=1)
@@ -260,4 +266,4 @@ def _unknown(path: Path, name: str, known: Sequence[str]) -> Problem:
         if close
         else Message("there are {known}", known=_listed(known))
     )
-    return Problem(path, Severity.WARNING, Message("is not known and does nothing"), advice)
+    return SchemaProblem(path, Severity.WARNING, Message("is not known and does nothing"), advice)

@@ -1,6 +1,6 @@
-"""The form of a capability: which names there are, and what may stand after the colon.
+"""The form of a capability: its name, and the argument after the colon.
 
-Here because both what grants it and what keeps it check it: a capability that was kept must be read again later.
+Checked both when a capability is granted and when a stored one is read.
 """
 
 import os
@@ -9,7 +9,7 @@ import re
 READ_PROJECT, NETWORK, PACKAGES = "read-project", "network", "packages"
 #: Each with an argument: a path, or the name of a variable.
 READ, WRITE, ENV = "read", "write", "env"
-#: What only the file of a role asks for.
+#: Asked for only by the file of a role.
 SECRET, MEMORY, PROCESSES = "secret", "memory", "processes"
 SCHEDULE, ON_FAILURE, ALLOWED_TOOLS = "schedule", "on-failure", "allowed-tools"
 PLAIN = (READ_PROJECT, NETWORK, PACKAGES, SCHEDULE, ON_FAILURE, ALLOWED_TOOLS)
@@ -22,12 +22,12 @@ _ARGUMENTS = {
     PROCESSES: re.compile(r"[0-9]{1,18}"),
     NETWORK: re.compile(r"[^\s\x00-\x1f\x7f/@?#]{1,300}"),
 }
-#: As long as a path may be for the kernel.
+#: The longest path that Linux takes.
 MOST_PATH_BYTES = 4_096
 
 
 def is_capability(text: str) -> bool:
-    """Whether it has the form of a capability. Whether its path or host exists is not checked."""
+    """Whether the text has the form of a capability. That its path or host exists is not checked."""
     name, colon, argument = text.partition(":")
     if not colon:
         return text in PLAIN
@@ -38,7 +38,7 @@ def is_capability(text: str) -> bool:
 
 
 def is_path(text: str) -> bool:
-    """Whether the kernel could be asked for it: some bytes, not too many, and no NUL."""
+    """Whether the operating system could take it for a path: some bytes, not too many, and no NUL."""
     try:
         return 0 < len(os.fsencode(text)) < MOST_PATH_BYTES and "\0" not in text
     except UnicodeEncodeError:

@@ -1,10 +1,10 @@
-"""The envelope: a result as text that people and programs both read.
+"""The envelope: a result as text that both people and programs read.
 
     ✅ skills 执行成功: Markdown转换 → mybox/output/result.html
       state: success | data: {skill: "markdown-converter"} | meta: {agent: skills, time: 1.8}
 
-`parse` reads back exactly what is written here. `read_envelope` reads what programs and people write like it, as in the
-seeds' examples: values over several lines, plain words, other line ends.
+`parse` reads back exactly what is written here. `read_envelope` reads what programs and people write like it: values
+over several lines, plain words, other line ends. See docs/spec.
 """
 
 import json
@@ -21,24 +21,24 @@ _ICONS |= {mark.ascii for mark in MARKS.values()} | {"[skip]"}
 
 
 def as_text(result: Result, encoding: str = "utf-8") -> str:
-    """The two lines. What `encoding` lacks is escaped, and the icon falls back to ASCII."""
+    """Return the two lines. What `encoding` lacks is escaped, and the icon falls back to ASCII."""
     state, data, meta = _parts(result, encoding)
     return f"{_head(result, encoding)}\n  {state} | {data} | {meta}"
 
 
 def as_block(result: Result, encoding: str = "utf-8") -> str:
-    """The layout of the seeds' examples: state, data and meta on a line each."""
+    """Return the longer layout: state, data and meta on a line each."""
     return "\n  ".join((_head(result, encoding), *_parts(result, encoding)))
 
 
 def as_json(result: Result) -> str:
-    """One JSON object on one line, and nothing in it that ends a line or moves a cursor."""
+    """Return one JSON object on one line, without characters that end a line or move a cursor."""
     check_value(result.as_dict())
     return flow_yaml.escape_unsafe(json.dumps(result.as_dict(), ensure_ascii=False, default=dict))
 
 
 def from_json(text: str) -> Result:
-    """The result that `as_json` rendered; ValueError where it is none."""
+    """Return the result that `as_json` rendered. Raise ValueError if it is none."""
     try:
         fields = json.loads(text)
     except RecursionError:
@@ -49,7 +49,7 @@ def from_json(text: str) -> Result:
 
 
 def from_dict(fields: Mapping[str, Json]) -> Result:
-    """The result behind the JSON object; ValueError where it is none."""
+    """Return the result that a JSON object holds. Raise ValueError if it is none."""
     check_value(fields)
     agent, state, summary = fields.get("agent"), fields.get("state"), fields.get("summary")
     data, meta = fields.get("data", {}), fields.get("meta", {})
@@ -61,23 +61,23 @@ def from_dict(fields: Mapping[str, Json]) -> Result:
 
 
 def has_icon(text: str) -> bool:
-    """Whether it starts as an envelope does: cheap, and asked of everything that a program prints."""
+    """Whether it starts as an envelope does. Cheap: asked of everything that a program prints."""
     return text[:8].split(" ", 1)[0].replace("\ufe0f", "") in _ICONS
 
 
 def parse(text: str) -> Result:
-    """The result that `as_text` or `as_block` rendered, with at most one line end after it; ValueError for all else.
+    """Return the result that `as_text` or `as_block` rendered, with at most one line end after it.
 
-    So there is one text for each result and form: rendering what was parsed gives the text again.
+    Raise ValueError for anything else: each result has one text in each form, and rendering it again gives that text.
     """
     result = read_envelope(text)
-    if not _is_written_so(result, text.removesuffix("\n")):
+    if not _is_written_as(result, text.removesuffix("\n")):
         raise ValueError("this is like an envelope, but not as one is written")
     return result
 
 
-def _is_written_so(result: Result, text: str) -> bool:
-    """Whether some encoding gives this text: one that has exactly the characters that stand in it."""
+def _is_written_as(result: Result, text: str) -> bool:
+    """Whether the result is written like this in some encoding: one that has exactly the characters of the text."""
     characters = frozenset(text)
     for render in (as_text, as_block):
         try:
@@ -92,30 +92,26 @@ def _is_written_so(result: Result, text: str) -> bool:
 
 
 def read_envelope(text: str) -> Result:
-    """The result behind an envelope as programs write it; ValueError says where it is none."""
+    """Return the result of an envelope as programs write it. The ValueError for anything else says where it differs."""
     check_text(text)
     first, _, rest = text.strip("\r\n").partition("\n")
     head = re.fullmatch(r"(\S+) (\S+)(?: (.*))?", first.rstrip("\r"))
     if not head or not has_icon(first):
         raise ValueError("line 1: <icon> <agent> <summary> expected")
-    from skillyard.core.flow_yaml_reader import Reader, unescape  # noqa: PLC0415  (most programs print something else)
-
-    reader = Reader(rest)
-    state = reader.skip(re.compile(r"\s*state:[ \t]*(\w+)[ \t]*"))
+    reader = flow_yaml.FlowYamlReader(rest)
+    state = reader.skip(r"\s*state:[ \t]*(\w+)[ \t]*")
     if not state:
         raise ValueError("line 2: state: <code> expected")
-    part_of_it = re.compile(r"\s*+(?:\|\s*+)?(data|meta):[ \t]*")
     parts: dict[str, dict[str, Json]] = {}
-    while part := reader.skip(part_of_it):
+    while part := reader.skip(r"\s*+(?:\|\s*+)?(data|meta):[ \t]*"):
         if part[1] in parts:
-            raise reader.fail("the end")
+            raise reader.error("the end")
         parts[part[1]] = reader.mapping()
-    if reader.peek():
-        raise reader.fail("the end")
+    reader.expect_end()
     return Result(
-        agent=unescape(head[2]),
+        agent=flow_yaml.unescape(head[2]),
         state=State(state[1]),
-        summary=unescape(head[3] or ""),
+        summary=flow_yaml.unescape(head[3] or ""),
         data=parts.get("data", {}),
         meta=parts.get("meta", {}),
     )
@@ -124,7 +120,7 @@ def read_envelope(text: str) -> Result:
 def _head(result: Result, encoding: str) -> str:
     if not re.fullmatch(r"\S+", result.agent):
         raise ValueError(f"an agent's name is one word, not {result.agent!r}")
-    icon = result.mark.icon if _encodes(result.mark.icon, encoding) else result.mark.ascii
+    icon = result.mark.icon if flow_yaml.encodes(result.mark.icon, encoding) else result.mark.ascii
     return f"{icon} {flow_yaml.escape(result.agent, encoding)} {flow_yaml.escape(result.summary, encoding)}"
 
 
@@ -134,17 +130,9 @@ def _parts(result: Result, encoding: str) -> tuple[str, str, str]:
 
 
 def _meta(meta: Mapping[str, Json], encoding: str) -> str:
-    """The seeds write the agent's name bare where it comes first, and YAML reads it the same."""
+    """Write the agent's name without quotes where it comes first; YAML reads it the same."""
     agent = meta.get("agent")
     if next(iter(meta), None) != "agent" or not isinstance(agent, str) or not flow_yaml.is_bare(agent):
         return flow_yaml.write(meta, encoding)
     rest = flow_yaml.write({key: value for key, value in meta.items() if key != "agent"}, encoding)
     return f"{{agent: {agent}}}" if rest == "{}" else f"{{agent: {agent}, {rest[1:]}"
-
-
-def _encodes(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True

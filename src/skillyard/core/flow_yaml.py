@@ -1,65 +1,78 @@
-"""The notation of `data` and `meta`: YAML flow mappings on one line, which any YAML reader reads back.
+"""Writes and reads `data` and `meta` of the envelope: YAML flow mappings on one line, which any YAML reader reads back.
 
-Identifier keys are bare, strings double-quoted, and nothing in a value can end the line or move the cursor. What is
-written here is read back in `reader`.
+Identifier keys are bare, strings double-quoted, and nothing in a value can end the line or move the cursor. The reader
+takes a little more than `write` gives, because people write envelopes too: values over several lines and plain words.
+Its patterns are compiled on first use: most runs only write.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 
-from skillyard.core.values import Json, check_text, check_value
+from skillyard.core.values import MAX_DEPTH, Json, check_text, check_value
 
 #: Line ends, C0 and C1 controls, direction overrides, byte order marks and non-characters.
 UNSAFE = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff"
 _UNSAFE = re.compile(f"[{UNSAFE}]")
-
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 #: Words that YAML 1.1 reads as something other than text.
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 #: YAML readers look no further than 1,024 characters for the colon of a plain key.
 _LONGEST_PLAIN_KEY = 1000
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
+_ESCAPE = r"(?s)\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|(.))"
+_UNESCAPED = dict(zip("nrtbf0eavN_LP", "\n\r\t\b\f\0\x1b\a\v\x85\xa0\u2028\u2029", strict=True))
+_DOUBLE_QUOTED = r'(?s)"([^"\\]*(?:\\.[^"\\]*)*)"'
+_SINGLE_QUOTED = r"'([^']*(?:''[^']*)*)'"
+_PLAIN = r"[^,\[\]{}\"'\n:]+(?::(?![\s,\[\]{}])[^,\[\]{}\"'\n:]*)*"
+_INT = r"[-+]?[0-9]+"
+_FLOAT = r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?"
+_CONSTANTS: Mapping[str, Json] = {"true": True, "false": False, "null": None, "~": None}
 
 
 def write(value: Mapping[str, Json], encoding: str = "utf-8") -> str:
-    """One line of YAML; characters that `encoding` lacks are escaped."""
+    """Return one line of YAML; characters that `encoding` lacks are escaped."""
     check_value(value)
     return _for_encoding(_write(value), encoding)
 
 
 def escape(text: str, encoding: str = "utf-8") -> str:
-    """Text for the first line of an envelope: one line, whatever it holds, and it reads back."""
+    """Return text for the first line of an envelope: one line, whatever it holds, that `unescape` reads back."""
     check_text(text)
-    return _for_encoding(_UNSAFE.sub(_as_escape, text.replace("\\", "\\\\")), encoding)
+    return _for_encoding(escape_unsafe(text.replace("\\", "\\\\")), encoding)
 
 
-def _as_escape(found: re.Match[str]) -> str:
-    return _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}"
-
-
-def _for_encoding(text: str, encoding: str) -> str:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return "".join(map(partial(_for_character, encoding), text))
-    return text
-
-
-def _for_character(encoding: str, character: str) -> str:
-    try:
-        character.encode(encoding)
-    except UnicodeEncodeError:
-        return as_code(character)
-    return character
+def escape_unsafe(written: str) -> str:
+    """Return JSON that means the same, without characters that end a line or move a cursor."""
+    return _UNSAFE.sub(lambda found: _SHORT_ESCAPES.get(found[0]) or as_code(found[0]), written)
 
 
 def as_code(character: str) -> str:
-    """A character as the escape that stands for it where an encoding lacks it."""
+    """Return the escape that stands for a character where an encoding lacks it."""
     code = ord(character)
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def encodes(text: str, encoding: str) -> bool:
+    """Whether the encoding has all of these characters."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_bare(word: str) -> bool:
+    """Whether any YAML reader takes the word for text without quotes."""
+    return bool(_IDENTIFIER.match(word)) and word.lower() not in _YAML_WORDS and len(word) <= _LONGEST_PLAIN_KEY
+
+
+def _for_encoding(text: str, encoding: str) -> str:
+    if encodes(text, encoding):
+        return text
+    return "".join(character if encodes(character, encoding) else as_code(character) for character in text)
 
 
 def _write(value: Json) -> str:
@@ -68,10 +81,12 @@ def _write(value: Json) -> str:
             return "null"
         case bool():
             return "true" if value else "false"
+        case float():
+            text = repr(value)
+            # YAML 1.1 takes 1e+16 for text.
+            return text.replace("e", ".0e") if "e" in text and "." not in text else text
         case int():
             return str(value)
-        case float():
-            return _write_float(value)
         case str():
             return _write_string(value)
         case Mapping():
@@ -80,26 +95,8 @@ def _write(value: Json) -> str:
             return "[" + ", ".join(map(_write, value)) + "]"
 
 
-def _write_float(value: float) -> str:
-    text = repr(value)
-    if "e" in text and "." not in text:
-        # YAML 1.1 takes 1e+16 for text.
-        text = text.replace("e", ".0e")
-    return text
-
-
 def _write_string(text: str) -> str:
     return escape_unsafe(json.dumps(text, ensure_ascii=False))
-
-
-def escape_unsafe(written: str) -> str:
-    """JSON without a character that ends a line or moves a cursor; it reads the same."""
-    return _UNSAFE.sub(_as_escape, written)
-
-
-def is_bare(word: str) -> bool:
-    """Whether any YAML reader takes the word for text without quotes."""
-    return bool(_IDENTIFIER.match(word)) and word.lower() not in _YAML_WORDS and len(word) <= _LONGEST_PLAIN_KEY
 
 
 def _write_key(key: str) -> str:
@@ -108,3 +105,135 @@ def _write_key(key: str) -> str:
     text = _write_string(key)
     # An encoding that lacks a character makes ten of it: \U0001f600.
     return text if len(text) <= _LONGEST_PLAIN_KEY // 10 else f"? {text} "
+
+
+def read(text: str) -> dict[str, Json]:
+    """Return the mapping that `write` wrote. Raise ValueError if there is none, or anything else."""
+    check_text(text)
+    reader = FlowYamlReader(text)
+    items = reader.mapping()
+    reader.expect_end()
+    return items
+
+
+def unescape(text: str) -> str:
+    """Return the text behind `escape`. Raise ValueError for an escape that is no character."""
+    if "\\" not in text:
+        return text
+    text = re.sub(_ESCAPE, _unescape_one, text)
+    if not re.search(r"[\ud800-\udfff]", text):
+        return text
+    try:  # two escaped halves make one character, as in JSON
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError("lone surrogate in an escape") from None
+
+
+def _unescape_one(found: re.Match[str]) -> str:
+    digits = found[1] or found[2] or found[3]
+    if digits is None:
+        return _UNESCAPED.get(found[4], found[4])
+    code = int(digits, 16)
+    if code > 0x10FFFF:
+        raise ValueError(f"\\U{digits} is no character")
+    return chr(code)
+
+
+class FlowYamlReader:
+    """Reads one value after another from a text. Every ValueError says where."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+
+    def error(self, wanted: str) -> ValueError:
+        line = self._text.count("\n", 0, self._position) + 1
+        column = self._position - self._text.rfind("\n", 0, self._position)
+        return ValueError(f"line {line}, column {column}: {wanted} expected")
+
+    def skip(self, pattern: str) -> re.Match[str] | None:
+        found = re.compile(pattern).match(self._text, self._position)
+        if found:
+            self._position = found.end()
+        return found
+
+    def expect_end(self) -> None:
+        if self._peek():
+            raise self.error("the end")
+
+    def mapping(self, depth: int = 0) -> dict[str, Json]:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        if not self._take("{"):
+            raise self.error("{")
+        items: dict[str, Json] = {}
+        while not self._take("}"):
+            self._take("?")
+            key = self._quoted() if self._peek() in {'"', "'"} else self._plain()
+            if key in items:
+                raise self.error(f"a key other than {key!r}, which is there already,")
+            if not self._take(":"):
+                raise self.error(":")
+            items[key] = self._value(depth + 1)
+            if not self._take(",") and self._peek() != "}":
+                raise self.error(", or }")
+        return items
+
+    def _peek(self) -> str:
+        self.skip(r"\s*")
+        return self._text[self._position : self._position + 1]
+
+    def _take(self, character: str) -> bool:
+        if self._peek() != character:
+            return False
+        self._position += 1
+        return True
+
+    def _value(self, depth: int) -> Json:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        match self._peek():
+            case "{":
+                return self.mapping(depth)
+            case "[":
+                return self._sequence(depth)
+            case '"' | "'":
+                return self._quoted()
+            case _:
+                return self._plain_value()
+
+    def _sequence(self, depth: int) -> list[Json]:
+        self._take("[")
+        items: list[Json] = []
+        while not self._take("]"):
+            items.append(self._value(depth + 1))
+            if not self._take(",") and self._peek() != "]":
+                raise self.error(", or ]")
+        return items
+
+    def _quoted(self) -> str:
+        if found := self.skip(_DOUBLE_QUOTED):
+            return unescape(found[1])
+        if found := self.skip(_SINGLE_QUOTED):
+            return found[1].replace("''", "'")
+        raise self.error("the end of a quoted text")
+
+    def _plain(self) -> str:
+        found = self.skip(_PLAIN)
+        if not found or not found[0].strip():
+            raise self.error("a value")
+        return found[0].strip()
+
+    def _plain_value(self) -> Json:
+        start, word = self._position, self._plain()
+        if word in _CONSTANTS:
+            return _CONSTANTS[word]
+        if re.fullmatch(_INT, word):
+            return int(word)
+        if not re.fullmatch(_FLOAT, word):
+            return word
+        number = float(word)
+        if not math.isfinite(number):
+            self._position = start
+            raise self.error("a finite number")
+        return number

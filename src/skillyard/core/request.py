@@ -1,4 +1,4 @@
-"""Request → Call → Outcome: what was asked, what was checked, what came of it.
+"""Request → Call → Outcome: the steps of a run.
 
 Three types, so that the type checker keeps an unchecked request away from a runner.
 """
@@ -16,85 +16,85 @@ from skillyard.core.values import NOTHING, Json
 
 
 class Request(NamedTuple):
-    """What somebody asked for. Nothing in it is checked yet."""
+    """A run as it was asked for, unchecked."""
 
     name: str
-    #: The words after the name, as they came.
+    #: The words after the name, as given.
     args: tuple[str, ...] = ()
-    #: The same by name, from callers that have them so.
+    #: Params by name, from callers that name them.
     params: Mapping[str, Json] = NOTHING
-    #: A program that the skill ships, instead of its command.
+    #: A program of the skill to run instead of its command.
     script: str = ""
-    #: Only a skill of agents/<role> answers, and `name` is role/skill.
+    #: Use only a skill of agents/<role>; `name` is role/skill.
     role: str = ""
     action: str | None = None
     context: Mapping[str, Json] = NOTHING
     timeout_seconds: float | None = None
-    #: The limit over everything, where the caller set none: S0's 90 seconds for a Task.
+    #: Time limit over everything if the caller set none, such as the 90 seconds of a Task.
     deadline_seconds: float | None = None
-    #: Someone can answer: a missing param is a question, not an error.
+    #: Somebody can answer: a missing param becomes a question instead of an error.
     interactive: bool = True
-    #: A person typed it, in this folder: the paths they name may lie outside the project.
+    #: The folder in which a person typed it: the paths they name may lie outside the project.
     typed_in: Path | None = None
-    #: The skill's own folder, where it is none of the catalog: staged for this run, and installed nowhere.
+    #: Folder of a skill that is staged for this run and not in the catalog.
     staged: Path | None = None
-    #: Refuse the usual variants of S3 instead of reading them.
+    #: Refuse responses of JSON skills that only nearly follow the specification.
     strict: bool = False
-    #: The person asked for no sandbox, on the command line.
+    #: False if the person asked for no sandbox on the command line.
     sandboxed: bool = True
     stdin: bytes = b""
     lang: Lang = Lang.EN
     agent: str = "skills"
-    #: For an attempt of a job: what its row says of it, with the job's name under `label`.
+    #: The row of the job that this is an attempt of, with the name of the job under `label`.
     job: Mapping[str, Json] = NOTHING
 
 
 class Call(NamedTuple):
-    """A request that passed every check: the only thing a runner takes."""
+    """A request that passed every check: the only thing that a runner takes."""
 
     skill: Skill
     asked_as: str
     run_id: str
     root: Path
     limit_seconds: float
-    #: What `grant` and `env` call it: its name, or the folder where it is staged.
+    #: The name for `grant` and `env`: that of the skill, or the folder where it is staged.
     known_as: str = ""
     params: Mapping[str, Json] = NOTHING
     args: tuple[str, ...] = ()
     script: str = ""
     action: str | None = None
     context: Mapping[str, Json] = NOTHING
-    #: What `{output}` stands for, relative to the root; a folder where it ends in a slash.
+    #: Value of `{output}`, relative to the root; a folder if it ends in a slash.
     output: str = ""
-    #: Paths that the caller named, and so may be read.
+    #: Paths that the caller named, which may therefore be read.
     named_paths: tuple[Path, ...] = ()
-    #: Paths outside the project that a link in the project leads to: readable only after a grant.
+    #: Paths outside the project that a link in the project leads to; readable only with a grant.
     led_out: tuple[Path, ...] = ()
     stdin: bytes = b""
     strict: bool = False
-    #: The private copy of the skill's folder, where a grant counts: only its bytes are used.
+    #: Private copy of the skill's folder, if a grant covers it: only these bytes are used.
     copy: Path | None = None
-    #: The program sees the copy at the path of the skill's own folder; else it sees it where the copy lies.
+    #: The program sees the copy at the path of the skill's own folder, not where the copy is.
     copy_is_mounted: bool = False
 
     @property
     def files(self) -> Path:
-        """Where to read the skill's files."""
+        """The folder to read the skill's files from."""
         return self.copy or self.skill.folder
 
     @property
     def run_folder(self) -> Path:
-        """Where the program finds the skill's files."""
+        """The folder where the program finds the skill's files."""
         return self.copy if self.copy and not self.copy_is_mounted else self.skill.folder
 
 
 class Outcome(NamedTuple):
-    """What a runner brings back from a call that worked."""
+    """What a runner returns for a call that worked."""
 
     data: Mapping[str, Json]
     says: Message = RAN
     words: Mapping[str, Json] = NOTHING
-    #: The program's own words, which win over ours.
+    #: The program's own summary, which replaces ours.
     summary: str | None = None
     normalised: tuple[str, ...] = ()
     state: State = State.SUCCESS

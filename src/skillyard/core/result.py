@@ -1,4 +1,4 @@
-"""What a run returns."""
+"""What a run returns, and how errors become results."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from skillyard.core.values import NOTHING, Json
 
 
 class Result(NamedTuple):
-    """What a run returns, whichever runner ran it and whichever face asked."""
+    """Outcome of a run, whichever runner ran it and whichever face asked."""
 
     agent: str
     state: State
@@ -25,7 +25,7 @@ class Result(NamedTuple):
 
     @property
     def cached(self) -> bool:
-        """An idempotency key was hit: another call's run, told again."""
+        """Whether it repeats an earlier run because of an idempotency key."""
         return self.state is State.SUCCESS and self.data.get("cached") is True and "original_result" in self.data
 
     @property
@@ -49,7 +49,7 @@ class Result(NamedTuple):
         return as_json(self)
 
     def as_dict(self) -> dict[str, Json]:
-        """Return the JSON object of `--json`, HTTP and MCP."""
+        """Return the JSON object of `--json` and MCP."""
         return {
             "agent": self.agent,
             "state": str(self.state),
@@ -60,20 +60,20 @@ class Result(NamedTuple):
 
 
 def make_meta(agent: str, seconds: float, moment: datetime, **more: Json) -> dict[str, Json]:
-    """`agent, time, ts` first, then whatever else is known; what is None is left out."""
+    """Return `agent`, `time` and `ts`, then the other values that are not None."""
     stamp = moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     known = {key: value for key, value in more.items() if value is not None}
     return {"agent": agent, "time": meaningful(seconds), "ts": stamp, **known}
 
 
 def meaningful(seconds: float) -> float:
-    """Digits that say something: milliseconds below ten seconds, tenths above."""
+    """Round to milliseconds below ten seconds, to tenths above."""
     digits = 3 if seconds < 10 else 1
     return round(seconds, digits)
 
 
 def as_size(output_bytes: int) -> str:
-    """1024-based with one decimal: 12.5KB."""
+    """Return a size for people, 1024-based with one decimal: 12.5KB."""
     size = float(output_bytes)
     for unit in ("B", "KB", "MB"):
         if round(size, 1) < 1024:
@@ -83,7 +83,7 @@ def as_size(output_bytes: int) -> str:
 
 
 def error_result(error: SkillError, agent: str, lang: Lang, meta: Mapping[str, Json]) -> Result:
-    """An expected failure, told as a result; its code and the advice travel in `meta`."""
+    """Return an expected failure as a result; its code and hint are in `meta`."""
     return Result(
         agent=agent,
         state=error.state,
@@ -94,7 +94,7 @@ def error_result(error: SkillError, agent: str, lang: Lang, meta: Mapping[str, J
 
 
 def pending_result(error: ParamMissing, agent: str, lang: Lang, meta: Mapping[str, Json]) -> Result:
-    """The same missing param where someone can answer."""
+    """Return the question for a missing param, where someone can answer it."""
     return Result(
         agent=agent,
         state=State.PENDING,

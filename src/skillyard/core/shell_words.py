@@ -1,4 +1,4 @@
-"""Words as a shell splits them, each with whether it was quoted; and nothing more of a shell."""
+"""Splits a text into words as a shell does, and tells which were quoted. Nothing else of a shell is supported."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,12 +9,12 @@ from skillyard.core.messages import Message
 
 class Word(NamedTuple):
     text: str
-    #: Some of it stood in quotes or behind a backslash.
+    #: Some of it was in quotes or after a backslash.
     quoted: bool = False
 
 
 def split(text: str) -> list[Word]:
-    """InvalidArgs where a quote is left open."""
+    """Return the words. Raise InvalidArgs if a quote is left open."""
     if "\0" in text:
         raise InvalidArgs(Message("a prompt holds no NUL characters"))
     return list(_words(text))

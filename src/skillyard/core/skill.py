@@ -1,13 +1,21 @@
-"""A skill as the catalog read it, and what it found on the way."""
+"""A skill as the catalog reads it, its params, and the findings about its file."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from skillyard.core.kinds import Kind as Kind  # noqa: PLC0414  (part of what a skill is)
-from skillyard.core.messages import Message
+from skillyard.core.messages import Message, as_json, of_json
 from skillyard.core.values import NOTHING, Json
+
+#: A slot of a command, `{name}` or `${name}`: one pattern for those who read and those who fill.
+NAME: Final = r"[^\W\d][\w-]*"
+SLOT: Final = re.compile(rf"\$?\{{({NAME})\}}")
+#: The slots that we fill; all others are params.
+OWN_SLOTS: Final = frozenset({"output", "skill", "baseDir", "CLAUDE_SKILL_DIR"})
 
 
 class Severity(StrEnum):
@@ -23,7 +31,7 @@ class Severity(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One thing to know about a file: where, how bad, and what to do about it."""
+    """A problem or note about a file: where, how bad, and what to do about it."""
 
     code: str
     severity: Severity
@@ -73,7 +81,7 @@ class Param(NamedTuple):
 
 
 class Skill(NamedTuple):
-    """One skill, wherever it came from. The file is the truth; this is a reading of it."""
+    """One skill, wherever it came from: what we read from its file."""
 
     name: str
     path: Path
@@ -98,10 +106,43 @@ class Skill(NamedTuple):
 
     @property
     def folder_name(self) -> str:
-        """What resolves first; the skills of a role share one folder, so theirs is the name itself."""
+        """The name that resolves first. The skills of a role share one folder, so theirs is the skill's name."""
         return self.name if self.role else self.path.parent.name
 
     @property
     def severity(self) -> Severity | None:
-        """The worst of the findings."""
+        """The worst severity of the findings."""
         return max((finding.severity for finding in self.findings), key=lambda s: s.rank, default=None)
+
+    def as_record(self) -> str:
+        """Return the skill as one JSON text, as the index keeps it."""
+        findings = [
+            {**finding._asdict(), "message": as_json(finding.message), "advice": as_json(finding.advice)}
+            for finding in self.findings
+        ]
+        params = [param._asdict() for param in self.params]
+        changed = {"path": str(self.path), "params": params, "fields": dict(self.fields), "findings": findings}
+        return json.dumps({**self._asdict(), **changed}, ensure_ascii=False)
+
+    @classmethod
+    def from_record(cls, record: str) -> "Skill":
+        """Return the skill that `as_record` gave."""
+        fields: dict[str, Any] = json.loads(record)
+        params = [
+            Param(**{**param, "type": ParamType(param["type"]), "choices": tuple(param["choices"])})
+            for param in fields["params"]
+        ]
+        findings = [
+            Finding(
+                **{
+                    **finding,
+                    "severity": Severity(finding["severity"]),
+                    "message": of_json(finding["message"]),
+                    "advice": of_json(finding["advice"]),
+                }
+            )
+            for finding in fields["findings"]
+        ]
+        fields |= {"path": Path(fields["path"]), "kind": Kind(fields["kind"])}
+        fields |= {key: tuple(fields[key]) for key in ("tags", "actions")}
+        return cls(**{**fields, "params": tuple(params), "findings": tuple(findings)})

@@ -1,4 +1,4 @@
-"""The six states a result can be in, with the icon, the ASCII icon and the exit code of each."""
+"""The six states of a result, with the icon, the ASCII icon and the exit code of each."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class State(StrEnum):
 
 
 class Mark(NamedTuple):
-    """How a state looks on a terminal, on one that knows no emoji, and to a shell."""
+    """How a state appears on a terminal, on one without emoji, and to a shell."""
 
     icon: str
     ascii: str
@@ -30,5 +30,5 @@ MARKS = {
     State.TIMEOUT: Mark("⏱️", "[time]", 124),
 }
 
-#: A success that came from an idempotency key, not from a run of its own.
+#: A success that repeats an earlier run because of an idempotency key.
 CACHED = Mark("⏭️", "[skip]", 0)

@@ -1,4 +1,4 @@
-"""JSON values: the only thing that `data` and `meta` may hold."""
+"""JSON values: what `data` and `meta` may hold."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 
-#: The empty mapping, as a default; typed so that nobody fills it.
+#: The empty mapping as a default; typed as a Mapping so that nobody fills it.
 NOTHING: Mapping[str, Json] = {}
 
-#: Deeper values are refused: every parser at the other end has a limit, and most of theirs are crashes.
+#: Deeper values are refused: every parser has a limit, and most crash at theirs.
 MAX_DEPTH = 100
 
 
@@ -43,7 +43,7 @@ def check_key(key: object) -> None:
 
 
 def check_text(text: str) -> None:
-    """Raise ValueError where `text` holds half a surrogate pair, which no encoding can carry."""
+    """Raise ValueError if `text` holds half a surrogate pair, which no encoding can carry."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

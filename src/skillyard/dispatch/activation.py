@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.catalog import Catalog
-from skillyard.catalog.discover import SKILL_FILE, Stamp, is_settled, stamp_of
-from skillyard.catalog.fts_tokens import fold
-from skillyard.catalog.index import Entry
+from skillyard.catalog.index import CatalogEntry, Stamp, fold
 from skillyard.catalog.manifest import read_skill
+from skillyard.catalog.roots import SKILL_FILE
+from skillyard.catalog.scan import is_settled, stamp_of
 from skillyard.core.errors import InvalidArgs, SkillNotFound
 from skillyard.core.messages import Message
 from skillyard.dispatch.text import LIMIT_CHARACTERS, ActiveSkill, count_fitting, find_imitations
@@ -229,7 +229,7 @@ class Activator:
         self._activations.remove(user, rows)
         return tuple(ActivationChange(self._name(row), row.skill, changed=True) for row in rows)
 
-    def _choose(self, name: str) -> Entry:
+    def _choose(self, name: str) -> CatalogEntry:
         entry = self._catalog.choose(_bare(name))
         self._catalog.resolve(_bare(name))  # a broken one is refused now, not when a task waits
         if entry.role:

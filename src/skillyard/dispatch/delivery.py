@@ -25,10 +25,10 @@ from skillyard.dispatch.transcript import TASK, Log, Transcript
 from skillyard.dispatch.warm import WarmBackends, WarmTurn
 from skillyard.runtime.record import Recorder
 from skillyard.runtime.redact import Redactor
-from skillyard.sandbox.cancel_token import Stop
-from skillyard.store.cancel_pipe import Bells
-from skillyard.store.conversation_locks import Hold, Slots
+from skillyard.sandbox.cancel_token import CancelToken
+from skillyard.store.conversation_locks import AgentSlots, CancelPipes
 from skillyard.store.conversations import Conversation, Conversations, ConversationState
+from skillyard.store.locks import LockedFile
 from skillyard.store.runs import RUNNING, Run
 
 _POLL_SECONDS = 0.1
@@ -149,12 +149,12 @@ class Delivery:
         driver: Driver,
         run: str,
         tell: Tell,
-        stop: Stop,
+        stop: CancelToken,
         *,
         settings: DispatchSettings,
         conversations: Conversations,
-        slots: Slots,
-        cancel_pipes: Bells,
+        slots: AgentSlots,
+        cancel_pipes: CancelPipes,
         warm_backends: WarmBackends,
     ) -> None:
         self._request, self._driver, self._run, self._tell, self._stop = request, driver, run, tell, stop
@@ -210,7 +210,7 @@ class Delivery:
             self._tell(Event(EventKind.WAITING, f"the warm agent was ended: {why}"))
         return reached
 
-    def _slot(self) -> Hold | None:
+    def _slot(self) -> LockedFile | None:
         """An idle warm backend gives its slot away."""
         return self._slots.take() or (self._slots.take() if self._warm_backends.make_room() else None)
 
@@ -220,11 +220,11 @@ class Delivery:
         allowed = () if request.without_tools else (*usual, *request.allowed_tools)
         return Start(request.folder, conversation.session or None, request.model, allowed, request.max_turns)
 
-    def _wait(self, take: Callable[[], Hold | None], why: str) -> Hold:
+    def _wait(self, take: Callable[[], LockedFile | None], why: str) -> LockedFile:
         deadline = self._started + self._limit
         told = False
         while (hold := take()) is None:
-            if self._stop.asked:
+            if self._stop.cancelled:
                 raise Stopped(Message("it was taken back while it waited"))
             if time.monotonic() > deadline:
                 error = BackendFailed(
@@ -258,14 +258,14 @@ class Delivery:
         self._check_end(transcript)
 
     def _follow(self, conversation: Conversation, transcript: Transcript, ask: Ask) -> None:
-        if self._stop.asked:
+        if self._stop.cancelled:
             raise Stopped(Message("it was taken back before it began"))
         request = self._request
         running = self._warm or self._driver.start(self._start(conversation))
         turn = Turn(request.enhanced.text, self._settings.silent_seconds, self._limit)
         try:
             with (
-                self._stop.acting(running.cancel),
+                self._stop.on_cancel(running.cancel, running.close),
                 self._cancel_pipes.listening(conversation.id, self._run, running.cancel),
             ):
                 for event in running.turn(turn, transcript.asking(refuse if request.without_tools else ask)):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from skillyard.backends.driver import Driver, Start, Turn
 from skillyard.core.backend_events import Ask, EventKind, Tell, ignore, refuse
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import (
     AgentNotInstalled,
     AgentTooOld,
@@ -32,9 +32,8 @@ from skillyard.runners.prompt import as_task
 from skillyard.runtime.check import check
 from skillyard.runtime.pipeline import Runtime, told
 from skillyard.runtime.record import Recorder
-from skillyard.sandbox.cancel_token import Stop
-from skillyard.store.cancel_pipe import Bells
-from skillyard.store.conversation_locks import Slots
+from skillyard.sandbox.cancel_token import CancelToken
+from skillyard.store.conversation_locks import AgentSlots, CancelPipes
 from skillyard.store.conversations import Conversation, Conversations, ConversationState
 
 _DAY = 86_400
@@ -60,14 +59,14 @@ class Dispatcher(NamedTuple):
     drivers: Mapping[str, Driver]
     conversations: Conversations
     recorder: Recorder
-    slots: Slots
-    cancel_pipes: Bells
+    slots: AgentSlots
+    cancel_pipes: CancelPipes
     warm: WarmBackends
     settings: DispatchSettings
     new_id: Callable[[], str]
 
     def dispatch(
-        self, request: DispatchRequest, tell: Tell = ignore, ask: Ask = refuse, stop: Stop | None = None
+        self, request: DispatchRequest, tell: Tell = ignore, ask: Ask = refuse, stop: CancelToken | None = None
     ) -> Result:
         """Send the task and wait for its end.
 
@@ -81,7 +80,7 @@ class Dispatcher(NamedTuple):
             meta = make_meta(request.agent, time.monotonic() - started, moment)
             return error_result(error, request.agent, request.lang, meta)
         for driver in drivers:
-            result, cause = self._deliver(request, driver, tell, ask, stop or Stop())
+            result, cause = self._deliver(request, driver, tell, ask, stop or CancelToken())
             if not isinstance(cause, AgentTooOld):  # the next one may be newer
                 break
         return result
@@ -93,7 +92,7 @@ class Dispatcher(NamedTuple):
         return found[0].backend if found else ""
 
     def _deliver(
-        self, request: DispatchRequest, driver: Driver, tell: Tell, ask: Ask, stop: Stop
+        self, request: DispatchRequest, driver: Driver, tell: Tell, ask: Ask, stop: CancelToken
     ) -> tuple[Result, SkillError | None]:
         delivery = Delivery(
             request,
@@ -123,7 +122,7 @@ class Dispatcher(NamedTuple):
         model: str | None = None,
         tell: Tell = ignore,
         ask: Ask = refuse,
-        stop: Stop | None = None,
+        stop: CancelToken | None = None,
     ) -> Result:
         """Run a prompt skill by a backend: its text, with the arguments filled in, is the task."""
         started, moment = time.monotonic(), datetime.now(UTC)
@@ -181,7 +180,7 @@ class Dispatcher(NamedTuple):
     def stop_conversations(self, *, backend: str = "", name: str = "") -> tuple[Conversation, ...]:
         """Stop the turns and end the warm backends; return the conversations that had one. Raise RuntimeFailed."""
         found, _ = self.list_conversations(backend=backend, name=name)
-        told = [each for each in found if each.state in AT_WORK and self.cancel_pipes.ring(each.id, each.run)]
+        told = [each for each in found if each.state in AT_WORK and self.cancel_pipes.cancel(each.id, each.run)]
         deadline = time.monotonic() + _STOP_SECONDS
         while still := [each for each in told if self._runs_still(each)]:
             if time.monotonic() > deadline:

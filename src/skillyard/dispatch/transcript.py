@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from skillyard.core.backend_events import Ask, Event, EventKind, Permission, Tell, TurnEnd
 from skillyard.core.values import NOTHING, Json
 from skillyard.runtime.redact import Redactor
-from skillyard.store.conversations import Conversation, Conversations, ConversationState, Telling
+from skillyard.store.conversations import Conversation, ConversationEvent, Conversations, ConversationState
 
 Log = Callable[[bytes], object]
 #: The history's word for what was sent, beside the kinds of events.
@@ -54,7 +54,7 @@ class Transcript:
 
     def note(self, told: str, text: str, data: Mapping[str, Json] = NOTHING) -> None:
         """Add to the history."""
-        telling = Telling(self._run, time.time(), told, self._redact.text(text), self._redact.mapping(data))
+        telling = ConversationEvent(self._run, time.time(), told, self._redact.text(text), self._redact.mapping(data))
         self._conversations.record(self._conversation, telling)
 
     def add(self, event: Event) -> None:

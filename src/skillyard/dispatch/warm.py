@@ -30,15 +30,13 @@ from typing import Any, Final, NamedTuple
 from skillyard.backends.driver import Driver, Running, Start, Turn
 from skillyard.backends.json_messages import items, mapping, text
 from skillyard.backends.registry import make_drivers
-from skillyard.core.backend_events import Ask, Event, EventKind, Permission, refuse
-from skillyard.core.depth import DEPTH
+from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
+from skillyard.core.child_process import DEPTH, own_function
 from skillyard.core.errors import BackendFailed, RuntimeFailed, SkillError, Stopped, Timeout, error_classes
 from skillyard.core.messages import Message, as_json, of_json
-from skillyard.core.own_process import own_function
 from skillyard.core.values import NOTHING, Json
-from skillyard.store.cancel_pipe import Bells
-from skillyard.store.conversation_locks import Holds, Slots
-from skillyard.store.conversations import Conversation, Conversations, ConversationState, Telling
+from skillyard.store.conversation_locks import AgentSlots, CancelPipes, ConversationLocks
+from skillyard.store.conversations import Conversation, ConversationEvent, Conversations, ConversationState
 from skillyard.store.database import open_database
 
 #: What is written to the pipe `.end` of a server.
@@ -89,7 +87,11 @@ class WarmBackends:
         """`version` is ours: a server of another version may speak otherwise."""
         self._folder, self._version = folder, version
         self._for_server: dict[str, Json] = {"database": str(database), "lock_seconds": lock_seconds, "slots": slots}
-        self.holds, self._turns, self._ends = Holds(folder).warm(), Holds(folder), Bells(folder, ".end")
+        self.holds, self._turns, self._ends = (
+            ConversationLocks(folder).warm(),
+            ConversationLocks(folder),
+            CancelPipes(folder, ".end"),
+        )
 
     def fit(self, driver: Driver, start: Start, command: tuple[str, ...], env: Mapping[str, str] = os.environ) -> Fit:
         """Raise AgentNotInstalled."""
@@ -187,7 +189,7 @@ class WarmBackends:
         was_there = self.holds.is_held(conversation_id)
         deadline = time.monotonic() + _END_SECONDS
         while self.holds.is_held(conversation_id):
-            self._ends.ring(conversation_id, _END)
+            self._ends.cancel(conversation_id, _END)
             if time.monotonic() > deadline:
                 raise BackendFailed("skillyard", Message("the process that keeps an agent warm hangs"))
             time.sleep(_POLL_SECONDS)
@@ -213,7 +215,7 @@ class WarmTurn:
     def __init__(self, backend: str, connection: "JsonConnection", session: Json) -> None:
         self._backend, self._connection, self._session = backend, connection, session
         self._lock = threading.Lock()
-        self._begun = self._cancelled = False
+        self._begun = self._cancelled = self._closed = False
         self._give_up = threading.Timer(_GRACE_SECONDS, connection.close)
         self._give_up.daemon = True
 
@@ -236,6 +238,9 @@ class WarmTurn:
                 if kind is EventKind.DONE:
                     return
         except (Disconnected, ValueError):
+            if self._closed:  # by a caller that forced the end: what the server makes of that is no error
+                yield Event(EventKind.DONE, data={"stop": TurnEnd.CANCELLED.value, "session": self._session})
+                return
             reason, why = "the warm agent ended without an answer: its keeper is gone", "its keeper is gone"
             raise BackendFailed(self._backend, reason, details={"session": self._session, "ended": why}) from None
         finally:
@@ -251,6 +256,7 @@ class WarmTurn:
                     self._connection.finish()
 
     def close(self) -> None:
+        self._closed = True
         self._give_up.cancel()
         self._connection.close()
 
@@ -281,7 +287,7 @@ def _answer(message: Mapping[str, Json]) -> bool:
 
 def _serve(request: Mapping[str, Any]) -> None:
     folder, conversation_id = Path(request["folder"]), int(request["conversation"])
-    holds, slots = Holds(folder), Slots(folder, request["slots"])
+    holds, slots = ConversationLocks(folder), AgentSlots(folder, request["slots"])
     with contextlib.ExitStack() as held:
         lock = holds.warm().take(conversation_id)
         if lock is None:
@@ -303,13 +309,15 @@ def _serve(request: Mapping[str, Any]) -> None:
             server = _WarmServer(folder, conversation_id, mapping(request["fit"]), request["idle_seconds"])
             held.callback(server.close)
             stop = partial(server.end, Message("it was stopped"))
-            held.enter_context(Bells(folder, ".end").listening(conversation_id, _END, stop))
+            held.enter_context(CancelPipes(folder, ".end").listening(conversation_id, _END, stop))
             signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop).start())
             server.open(conversations.get(conversation_id) or conversation)
-            conversations.record(conversation, Telling("", time.time(), "warm", "an agent is kept warm"))
+            conversations.record(conversation, ConversationEvent("", time.time(), "warm", "an agent is kept warm"))
         if not _answer({"ready": True}):
             server.end("whoever started it went away")
-        conversations.record(conversation, Telling("", time.time(), "warm", f"the warm agent ends: {server.run()}"))
+        conversations.record(
+            conversation, ConversationEvent("", time.time(), "warm", f"the warm agent ends: {server.run()}")
+        )
 
 
 class _WarmServer:

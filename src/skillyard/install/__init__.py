@@ -1,1 +1,1 @@
-"""How skills come to be here: new ones from templates; from outside by source, stage, swap."""
+"""Installs skills from sources, writes new ones from templates, and links them for agents."""

@@ -1,4 +1,4 @@
-"""Which source a text names. An existing local path always wins over the shorthand."""
+"""Turns a text into a source: a path of this machine, an address, or the shorthand `owner/repo`."""
 
 import os
 import re
@@ -7,16 +7,38 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from skillyard.catalog.plainfile import exists, expand_home
+from skillyard.catalog.files import exists, expand_home
 from skillyard.core.errors import InvalidArgs, SourceFailed
 from skillyard.core.messages import Message
-from skillyard.install.archive import is_archive
-from skillyard.install.folders import ArchiveSource, FolderSource
-from skillyard.install.git import GitSource
-from skillyard.install.localgit import is_bare
+from skillyard.install.archive import extract, is_archive
+from skillyard.install.git import GitSource, is_bare
 from skillyard.install.names import as_safe_path
-from skillyard.install.source import Source
+from skillyard.install.source import Fetched, SkillSource, Tell
 from skillyard.install.web import INDEX_PATH, WebArchive, WebIndex
+
+
+class FolderSource(NamedTuple):
+    """A folder, scanned in place; what is installed is compared with what was scanned."""
+
+    text: str
+    folder: Path
+    ref: str = ""
+
+    def fetch(self, staging: Path, tell: Tell) -> Fetched:
+        del staging, tell
+        return Fetched(self.folder)
+
+
+class ArchiveSource(NamedTuple):
+    text: str
+    file: Path
+    ref: str = ""
+
+    def fetch(self, staging: Path, tell: Tell) -> Fetched:
+        tell(Message("unpacking {name}", name=self.file.name))
+        extract(self.file, staging / "files")
+        return Fetched(staging / "files")
+
 
 FORGE = "https://github.com"
 _SHORTHAND = re.compile(r"([A-Za-z0-9][\w.-]*)/([A-Za-z0-9_][\w.-]*)((?:/[^@#]+)?)(?:@([^#]+))?")
@@ -31,27 +53,27 @@ _FORMS = Message(
 )
 
 
-class Wanted(NamedTuple):
-    """A source, the folder inside it, and the one skill of it where the text names one."""
+class ParsedSource(NamedTuple):
+    """A source, the folder inside it, and the one skill that the text names, if any."""
 
-    source: Source
+    source: SkillSource
     path: str = ""
     skill: str = ""
 
-    def narrowed(self, names: Sequence[str]) -> "Wanted":
-        """A source that can fetch less fetches only these."""
+    def narrowed(self, names: Sequence[str]) -> "ParsedSource":
+        """Fetch only these skills, if the source can fetch less than all."""
         return self._replace(source=narrowed(self.source, names))
 
 
-def narrowed(source: Source, names: Sequence[str]) -> Source:
+def narrowed(source: SkillSource, names: Sequence[str]) -> SkillSource:
     return source._replace(only=tuple(names)) if isinstance(source, WebIndex) else source
 
 
-def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = FORGE) -> Wanted:
-    """InvalidArgs, with what there is, where the text names no source."""
+def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = FORGE) -> ParsedSource:
+    """Return the source that a text names. InvalidArgs, with the accepted forms, if it names none."""
     local = _local(text, ref, cwd / expand_home(text), root) if text and "\0" not in text else None
     if local:
-        return Wanted(local)
+        return ParsedSource(local)
     plain, _, fragment = text.partition("#")
     if ref and fragment and ref != fragment:
         raise InvalidArgs(Message("--ref {ref} and #{fragment} say different things", ref=ref, fragment=fragment))
@@ -62,7 +84,7 @@ def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str 
     if found := _SHORTHAND.fullmatch(plain):
         owner, repo, path, skill = found.groups()
         url = f"{forge.rstrip('/')}/{owner}/{repo.removesuffix('.git')}"
-        return Wanted(GitSource(url, ref), _inner(path), skill or "")
+        return ParsedSource(GitSource(url, ref), _inner(path), skill or "")
     raise InvalidArgs(Message("{text!r} names no source: give {forms}", text=text, forms=_FORMS))
 
 
@@ -71,8 +93,8 @@ def _inner(path: str) -> str:
     return str(as_safe_path(path)) if path else ""
 
 
-def locked_source(source: str, ref: str, commit: str, root: Path) -> Source:
-    """The source that a lock names. Never a shorthand: what is not there is not looked for elsewhere."""
+def locked_source(source: str, ref: str, commit: str, root: Path) -> SkillSource:
+    """The source that a lock names. Never a shorthand: a missing path is not looked up elsewhere."""
     _check_ref(ref)
     if commit and not _COMMIT.fullmatch(commit):
         raise InvalidArgs(Message("the lock names no commit: {commit!r}", commit=commit))
@@ -87,7 +109,7 @@ def locked_source(source: str, ref: str, commit: str, root: Path) -> Source:
     return found._replace(commit=commit) if isinstance(found, GitSource) else found
 
 
-def _local(text: str, ref: str, path: Path, root: Path, commit: str = "") -> Source | None:
+def _local(text: str, ref: str, path: Path, root: Path, commit: str = "") -> SkillSource | None:
     if not exists(path):
         return None
     kept = _as_kept(path, root)
@@ -103,31 +125,31 @@ def _local(text: str, ref: str, path: Path, root: Path, commit: str = "") -> Sou
 
 
 def _as_kept(path: Path, root: Path) -> str:
-    """How a lock names a path: from the project inside it, whole outside; never like an address or the shorthand."""
+    """How a lock names a path: relative inside the project, absolute outside; never like an address or a shorthand."""
     absolute = Path(os.path.normpath(path.absolute()))
     return f"./{absolute.relative_to(root).as_posix()}" if absolute.is_relative_to(root) else str(absolute)
 
 
-def _address(url: str, ref: str) -> Wanted:
+def _address(url: str, ref: str) -> ParsedSource:
     parts = _parts(url)
     if parts.password:
         raise InvalidArgs(Message("no passwords in addresses: the lock would keep it; use git's credential helper"))
     if parts.scheme in {"http", "https"}:
         if parts.path.endswith(INDEX_PATH):
-            return Wanted(WebIndex(url))
+            return ParsedSource(WebIndex(url))
         if is_archive(parts.path):
-            return Wanted(WebArchive(url))
+            return ParsedSource(WebArchive(url))
     elif parts.scheme not in {"", "file", "ssh"}:
         raise InvalidArgs(Message("{scheme}:// is not spoken here: give {forms}", scheme=parts.scheme, forms=_FORMS))
     if found := _TREE.search(url):
         if ref and ref != found[1]:
             raise InvalidArgs(Message("the address says {found}, --ref says {ref}", found=found[1], ref=ref))
-        return Wanted(GitSource(url[: found.start()], found[1]), _inner(found[2] or ""))
-    return Wanted(GitSource(url, ref))
+        return ParsedSource(GitSource(url[: found.start()], found[1]), _inner(found[2] or ""))
+    return ParsedSource(GitSource(url, ref))
 
 
 def _parts(url: str) -> SplitResult:
-    """InvalidArgs where a program that is given this address could read more than an address in it.
+    """Split an address. InvalidArgs if a program could read more than an address in it.
 
     git passes the host to ssh as an argument of its own, and the address to credential helpers as lines.
     """

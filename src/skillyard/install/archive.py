@@ -12,22 +12,27 @@ import os
 import stat
 import struct
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, NamedTuple
 
 from skillyard.core.errors import SourceRefused
 from skillyard.core.messages import Message
-from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import as_safe_path, check_apart, link_stays_inside, shown
+from skillyard.install.source import LIMITS, Limits
 
 _CHUNK = 1 << 20
 #: Finder's and tar's own bookkeeping; no file of a skill.
 _NOISE = frozenset({"__MACOSX", ".DS_Store"})
 #: What the standard library raises for bytes that are no archive: each was found by a fuzzer.
-_BROKEN = (zlib.error, lzma.LZMAError, EOFError, struct.error, ValueError)
+_BROKEN = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, ValueError, KeyError, NotImplementedError, RuntimeError),
+)
 
 
 class Member(NamedTuple):
@@ -51,42 +56,42 @@ def is_archive(name: str) -> bool:
 
 
 def extract(archive: Path, into: Path, limits: Limits = LIMITS) -> tuple[Member, ...]:
-    """Write what the archive holds below `into`; SourceRefused, with nothing written, where any of it is unsafe."""
+    """Write what the archive holds below `into`. SourceRefused, with nothing written, if any of it is unsafe."""
     try:
         with archive.open("rb") as file:
-            opener = _open_zip if _is_zip(file) else _open_tar
-            return opener(file, into, limits)
+            packed = os.fstat(file.fileno()).st_size
+            start = file.read(2)
+            file.seek(0)
+            if start == b"PK":
+                return _extract_zip(file, packed, into, limits)
+            with tempfile.TemporaryFile() as plain:
+                _gunzip(file, plain, limits.total_bytes + limits.files * 2048)
+                return _extract_tar(plain, packed, into, limits)
     except zlib.error as error:
         raise SourceRefused(Message("{name} is broken: {error}", name=shown(archive.name), error=error)) from None
 
 
-def _is_zip(file: BinaryIO) -> bool:
-    start = file.read(4)
-    file.seek(0)
-    return start.startswith(b"PK")
-
-
-def _open_zip(file: BinaryIO, into: Path, limits: Limits) -> tuple[Member, ...]:
-    packed = file.seek(0, io.SEEK_END)
-    file.seek(0)
+@contextmanager
+def _reading() -> Iterator[None]:
+    """SourceRefused for what the standard library raises for bytes that are no archive; the disk's errors pass."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            infos = archive.infolist()
-            if len(infos) > limits.files:
-                raise SourceRefused(Message("more than {files} files", files=limits.files))
-            planned = [_zip_member(archive, info, limits) for info in infos]
-            return _checked_and_written(planned, packed, into, limits)
-    except (zipfile.BadZipFile, *_BROKEN, NotImplementedError, RuntimeError) as error:
+        yield
+    except _BROKEN as error:
         raise SourceRefused(Message("the archive cannot be read: {error}", error=error)) from None
     except OSError as error:
-        raise _unless_disk(error) from None
+        # A wrong offset in an archive makes seek fail with EINVAL, bad bzip2 data has no errno.
+        if error.errno in {None, errno.EINVAL}:
+            raise SourceRefused(Message("the archive cannot be read: {error}", error=error)) from None
+        raise
 
 
-def _unless_disk(error: OSError) -> Exception:
-    """A wrong offset in an archive makes seek fail with EINVAL, bad bzip2 data has no errno; the rest is the disk's."""
-    if error.errno in {None, errno.EINVAL}:
-        return SourceRefused(Message("the archive cannot be read: {error}", error=error))
-    return error
+def _extract_zip(file: BinaryIO, packed: int, into: Path, limits: Limits) -> tuple[Member, ...]:
+    with _reading(), zipfile.ZipFile(file) as archive:
+        infos = archive.infolist()
+        if len(infos) > limits.files:
+            raise SourceRefused(Message("more than {files} files", files=limits.files))
+        planned = [_zip_member(archive, info, limits) for info in infos]
+        return _checked_and_written(planned, packed, into, limits)
 
 
 def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Limits) -> _Planned:
@@ -100,18 +105,14 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Limits)
     if kind not in {0, stat.S_IFREG, stat.S_IFLNK}:
         raise SourceRefused(Message("{path} is a device or a pipe", path=shown(str(path))))
     if kind == stat.S_IFLNK:
-        return _Planned(Member(path, link=_zip_link(archive, info, limits)), io.BytesIO)
+        if info.file_size > limits.path_bytes:
+            raise SourceRefused(Message("{filename} is a link that leads nowhere", filename=shown(info.filename)))
+        return _Planned(Member(path, link=archive.read(info).decode("utf-8", "surrogateescape")), io.BytesIO)
     return _Planned(Member(path, info.file_size, bool(mode & 0o111)), lambda: archive.open(info))
 
 
-def _zip_link(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Limits) -> str:
-    if info.file_size > limits.path_bytes:
-        raise SourceRefused(Message("{filename} is a link that leads nowhere", filename=shown(info.filename)))
-    return archive.read(info).decode("utf-8", "surrogateescape")
-
-
 def _zip_name(info: zipfile.ZipInfo) -> str:
-    """UTF-8 where the flag says so; else what Windows in China or the first PCs would have meant."""
+    """UTF-8 if the flag says so; else guess between UTF-8, GBK and the encoding of the first PCs."""
     if info.flag_bits & 0x800 or info.orig_filename.isascii():
         return info.orig_filename
     raw = info.orig_filename.encode("cp437")
@@ -127,21 +128,11 @@ def _guessed(raw: bytes) -> str:
     return ""
 
 
-def _open_tar(file: BinaryIO, into: Path, limits: Limits) -> tuple[Member, ...]:
-    packed = file.seek(0, io.SEEK_END)
-    file.seek(0)
-    bounded = _Unpacked(file, limits.total_bytes + limits.files * 2048)
-    try:
-        with tarfile.open(fileobj=bounded, mode="r:", errors="surrogateescape") as archive:
-            files: dict[str, tarfile.TarInfo] = {}
-            planned = [_tar_member(archive, info, files) for info in _tar_infos(archive, limits)]
-            return _checked_and_written(planned, packed, into, limits)
-    except (tarfile.TarError, *_BROKEN, KeyError) as error:
-        raise SourceRefused(Message("the archive cannot be read: {error}", error=error)) from None
-    except OSError as error:
-        raise _unless_disk(error) from None
-    finally:
-        bounded.close()
+def _extract_tar(file: BinaryIO, packed: int, into: Path, limits: Limits) -> tuple[Member, ...]:
+    with _reading(), tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as archive:
+        files: dict[str, tarfile.TarInfo] = {}
+        planned = [_tar_member(archive, info, files) for info in _tar_infos(archive, limits)]
+        return _checked_and_written(planned, packed, into, limits)
 
 
 def _tar_infos(archive: tarfile.TarFile, limits: Limits) -> Iterator[tarfile.TarInfo]:
@@ -188,61 +179,28 @@ def _tar_name(name: str) -> str:
     return name
 
 
-class _Unpacked(io.RawIOBase):
-    """The bytes of a tar, gunzipped to a file without a name and never more than the limit."""
+def _gunzip(packed: BinaryIO, into: BinaryIO, most: int) -> None:
+    """Write the bytes of a tar, gunzipped if they are zipped, and never more than `most`."""
+    start = packed.read(2)
+    packed.seek(0)
+    unzip = zlib.decompressobj(wbits=31) if start == b"\x1f\x8b" else None
+    total = 0
+    while chunk := packed.read(_CHUNK if unzip is None else 1 << 16):
+        for piece in _unzipped(unzip, chunk) if unzip else (chunk,):
+            total += len(piece)
+            if total > most:
+                raise SourceRefused(Message("it unpacks to more than {most} bytes", most=most))
+            into.write(piece)
+    if unzip and not unzip.eof:
+        raise SourceRefused(Message("the archive ends too early"))
+    into.seek(0)
 
-    def __init__(self, packed: BinaryIO, most: int) -> None:
-        import tempfile
 
-        super().__init__()
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (closed with us)
-        try:
-            self._fill(packed, most)
-        except BaseException:
-            self._file.close()
-            raise
-        self._file.seek(0)
-
-    def _fill(self, packed: BinaryIO, most: int) -> None:
-        start = packed.read(2)
-        packed.seek(0)
-        unzip = zlib.decompressobj(wbits=31) if start == b"\x1f\x8b" else None
-        total = 0
-        while chunk := packed.read(_CHUNK if unzip is None else 1 << 16):
-            pieces = self._unzipped(unzip, chunk) if unzip else iter((chunk,))
-            for piece in pieces:
-                total += len(piece)
-                if total > most:
-                    raise SourceRefused(Message("it unpacks to more than {most} bytes", most=most))
-                self._file.write(piece)
-        if unzip and not unzip.eof:
-            raise SourceRefused(Message("the archive ends too early"))
-
-    @staticmethod
-    def _unzipped(unzip: "zlib._Decompress", chunk: bytes) -> Iterator[bytes]:
-        piece = unzip.decompress(chunk, _CHUNK)
-        while piece or unzip.unconsumed_tail:
-            yield piece
-            piece = unzip.decompress(unzip.unconsumed_tail, _CHUNK)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def read(self, size: int = -1) -> bytes:
-        return self._file.read(size)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+def _unzipped(unzip: "zlib._Decompress", chunk: bytes) -> Iterator[bytes]:
+    piece = unzip.decompress(chunk, _CHUNK)
+    while piece or unzip.unconsumed_tail:
+        yield piece
+        piece = unzip.decompress(unzip.unconsumed_tail, _CHUNK)
 
 
 def _checked_and_written(planned: list[_Planned], packed: int, into: Path, limits: Limits) -> tuple[Member, ...]:
@@ -259,7 +217,7 @@ def _checked_and_written(planned: list[_Planned], packed: int, into: Path, limit
 
 
 def check_members(members: tuple[Member, ...], packed: int, limits: Limits = LIMITS) -> None:
-    """Everything that can be wrong with the whole; each path was checked when it was read."""
+    """Check the archive as a whole; each path was checked when it was read."""
     total = sum(member.size for member in members)
     if total > limits.total_bytes:
         raise SourceRefused(

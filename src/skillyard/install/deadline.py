@@ -10,7 +10,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from concurrent.futures import Future
+from typing import TypeVar
 
 from skillyard.core.messages import Message
 
@@ -47,16 +48,25 @@ class Deadline:
 
     def run(self, work: Callable[[], T]) -> T:
         """Return what `work` returns or raise what it raises; TimeoutError at the deadline, whatever it is doing."""
-        job = _Job(work)
+        future: Future[T] = Future()
+
+        def fulfil() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001  (raised again where it is waited for)
+                future.set_exception(error)
+
+        thread = threading.Thread(target=fulfil, name="skillyard-network", daemon=True)
+        thread.start()
         try:
-            in_time = job.wait(self.left())
+            thread.join(self.left())
         except BaseException:  # Ctrl-C, for example
             self._hang_up()
             raise
-        if not in_time:
+        if not future.done():
             self._hang_up()
             raise self._passed()
-        return job.result()
+        return future.result()
 
     def _passed(self) -> TimeoutError:
         return TimeoutError(Message("it took longer than {seconds:g} s", seconds=self.seconds))
@@ -69,27 +79,3 @@ class Deadline:
             with contextlib.suppress(OSError):
                 # Not the method of a TLS socket: that takes its state away from the thread that reads.
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
-
-
-class _Job(Generic[T]):
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self._results: list[T] = []
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._do, name="skillyard-network", daemon=True)
-        self._thread.start()
-
-    def _do(self) -> None:
-        try:
-            self._results.append(self._work())
-        except BaseException as error:  # noqa: BLE001  (raised again where it is waited for)
-            self._error = error
-
-    def wait(self, seconds: float) -> bool:
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def result(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._results[0]

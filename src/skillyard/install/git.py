@@ -1,25 +1,25 @@
 """Git sources, through the real git: nothing that a repository holds is ever run.
 
 Covered: files are written from the objects, so there is no checkout, no filter and no hook; submodules are never
-fetched; a repository of this machine is read without its settings; time and size are bounded. `gitprocess.py` says how
+fetched; a repository of this machine is read without its settings; time and size are bounded. `git_process.py` says how
 git is started.
 """
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 from urllib.parse import quote, unquote
 
-from skillyard.catalog.discover import IGNORED as NEVER_SEARCHED
-from skillyard.catalog.discover import SKILL_FILE
+from skillyard.catalog.files import read_plain
+from skillyard.catalog.roots import SKILL_FILE
+from skillyard.catalog.scan import IGNORED as NEVER_SEARCHED
 from skillyard.core.errors import SourceFailed, SourceRefused
 from skillyard.core.messages import Message
-from skillyard.install.gitprocess import GitProcesses
-from skillyard.install.limits import LIMITS, Limits
-from skillyard.install.localgit import make_view
+from skillyard.install.git_process import GitProcesses, make_empty_repository
 from skillyard.install.names import as_safe_path, check_apart, shown
-from skillyard.install.source import Fetched, Tell
+from skillyard.install.source import LIMITS, Fetched, Limits, Tell
 from skillyard.install.tree import IGNORED as NEVER_INSTALLED
 
 _LINK, _PROGRAM, _FILE = "120000", "100755", "100644"
@@ -37,7 +37,7 @@ class Blob(NamedTuple):
 
 
 class GitSource(NamedTuple):
-    """`commit` pins a state that a lock remembers; else `ref`, else what the repository calls HEAD."""
+    """A git repository at `commit` (from a lock), else at `ref`, else at its HEAD."""
 
     text: str
     ref: str = ""
@@ -59,7 +59,7 @@ class GitSource(NamedTuple):
         return Fetched(files, commit, is_ours=True)
 
     def resolve(self, staging: Path, tell: Tell) -> str:
-        """The commit that a fetch would give now; nothing where the repository does not say."""
+        """The commit that a fetch would give now; empty if the repository does not say."""
         if _COMMIT.fullmatch(self.commit or self.ref):
             return self.commit or self.ref
         ref = self.ref or "HEAD"
@@ -71,7 +71,7 @@ class GitSource(NamedTuple):
         return next((known[name] for name in names if name in known), "")
 
     def _get(self, git: GitProcesses, tell: Tell) -> None:
-        """One commit alone; a server that gives no commit by its name gives the whole branch."""
+        """Fetch one commit; from a server that serves no commit by its name, fetch the whole branch."""
         url = _url(git, self.text, self.local)
         options = ("--progress", "--no-tags", "--no-recurse-submodules", "--no-write-commit-graph")
         try:
@@ -83,7 +83,7 @@ class GitSource(NamedTuple):
 
 
 def _url(git: GitProcesses, text: str, local: Path | None) -> str:
-    """What git is to fetch from: for a repository of this machine a view of it, without its settings."""
+    """The address to fetch from; for a repository of this machine, that of a view of it without its settings."""
     if local is None and text.startswith(_FILE_URL):
         path = unquote(text.removeprefix(_FILE_URL))
         if not path.startswith("/") or "\0" in path:
@@ -100,7 +100,7 @@ def _url(git: GitProcesses, text: str, local: Path | None) -> str:
 
 
 def _write_all(git: GitProcesses, blobs: Sequence[Blob], into: Path) -> None:
-    """The files from the objects, by git's own batch reader."""
+    """Write the files from git's objects, with one batch reader."""
     for folder in {(into / blob.path).parent for blob in blobs}:
         folder.mkdir(parents=True, exist_ok=True)
     with git.open_objects([blob.object for blob in blobs]) as answers:
@@ -136,7 +136,7 @@ def _blobs(listing: str) -> Iterator[Blob]:
 
 
 def _of_skills(blobs: Sequence[Blob]) -> list[Blob]:
-    """Only what belongs to a skill: the rest of a repository is nobody's business."""
+    """Only the files that belong to a skill."""
     paths = (PurePosixPath(blob.path) for blob in blobs)
     homes = {
         str(path.parent)
@@ -159,3 +159,117 @@ def _check(blobs: Sequence[Blob], limits: Limits) -> None:
     for blob in blobs:
         if blob.mode == _LINK and blob.size > limits.path_bytes:
             raise SourceRefused(Message("{filename} is a link that leads nowhere", filename=shown(blob.path)))
+
+
+_HASH = re.compile(rb"[0-9a-f]{40}")
+_SYMREF = re.compile(rb"ref: *(refs/[^\s]+)\s*")
+_PACKED = re.compile(rb"^([0-9a-f]{40}) (refs/[^\s]+)$", re.MULTILINE)
+#: As `git check-ref-format` wants them.
+_REF_NAME = re.compile(r"refs(?:/(?!\.)(?:(?!\.\.|@\{)[^\x00-\x20\x7f~^:?*\[\\/])+(?<!\.lock)(?<!\.))+")
+_SMALL_BYTES = 4096
+_PACKED_BYTES = 64 * 1024 * 1024
+_MOST_REFS = 200_000
+_MAX_SYMREFS = 5
+
+
+def is_bare(folder: Path) -> bool:
+    return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()
+
+
+def make_view(of: Path, view: Path) -> None:
+    """Make a bare repository with the refs of `of` and a link to its objects. SourceFailed if there is none at `of`.
+
+    git runs programs that a repository's own configuration names, also when it only serves a fetch (the lazy fetches of
+    a partial clone; in older versions more). So it never opens the repository itself, but this view of it.
+
+    Covered: the configuration, hooks, attributes and grafts of the repository are never read; refs are read as data,
+    and what is not a ref is left out.
+    Not covered: objects that it borrows from others (`objects/info/alternates`) can be read, as files can.
+    """
+    git_dir = _find_git_dir(of)
+    common = _common_dir(git_dir)
+    if (common / "reftable").exists():
+        raise SourceFailed(
+            Message("{of} keeps its refs in a format that is not read here: clone it, or give its address", of=of)
+        )
+    make_empty_repository(view)
+    (view / "objects").rmdir()
+    (view / "objects").symlink_to(os.path.realpath(common / "objects"))
+    refs = _refs(common)
+    (view / "packed-refs").write_bytes(b"".join(b"%s %s\n" % (refs[name], name) for name in sorted(refs)))
+    if head := _ref_target(_read_small(git_dir / "HEAD")):
+        (view / "HEAD").write_bytes((b"ref: %s\n" if head.startswith(b"refs/") else b"%s\n") % head)
+    if shallow := _HASH.findall(_read_file(common / "shallow", _PACKED_BYTES)):
+        (view / "shallow").write_bytes(b"".join(b"%s\n" % commit for commit in shallow))
+
+
+def _find_git_dir(folder: Path) -> Path:
+    """The folder with HEAD. A worktree has a file that says where it is."""
+    for candidate in (folder / ".git", folder, folder.with_name(f"{folder.name}.git")):
+        git_dir = _named_in(candidate) if candidate.is_file() else candidate
+        if (git_dir / "HEAD").exists() and is_bare(_common_dir(git_dir)):
+            return git_dir
+    raise SourceFailed(Message("{folder} is no git repository", folder=folder))
+
+
+def _named_in(file: Path) -> Path:
+    named = _read_small(file).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
+    return file if "\0" in named else file.parent / named
+
+
+def _common_dir(git_dir: Path) -> Path:
+    named = _read_small(git_dir / "commondir").decode("utf-8", "surrogateescape").strip()
+    return git_dir / named if named and "\0" not in named else git_dir
+
+
+def _refs(common: Path) -> dict[bytes, bytes]:
+    packed = _PACKED.findall(_read_file(common / "packed-refs", _PACKED_BYTES))
+    known = {name: commit for commit, name in packed if _is_name(name)}
+    links: dict[bytes, bytes] = {}
+    for name, target in _loose_refs(common):
+        (links if target.startswith(b"refs/") else known)[name] = target
+    for _ in range(_MAX_SYMREFS):
+        known |= {name: known[target] for name, target in links.items() if target in known}
+    return known
+
+
+def _loose_refs(common: Path) -> Iterator[tuple[bytes, bytes]]:
+    count = 0
+    for folder, _, files in os.walk(common / "refs"):
+        for file in files:
+            count += 1
+            if count > _MOST_REFS:
+                raise SourceFailed(
+                    Message("{common} has more than {most_refs} refs", common=common, most_refs=_MOST_REFS)
+                )
+            path = Path(folder, file)
+            name = os.fsencode(path.relative_to(common).as_posix())
+            if _is_name(name) and (target := _ref_target(_read_small(path))):
+                yield name, target
+
+
+def _ref_target(content: bytes) -> bytes:
+    """The commit or the other ref that a ref names; empty if it names neither."""
+    if _HASH.fullmatch(content.strip()):
+        return content.strip()
+    link = _SYMREF.fullmatch(content)
+    return link[1] if link and _is_name(link[1]) else b""
+
+
+def _is_name(name: bytes) -> bool:
+    return _REF_NAME.fullmatch(name.decode("utf-8", "surrogateescape")) is not None
+
+
+def _read_small(file: Path) -> bytes:
+    return _read_file(file, _SMALL_BYTES)
+
+
+def _read_file(file: Path, most_bytes: int) -> bytes:
+    """The content; empty if it is no plain file."""
+    try:
+        content = read_plain(file, most_bytes)
+    except (OSError, ValueError):
+        return b""
+    if len(content) > most_bytes:
+        raise SourceFailed(Message("{path} is larger than {max_bytes} bytes", path=file, max_bytes=most_bytes))
+    return content

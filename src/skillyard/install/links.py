@@ -1,141 +1,383 @@
-"""What `link` made: links.json, the only truth for it, so that `unlink` takes away exactly that.
+"""Makes skills visible in the agents' own folders, by symlinks or copies, and undoes that exactly.
 
-A thing is written down here before it is made, and struck out after it is gone: what a crash leaves behind is known.
-In a project the file may come with a clone, so everything in it is checked: no name in it can be a path, and no folder
-in it is another than those that agents read.
+links.json records what was made. Each change is recorded first and made second, so that after kill -9 at any point
+`unlink` still knows everything, and the same `link` again finishes what was begun. Nothing that somebody else put there
+is overwritten or removed.
+
+Covered: kill -9, two at once (the lock of the target), links in a project that lead elsewhere, edited copies.
+Not covered: somebody who changes the same folder between our look and our change.
 """
 
-import json
-import re
-from collections.abc import Mapping
+import os
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from uuid import uuid4
 
-from skillyard.catalog.plainfile import read_whole
-from skillyard.core.errors import InvalidArgs
+from skillyard.catalog.files import refuse_links
+from skillyard.core.errors import PermissionDenied, SkillNotFound
 from skillyard.core.messages import Message
-from skillyard.install.target import Place, write_whole
-from skillyard.install.tree import Marks
-
-VERSION = 1
-_MOST_BYTES = 64 * 1024 * 1024
-_STAGED = re.compile(r"\.skillyard-[0-9a-f]{32}")
+from skillyard.install.link_record import Link, LinkRecord, LinkScope, path_of, read_record, write_record
+from skillyard.install.target import delete_tree, exchange, open_target
+from skillyard.install.tree import check_tree, copy_checked, digests_of
 
 
-class Ledger(NamedTuple):
-    """One scope of links: a project's, or the user's."""
+class LinkOutcome(StrEnum):
+    LINKED = "linked"
+    COPIED = "copied"
+    #: The agent sees it without anything being written.
+    VISIBLE = "visible"
+    #: Something else stands there.
+    CONFLICT = "conflict"
+    REMOVED = "removed"
+    #: Still there for another agent.
+    SHARED = "shared"
+    #: Not what we made any more: it stays, and is the user's now.
+    KEPT = "kept"
+    #: Somebody took it away already.
+    GONE = "gone"
 
-    #: Where the skills of this scope are installed; its lock is ours too.
-    place: Place
-    file: Path
-    #: What relative paths in the record are relative to: the project, or the home folder.
-    base: Path
-    #: Each agent's own folder, relative to the base; absolute where the user moved it.
-    folders: Mapping[str, str]
-    #: A project comes from strangers: nothing is written through a link out of it.
-    is_project: bool
 
+class LinkStep(NamedTuple):
+    """What happens to one skill for one agent."""
 
-class Link(NamedTuple):
-    """One symlink or copy in an agent's folder."""
-
-    folder: str
     name: str
-    #: The agents that it was made for.
-    agents: tuple[str, ...]
-    #: The skill's own folder, relative to the base where it lies in it.
-    source: str
-    #: What the symlink says; nothing for a copy.
-    to: str = ""
-    #: What a copy holds.
-    files: Marks = MappingProxyType({})
-    #: What it held before, while it is being refreshed.
-    before: Marks = MappingProxyType({})
-    #: The name beside it of a copy that is on its way in or out.
-    staged: str = ""
-
-    @property
-    def is_copy(self) -> bool:
-        return not self.to
-
-    @property
-    def key(self) -> str:
-        return f"{self.folder}/{self.name}"
+    agent: str
+    outcome: LinkOutcome
+    path: Path
+    note: str = ""
+    #: What to do about it.
+    next: str = ""
 
 
-class Record(NamedTuple):
-    #: By their path.
-    links: Mapping[str, Link] = MappingProxyType({})
-    #: Folders that were not there before us.
-    made: tuple[str, ...] = ()
+class LinkRequest(NamedTuple):
+    """One skill for one agent."""
 
-    def with_link(self, link: Link) -> "Record":
-        return self._replace(links={**self.links, link.key: link})
+    name: str
+    source: Path
+    agent: str
+    #: Where the agent would find it already.
+    seen_at: tuple[Path, ...] = ()
+    #: What the agent has against it, and what mends that.
+    note: str = ""
+    next: str = ""
 
-    def without(self, key: str) -> "Record":
-        return self._replace(links={other: link for other, link in self.links.items() if other != key})
-
-
-def read_record(ledger: Ledger) -> Record:
-    """InvalidArgs where it is not what we write."""
-    try:
-        fields = json.loads(read_whole(ledger.file, _MOST_BYTES))
-    except FileNotFoundError:
-        return Record()
-    except (ValueError, RecursionError):
-        raise _broken(ledger) from None
-    try:
-        if fields["version"] != VERSION:
-            raise InvalidArgs(Message("{file}: another skillyard wrote it", file=ledger.file))
-        links = [_link(entry) for entry in fields["links"]]
-        made = tuple(map(str, fields["made"]))
-    except (KeyError, TypeError, AttributeError):
-        raise _broken(ledger) from None
-    if not all(map(_is_plain, links)) or (ledger.is_project and not _is_within(ledger, links, made)):
-        raise _broken(ledger)
-    return Record({link.key: link for link in links}, made)
+    def step(self, outcome: LinkOutcome, path: Path) -> LinkStep:
+        return LinkStep(self.name, self.agent, outcome, path, self.note, self.next)
 
 
-def write_record(ledger: Ledger, record: Record) -> None:
-    if not record.links and not record.made:
-        ledger.file.unlink(missing_ok=True)
-        return
-    links = [
-        {key: value for key, value in record.links[path]._asdict().items() if value} for path in sorted(record.links)
-    ]
-    fields = {"version": VERSION, "links": links, "made": list(record.made)}
-    write_whole(ledger.file, json.dumps(fields, indent=1) + "\n")
+def link(
+    scope: LinkScope, requests: Sequence[LinkRequest], *, copy: bool = False, dry_run: bool = False
+) -> tuple[LinkStep, ...]:
+    """Return the outcome for each request. A dry run takes no lock and writes nothing."""
+    if dry_run:
+        return _plan(scope, read_record(scope), requests, copy=copy)[0]
+    with open_target(scope.target):
+        record = _tidied(scope, read_record(scope))
+        steps, planned = _plan(scope, record, requests, copy=copy)
+        _make(scope, record, planned, steps)
+    return steps
 
 
-def _broken(ledger: Ledger) -> InvalidArgs:
-    return InvalidArgs(Message("{file} was not written by us: look at it, and delete it", file=ledger.file))
+def unlink(
+    scope: LinkScope,
+    names: Collection[str] | None = None,
+    agents: Collection[str] | None = None,
+    *,
+    dry_run: bool = False,
+) -> tuple[LinkStep, ...]:
+    """Remove what link made: all of it, or that of some names or agents. SkillNotFound for a name it never made."""
+    record = read_record(scope)
+    known = tuple(sorted({link.name for link in record.links.values()}))
+    for name in names or ():
+        if name not in known:
+            raise SkillNotFound(name, known)
+    if dry_run or record == LinkRecord():
+        return tuple(step for undo in _undoing(scope, record, names, agents) for step in undo.steps())
+    with open_target(scope.target):
+        record = _tidied(scope, read_record(scope))
+        undone = list(_undoing(scope, record, names, agents))
+        for undo in undone:
+            record = _undo(scope, record, undo)
+        _prune(scope, record)
+    return tuple(step for undo in undone for step in undo.steps())
 
 
-def _link(entry: Mapping[str, Any]) -> Link:
-    return Link(
-        folder=str(entry["folder"]),
-        name=str(entry["name"]),
-        agents=tuple(map(str, entry["agents"])),
-        source=str(entry["source"]),
-        to=str(entry.get("to", "")),
-        files=_marks(entry.get("files", {})),
-        before=_marks(entry.get("before", {})),
-        staged=str(entry.get("staged", "")),
+def unlink_sources(scope: LinkScope, sources: Collection[Path]) -> tuple[LinkStep, ...]:
+    """Remove the links to skills that are about to be removed."""
+    wanted = {_stored(scope, source) for source in sources}
+    names = [link.name for link in read_record(scope).links.values() if link.source in wanted]
+    return unlink(scope, names) if names else ()
+
+
+def refresh(scope: LinkScope, sources: Collection[Path]) -> tuple[LinkStep, ...]:
+    """Bring copies of these skills up to date. An edited copy stays and is reported."""
+    wanted = {_stored(scope, source) for source in sources}
+    if not any(link.is_copy and link.source in wanted for link in read_record(scope).links.values()):
+        return ()
+    with open_target(scope.target):
+        record = _tidied(scope, read_record(scope))
+        copies = [link for link in record.links.values() if link.is_copy and link.source in wanted]
+        requests = [LinkRequest(link.name, scope.base / link.source, agent) for link in copies for agent in link.agents]
+        steps, planned = _plan(scope, record, requests, copy=True)
+        _make(scope, record, planned, steps)
+    return tuple(step for step in steps if step.outcome is not LinkOutcome.VISIBLE)
+
+
+def is_intact(scope: LinkScope, link: Link) -> bool:
+    """Whether it is still what we made."""
+    path = path_of(scope, link)
+    if not link.is_copy:
+        return path.is_symlink() and str(path.readlink()) == link.to
+    if path.is_symlink() or not path.is_dir() or _holds_repository(path):
+        return False
+    found = digests_of(path)
+    return found in (link.files, link.before) and bool(found)
+
+
+def _holds_repository(folder: Path) -> bool:
+    """The digests leave a repository out, and it would be deleted with the rest."""
+    return any(".git" in names for _, folders, files in os.walk(folder) for names in (folders, files))
+
+
+def _plan(
+    scope: LinkScope, record: LinkRecord, requests: Sequence[LinkRequest], *, copy: bool
+) -> tuple[tuple[LinkStep, ...], LinkRecord]:
+    """What will happen, and the record as it will be. Only reads."""
+    steps: list[LinkStep] = []
+    for request in requests:
+        step, record = _plan_one(scope, record, request, copy=copy)
+        steps.append(step)
+    return tuple(steps), record
+
+
+def _plan_one(scope: LinkScope, record: LinkRecord, request: LinkRequest, *, copy: bool) -> tuple[LinkStep, LinkRecord]:
+    folder = scope.folders[request.agent]
+    path = scope.base / folder / request.name
+    ours = {path_of(scope, known) for known in record.links.values()}
+    seen = [where for where in request.seen_at if where not in ours and where.resolve() == request.source.resolve()]
+    if seen:
+        return request.step(LinkOutcome.VISIBLE, seen[0]), record
+    known = record.links.get(f"{folder}/{request.name}")
+    if known and known.source == _stored(scope, request.source) and not _is_taken(scope, known):
+        return _again(scope, record, known, request)
+    shared = _shared(scope, record, request)
+    if shared:
+        return request.step(LinkOutcome.VISIBLE, path_of(scope, shared)), record.with_link(
+            _for_agent(shared, request.agent)
+        )
+    if os.path.lexists(path):
+        return _conflict(request, path, known), record
+    _check_folder(scope, folder)
+    made = _new_link(scope, request, folder, copy=copy)
+    return request.step(LinkOutcome.COPIED if copy else LinkOutcome.LINKED, path), record.with_link(made)
+
+
+def _is_taken(scope: LinkScope, link: Link) -> bool:
+    return os.path.lexists(path_of(scope, link)) and not is_intact(scope, link)
+
+
+def _shared(scope: LinkScope, record: LinkRecord, request: LinkRequest) -> Link | None:
+    """What was made for another agent, in a folder that this one reads too."""
+    folders = {str(where.parent) for where in request.seen_at}
+    for known in sorted(record.links.values(), key=lambda link: (request.agent not in link.agents, link.key)):
+        is_same = known.name == request.name and known.source == _stored(scope, request.source)
+        if is_same and known.folder != scope.folders[request.agent] and str(path_of(scope, known).parent) in folders:
+            return known if not _is_taken(scope, known) else None
+    return None
+
+
+def _again(scope: LinkScope, record: LinkRecord, known: Link, request: LinkRequest) -> tuple[LinkStep, LinkRecord]:
+    """A link that was made before: kept, made again if missing, refreshed if the skill has changed."""
+    known, path = _for_agent(known, request.agent), path_of(scope, known)
+    there = os.path.lexists(path)
+    if not known.is_copy:
+        return request.step(LinkOutcome.VISIBLE if there else LinkOutcome.LINKED, path), record.with_link(known)
+    check_tree(request.source)
+    here, now = digests_of(path) if there else {}, digests_of(request.source)
+    if here == now:
+        return request.step(LinkOutcome.VISIBLE, path), record.with_link(known)
+    renewed = known._replace(files=now, before=here, staged=_staging_name())
+    return request.step(LinkOutcome.COPIED, path), record.with_link(renewed)
+
+
+def _for_agent(link: Link, agent: str) -> Link:
+    return link._replace(agents=tuple(sorted({*link.agents, agent})))
+
+
+def _conflict(request: LinkRequest, path: Path, known: Link | None) -> LinkStep:
+    quoted = shlex.quote(str(path))
+    note, mend = (
+        Message("something else of that name stands there"),
+        Message("move it away, then link again: mv {quoted} …", quoted=quoted),
     )
+    if known and known.is_copy:
+        note = Message("the copy was edited here, and stays")
+    elif path.is_symlink() and not path.exists():
+        note, mend = (
+            Message("a link that leads nowhere stands there, to {path}", path=path.readlink()),
+            Message("rm {quoted}, then link again", quoted=quoted),
+        )
+    return LinkStep(request.name, request.agent, LinkOutcome.CONFLICT, path, note, mend)
 
 
-def _marks(fields: Mapping[str, Any]) -> Marks:
-    return {str(path): str(mark) for path, mark in fields.items()}
+def _new_link(scope: LinkScope, request: LinkRequest, folder: str, *, copy: bool) -> Link:
+    made = Link(folder, request.name, (request.agent,), _stored(scope, request.source))
+    if copy:
+        check_tree(request.source)
+        return made._replace(files=digests_of(request.source), staged=_staging_name())
+    return made._replace(to=_target(scope, request.source, folder))
 
 
-def _is_plain(link: Link) -> bool:
-    name = link.name
-    is_name = "/" not in name and "\0" not in name and name not in {"", ".", ".."}
-    return is_name and (not link.staged or bool(_STAGED.fullmatch(link.staged)))
+def _target(scope: LinkScope, source: Path, folder: str) -> str:
+    """Relative inside a project, which may be moved; absolute for the user's."""
+    if not (scope.is_project and source.is_relative_to(scope.base)):
+        return str(source)
+    base = scope.base.resolve()
+    return os.path.relpath(base / source.relative_to(scope.base), (base / folder).resolve())
 
 
-def _is_within(ledger: Ledger, links: list[Link], made: tuple[str, ...]) -> bool:
-    known = set(ledger.folders.values())
-    above = known | {str(parent) for folder in known for parent in Path(folder).parents} - {"."}
-    return all(link.folder in known for link in links) and all(folder in above for folder in made)
+def _stored(scope: LinkScope, source: Path) -> str:
+    return str(source.relative_to(scope.base) if source.is_relative_to(scope.base) else source)
+
+
+def _staging_name() -> str:
+    return f".skillyard-{uuid4().hex}"
+
+
+def _check_folder(scope: LinkScope, folder: str) -> None:
+    """Do not begin what cannot be finished."""
+    path = scope.base / folder
+    # One folder for all agents is a usual way to keep skills: a link that stays in the project is used.
+    if scope.is_project and not path.resolve().is_relative_to(scope.base.resolve()):
+        refuse_links(scope.base, path)
+    existing = next(above for above in (path, *path.parents) if os.path.lexists(above))
+    if not existing.is_dir():
+        raise PermissionDenied(Message("{existing} is no folder: move it away, then link again", existing=existing))
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionDenied(Message("{existing} cannot be written to", existing=existing))
+
+
+def _make(scope: LinkScope, before: LinkRecord, planned: LinkRecord, steps: Sequence[LinkStep]) -> None:
+    """Record the links, make them, then record that they are made."""
+    new = {step.path for step in steps if step.outcome in {LinkOutcome.LINKED, LinkOutcome.COPIED}}
+    links = [known for known in planned.links.values() if path_of(scope, known) in new]
+    planned = _with_folders(scope, planned, links)
+    if planned != before:
+        write_record(scope, planned)
+    for known in links:
+        path = path_of(scope, known)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if known.is_copy:
+            _put_copy(scope, known)
+            planned = planned.with_link(known._replace(staged="", before={}))
+        else:
+            path.symlink_to(known.to, target_is_directory=True)
+    if any(known.is_copy for known in links):
+        write_record(scope, planned)
+
+
+def _with_folders(scope: LinkScope, record: LinkRecord, links: Sequence[Link]) -> LinkRecord:
+    """Record the folders that will have to be made, too."""
+    new = dict.fromkeys(record.made)
+    for folder in (Path(known.folder) for known in links):
+        missing = [part for part in (folder, *folder.parents) if not (scope.base / part).exists()]
+        new.update(dict.fromkeys(str(part) for part in reversed(missing)))
+    return record._replace(made=tuple(new))
+
+
+def _put_copy(scope: LinkScope, link: Link) -> None:
+    """Copy beside the path, then rename or exchange: whole or not at all."""
+    path = path_of(scope, link)
+    staged = path.with_name(link.staged)
+    copy_checked(scope.base / link.source, staged)
+    if os.path.lexists(path) and not exchange(staged, path):
+        delete_tree(path)
+    if not os.path.lexists(path):
+        staged.rename(path)
+    delete_tree(staged)
+
+
+def _tidied(scope: LinkScope, record: LinkRecord) -> LinkRecord:
+    """Delete what a crash left half made or half removed."""
+    for key, known in record.links.items():
+        if known.staged:
+            delete_tree(path_of(scope, known).with_name(known.staged))
+            record = record.with_link(record.links[key]._replace(staged=""))
+    return record
+
+
+class _Undo(NamedTuple):
+    """One link, for some of its agents."""
+
+    link: Link
+    path: Path
+    leaving: tuple[str, ...]
+    staying: tuple[str, ...]
+    outcome: LinkOutcome
+    note: str = ""
+    next: str = ""
+
+    def steps(self) -> Iterator[LinkStep]:
+        for agent in self.leaving:
+            yield LinkStep(self.link.name, agent, self.outcome, self.path, self.note, self.next)
+
+
+def _undoing(
+    scope: LinkScope, record: LinkRecord, names: Collection[str] | None, agents: Collection[str] | None
+) -> Iterator[_Undo]:
+    for known in record.links.values():
+        leaving = tuple(agent for agent in known.agents if agents is None or agent in agents)
+        if (names is None or known.name in names) and leaving:
+            yield _undo_of(scope, known, leaving)
+
+
+def _undo_of(scope: LinkScope, link: Link, leaving: tuple[str, ...]) -> _Undo:
+    path = path_of(scope, link)
+    staying = tuple(agent for agent in link.agents if agent not in leaving)
+    if staying:
+        others = ", ".join(staying)
+        return _Undo(
+            link, path, leaving, staying, LinkOutcome.SHARED, f"still there, because it was linked for {others} too"
+        )
+    if not os.path.lexists(path):
+        return _Undo(link, path, leaving, (), LinkOutcome.GONE, "it was not there any more")
+    if is_intact(scope, link):
+        return _Undo(link, path, leaving, (), LinkOutcome.REMOVED)
+    what = "the copy was edited" if link.is_copy else "it is not the link that was made"
+    mend = f"rm -r {shlex.quote(str(path))}"
+    return _Undo(link, path, leaving, (), LinkOutcome.KEPT, f"{what}: it stays, and is yours now", mend)
+
+
+def _undo(scope: LinkScope, record: LinkRecord, undo: _Undo) -> LinkRecord:
+    """Remove the link first, then strike it out: the record may name what is gone, but never miss what is there."""
+    known, path = undo.link, undo.path
+    if undo.staying:
+        record = record.with_link(known._replace(agents=undo.staying))
+    else:
+        if undo.outcome is LinkOutcome.REMOVED and known.is_copy:
+            leaving = path.with_name(_staging_name())
+            write_record(scope, record.with_link(known._replace(staged=leaving.name)))
+            path.rename(leaving)
+            delete_tree(leaving)
+        elif undo.outcome is LinkOutcome.REMOVED:
+            path.unlink()
+        record = record.without(known.key)
+    write_record(scope, record)
+    return record
+
+
+def _prune(scope: LinkScope, record: LinkRecord) -> None:
+    """Delete folders that we made and that are empty; one that somebody else uses is theirs."""
+    needed = {part for known in record.links.values() for part in (known.folder, *map(str, Path(known.folder).parents))}
+    kept: list[str] = []
+    for folder in sorted(record.made, key=lambda name: -len(Path(name).parts)):
+        path = scope.base / folder
+        if folder in needed:
+            kept.append(folder)
+        elif path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+            path.rmdir()
+    if set(kept) != set(record.made):
+        write_record(scope, record._replace(made=tuple(reversed(kept))))

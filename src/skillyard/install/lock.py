@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skillyard.catalog.plainfile import read_whole
+from skillyard.catalog.files import read_whole
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Message
-from skillyard.install.names import as_safe_path
-from skillyard.install.slug import as_slug
-from skillyard.install.tree import Marks, hash_of
+from skillyard.install.names import as_safe_path, as_slug
+from skillyard.install.tree import FileDigests, tree_hash
 
 VERSION = 1
 #: Every file of every skill has a line.
@@ -28,7 +27,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _NEEDED = frozenset({"name", "source", "hash"})
 
 
-class Installed(NamedTuple):
+class InstalledSkill(NamedTuple):
     """One installed skill."""
 
     #: Its folder below the place.
@@ -46,13 +45,13 @@ class Installed(NamedTuple):
     #: The severity that a person kept it in spite of; for people to read, it decides nothing.
     reviewed: str
     hash: str
-    files: Marks
+    files: FileDigests
 
 
 class Lock(NamedTuple):
-    skills: Mapping[str, Installed]
+    skills: Mapping[str, InstalledSkill]
 
-    def with_changes(self, changed: Iterable[Installed] = (), removed: Iterable[str] = ()) -> "Lock":
+    def with_changes(self, changed: Iterable[InstalledSkill] = (), removed: Iterable[str] = ()) -> "Lock":
         gone = set(removed)
         kept = {folder: skill for folder, skill in self.skills.items() if folder not in gone}
         return Lock({**kept, **{skill.folder: skill for skill in changed}})
@@ -69,7 +68,7 @@ def read_lock(file: Path) -> Lock:
 
 
 def parse_lock(text: str, shown: str = "skillyard.lock") -> Lock:
-    """InvalidArgs, with the place, where it is not what we write."""
+    """Parse a lock. InvalidArgs, with the place, if it is not what we write."""
     try:
         fields = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -89,7 +88,7 @@ def parse_lock(text: str, shown: str = "skillyard.lock") -> Lock:
     return Lock({folder: _installed(folder, table, shown) for folder, table in skills.items()})
 
 
-def _installed(folder: str, table: Any, shown: str) -> Installed:
+def _installed(folder: str, table: Any, shown: str) -> InstalledSkill:
     where = f"{shown}: [skills.{quoted(folder)}]"
     try:
         if as_slug(folder) != folder:
@@ -108,11 +107,11 @@ def _installed(folder: str, table: Any, shown: str) -> Installed:
         raise InvalidArgs(
             error.msg if error.msg.startswith(shown) else Message("{place}: {reason}", place=where, reason=error)
         ) from None
-    if hash_of(files) != texts["hash"]:
+    if tree_hash(files) != texts["hash"]:
         raise InvalidArgs(
             Message("{where}: the hash is not that of its files: a merge may have gone wrong", where=where)
         )
-    return Installed(folder=folder, files=files, **{key: str(text) for key, text in texts.items()})
+    return InstalledSkill(folder=folder, files=files, **{key: str(text) for key, text in texts.items()})
 
 
 def _files(table: Any, where: str) -> dict[str, str]:
@@ -125,7 +124,7 @@ def _files(table: Any, where: str) -> dict[str, str]:
 
 
 def as_text(lock: Lock) -> str:
-    """Sorted, one line for each fact, so that a merge of two branches is one of lines."""
+    """Sorted, one fact on each line, so that branches merge line by line."""
     parts = [_HEAD]
     for folder in sorted(lock.skills):
         skill = lock.skills[folder]
@@ -138,7 +137,7 @@ def as_text(lock: Lock) -> str:
 
 
 def quoted(text: str) -> str:
-    """A basic string of TOML."""
+    """Quote a text as a basic string of TOML."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(_escaped(letter) for letter in text) + '"'

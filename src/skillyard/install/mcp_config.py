@@ -1,18 +1,19 @@
-"""What each agent must read to start `skillyard mcp`, and how it gets into a configuration that is in use.
+"""The configuration with which each agent starts `skillyard mcp`, merged into a file that is in use.
 
-Nothing in it approves a call: that stays with the person. An entry of ours that differs is theirs by now.
+Nothing in it approves a call: that is up to the person. An entry of ours that was changed is left alone.
 """
 
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skillyard.catalog.plainfile import read_whole
+from skillyard.catalog.files import read_whole
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
-from skillyard.core.own_process import own_command
+from skillyard.install.lock import quoted
 from skillyard.install.target import write_whole
 
 SERVER = "skillyard"
@@ -21,8 +22,8 @@ _START_SECONDS = 30
 _MOST_BYTES = 10_000_000
 
 
-class Entry(StrEnum):
-    """How our entry stands in an agent's file."""
+class EntryState(StrEnum):
+    """The state of our entry in an agent's file."""
 
     MISSING = "missing"
     WRITTEN = "written"
@@ -32,23 +33,18 @@ class Entry(StrEnum):
     UNREADABLE = "unreadable"
 
 
-class Config(NamedTuple):
-    """One agent's file: what to put there, and what would stand in the file then."""
+class AgentConfig(NamedTuple):
+    """One agent's file: our entry, and the whole file with it."""
 
     agent: str
     path: str
     #: What a person can paste: a whole file by itself.
     text: str
-    entry: Entry
+    entry: EntryState
     merged: str = ""
 
 
-def find_command() -> tuple[str, ...]:
-    """The words that start this very installation from anywhere, and import nothing from there."""
-    return own_command()
-
-
-def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str, str]) -> Config:
+def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str, str]) -> AgentConfig:
     if agent not in AGENTS:
         raise InvalidArgs(Message("no agent {agent!r}; there are {agents}", agent=agent, agents=", ".join(AGENTS)))
     words = (*command, "mcp")
@@ -67,12 +63,12 @@ def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str
 AGENTS = ("claude-code", "codex", "opencode")
 
 
-def write(root: Path, config: Config) -> Config:
-    """All of it or nothing, beside whatever else stands in the file."""
+def write(root: Path, config: AgentConfig) -> AgentConfig:
+    """Write the merged file, whole or not at all."""
     path = root / config.path
     _refuse_links(root, path)
     write_whole(path, config.merged, path.stat().st_mode & 0o777 if path.exists() else None)
-    return config._replace(entry=Entry.WRITTEN)
+    return config._replace(entry=EntryState.WRITTEN)
 
 
 def _refuse_links(root: Path, path: Path) -> None:
@@ -80,26 +76,28 @@ def _refuse_links(root: Path, path: Path) -> None:
         raise InvalidArgs(Message("{path} is a link; paste the text where it leads", path=path.relative_to(root)))
 
 
-def _json(root: Path, agent: str, name: str, table: str, mine: Mapping[str, Any], more: Mapping[str, Any]) -> Config:
+def _json(
+    root: Path, agent: str, name: str, table: str, mine: Mapping[str, Any], more: Mapping[str, Any]
+) -> AgentConfig:
     text = _as_json({**more, table: {SERVER: mine}})
     try:
         content = read_whole(root / name, _MOST_BYTES, follow=True)
         known = json.loads(content, object_pairs_hook=_without_twins) if content.strip() else {}
     except FileNotFoundError:
-        return Config(agent, name, text, Entry.MISSING, text)
+        return AgentConfig(agent, name, text, EntryState.MISSING, text)
     except (ValueError, RecursionError):
-        return Config(agent, name, text, Entry.UNREADABLE)
+        return AgentConfig(agent, name, text, EntryState.UNREADABLE)
     servers = known.get(table, {}) if isinstance(known, dict) else None
     if not isinstance(servers, dict):
-        return Config(agent, name, text, Entry.UNREADABLE)
+        return AgentConfig(agent, name, text, EntryState.UNREADABLE)
     if SERVER in servers:
-        return Config(agent, name, text, Entry.KEPT if servers[SERVER] == mine else Entry.DIFFERS)
+        return AgentConfig(agent, name, text, EntryState.KEPT if servers[SERVER] == mine else EntryState.DIFFERS)
     merged = _as_json({**known, table: {**servers, SERVER: mine}})
-    return Config(agent, name, text, Entry.MISSING, merged)
+    return AgentConfig(agent, name, text, EntryState.MISSING, merged)
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A key that stands twice would be lost once."""
+    """Refuse a key that is there twice: one of them would be lost."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key stands twice")
@@ -112,40 +110,34 @@ def _as_json(value: Mapping[str, Any]) -> str:
     return f"{shown}\n"
 
 
-def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> Config:
-    import tomllib
-
+def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> AgentConfig:
     name = ".codex/config.toml"
     lines = [
         f"[mcp_servers.{SERVER}]",
-        f"command = {_toml(words[0])}",
-        f"args = [{', '.join(map(_toml, words[1:]))}]",
+        f"command = {quoted(words[0])}",
+        f"args = [{', '.join(map(quoted, words[1:]))}]",
         f"startup_timeout_sec = {_START_SECONDS}",
         "required = true",  # without it Codex does not wait for a server before its first turn
     ]
     if env:
-        lines.append(f"env = {{ {', '.join(f'{key} = {_toml(value)}' for key, value in env.items())} }}")
+        lines.append(f"env = {{ {', '.join(f'{key} = {quoted(value)}' for key, value in env.items())} }}")
     text = "".join(f"{line}\n" for line in lines)
     try:
         content = read_whole(root / name, _MOST_BYTES, follow=True)
         known = tomllib.loads(content)
     except FileNotFoundError:
-        return Config("codex", name, text, Entry.MISSING, text)
+        return AgentConfig("codex", name, text, EntryState.MISSING, text)
     except (ValueError, RecursionError):
-        return Config("codex", name, text, Entry.UNREADABLE)
+        return AgentConfig("codex", name, text, EntryState.UNREADABLE)
     servers, mine = known.get("mcp_servers", {}), tomllib.loads(text)["mcp_servers"][SERVER]
     if isinstance(servers, dict) and SERVER in servers:
-        return Config("codex", name, text, Entry.KEPT if servers[SERVER] == mine else Entry.DIFFERS)
+        return AgentConfig("codex", name, text, EntryState.KEPT if servers[SERVER] == mine else EntryState.DIFFERS)
     gap = "" if not content else "\n" if content.endswith("\n") else "\n\n"
     merged = f"{content}{gap}{text}"
     try:
         complete = tomllib.loads(merged) == {**known, "mcp_servers": {**servers, SERVER: mine}}
     except (ValueError, TypeError):  # `mcp_servers` is written in a way that a table cannot follow
         complete = False
-    return Config("codex", name, text, Entry.MISSING if complete else Entry.UNREADABLE, merged if complete else "")
-
-
-def _toml(text: str) -> str:
-    """A basic string; whatever cannot be seen is escaped."""
-    shown = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in shown)
+    return AgentConfig(
+        "codex", name, text, EntryState.MISSING if complete else EntryState.UNREADABLE, merged if complete else ""
+    )

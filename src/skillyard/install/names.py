@@ -1,11 +1,11 @@
-"""Which paths may come from outside: relative, plain, and the same file on every system. Pure."""
+"""Names that come from outside: relative paths that are one file on every system, and slugs for folders. Pure."""
 
 import re
 import unicodedata
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from skillyard.core.errors import SourceRefused
+from skillyard.core.errors import InvalidArgs, SourceRefused
 from skillyard.core.messages import Message
 
 MAX_PART_BYTES = 255
@@ -17,7 +17,7 @@ _SHOWN = 80
 
 
 def as_safe_path(name: str) -> PurePosixPath:
-    """The path, or SourceRefused: never absolute, never upwards, nothing that Windows reads otherwise."""
+    """Return the path. SourceRefused if it is absolute, leads upwards, or means something else on Windows."""
     if not name or name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
         raise SourceRefused(Message("{name} is no relative path", name=shown(name)))
     if not _is_text(name):
@@ -35,7 +35,7 @@ def as_safe_path(name: str) -> PurePosixPath:
 
 
 def _is_text(name: str) -> bool:
-    """No control characters and no half characters; what an emoji is joined with is fine."""
+    """No control characters and no surrogates; joiners of emoji are allowed."""
     return not any(unicodedata.category(letter) in {"Cc", "Cs"} or letter in "\u2028\u2029" for letter in name)
 
 
@@ -53,7 +53,7 @@ def _check_part(part: str, name: str) -> None:
 
 
 def check_apart(files: Iterable[PurePosixPath], folders: Iterable[PurePosixPath] = ()) -> None:
-    """SourceRefused where two would be one file on some system, or a file stands where a folder must be."""
+    """SourceRefused if two are one file on some system, or a file is where a folder must be."""
     seen: dict[str, PurePosixPath] = {}
     inner: dict[str, PurePosixPath] = {}
     for path in files:
@@ -86,7 +86,7 @@ def _note_parents(folders: Iterable[PurePosixPath], inner: dict[str, PurePosixPa
 
 
 def link_stays_inside(link: PurePosixPath, target: str) -> bool:
-    """Whether a symbolic link at this place of a folder leads to another place of the same folder.
+    """Whether a symbolic link at this path leads to another path of the same folder.
 
     Upward steps stand first or not at all: after a name they could start from wherever another link leads.
     """
@@ -102,6 +102,43 @@ def _folded(path: PurePosixPath) -> str:
 
 
 def shown(name: str) -> str:
-    """In quotes, on one line, and not longer than a line."""
+    """Quote a name on one line, shortened to a line."""
     text = ascii(name)[1:-1] if not name.isprintable() else name
     return f"'{text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}'"
+
+
+MAX_CHARACTERS = 64
+#: A file name has at most 255 bytes, and the files inside are named after the folder.
+MAX_BYTES = 200
+#: Windows takes these for devices, whatever their ending.
+_DEVICE_SLUGS = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
+_VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0000-\U000e01ef]")
+
+
+def as_slug(name: str) -> str:
+    """A folder name: small letters, digits and single hyphens. Other scripts stay if ASCII has no letters for them."""
+    folded = unicodedata.normalize("NFKD", name).lower()
+    plain = "".join(c for c in folded if not unicodedata.combining(c))
+    is_latin = all(c.isascii() for c in plain if c.isalnum())
+    whole = plain if is_latin else unicodedata.normalize("NFKC", _VARIATIONS.sub("", name)).lower()
+    slug = _cut("-".join(_slug_words(unicodedata.normalize("NFC", whole))))
+    if not slug:
+        raise InvalidArgs(Message("{name!r} holds no letter and no digit to name a folder with", name=name))
+    return f"{slug}-skill" if _DEVICE_SLUGS.fullmatch(slug) else slug
+
+
+def _slug_words(text: str) -> list[str]:
+    """Letters, digits, and the marks that some scripts spell with; a word starts with no mark."""
+    kept = "".join(c if c.isalnum() or unicodedata.category(c) in {"Mn", "Mc"} else " " for c in text)
+    return [word for word in (_without_marks(word) for word in kept.split()) if word]
+
+
+def _without_marks(word: str) -> str:
+    return word if not word or word[0].isalnum() else _without_marks(word[1:])
+
+
+def _cut(slug: str) -> str:
+    cut = slug[:MAX_CHARACTERS]
+    while len(cut.encode()) > MAX_BYTES:
+        cut = cut[:-1]
+    return cut.rstrip("-")

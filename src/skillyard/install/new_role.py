@@ -1,44 +1,112 @@
-"""The roles of a project: found, told and made."""
+"""Writes new roles: the files of agents/<role>, with a skill that works at once. Finds existing ones."""
 
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from shlex import quote
+from typing import NamedTuple
+from uuid import uuid4
 
-from skillyard.catalog.agentfile import AGENT_FILE, SCHEMA_FILE, Role, list_roles, read_role
-from skillyard.catalog.roots import ROLES_FOLDER
+from skillyard.catalog.agentfile import SCHEMA_FILE, Role, list_roles, read_role
+from skillyard.catalog.files import write_below
+from skillyard.catalog.roots import AGENT_FILE, ROLES_FOLDER
+from skillyard.catalog.skill_fields import MAX_DESCRIPTION
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.messages import Message
+from skillyard.core.messages import Lang, Message
+from skillyard.install.names import as_slug
+from skillyard.install.new_skill import TEMPLATES, as_yaml, check_words, create, filled, heading, in_docstring, quoted
 
-if TYPE_CHECKING:
-    from skillyard.core.messages import Lang
-    from skillyard.install.role_template import RoleDraft
+_SKILLS = ".claude/skills"
+_ABOUT = Message("{label}: says in one sentence what it is responsible for")
+
+
+class RoleDraft(NamedTuple):
+    """Everything that a new role is made from, checked."""
+
+    slug: str
+    title: str
+    description: str
+    skill: str
+    uuid: str
+    lang: Lang
+
+    @property
+    def entry(self) -> str:
+        return f"{_SKILLS}/{self.skill}.py"
+
+    @property
+    def call(self) -> str:
+        """A command that works."""
+        return f"skillyard role run {quote(self.slug)} {quote(self.skill)} report --param type=daily"
+
+
+def make_role_draft(name: str, uuid: str, *, description: str = "", skill: str = "", lang: Lang = Lang.EN) -> RoleDraft:
+    """Check what was typed. InvalidArgs if no role can be made of it."""
+    for what, text in (("name", name), ("description", description), ("skill", skill)):
+        check_words(what, text)
+    slug = folder_of(name)
+    about = description.strip() or _ABOUT.render(lang, label=heading(name.strip(), slug))
+    if len(about) > MAX_DESCRIPTION:
+        raise InvalidArgs(
+            Message(
+                "a description has at most {max_description} characters, not {count}",
+                max_description=MAX_DESCRIPTION,
+                count=len(about),
+            )
+        )
+    return RoleDraft(slug, name.strip(), about, folder_of(skill) if skill else "daily_report", uuid, lang)
+
+
+def folder_of(name: str) -> str:
+    """Roles are written with underscores: a plain name stays as it is, any other becomes a slug."""
+    slug = as_slug(name).replace("-", "_")
+    return name if name.isascii() and name.lower().replace("-", "_") == slug else slug
+
+
+def as_role_files(draft: RoleDraft) -> dict[str, str]:
+    words = {
+        "name": as_yaml(draft.slug),
+        "title": quoted(draft.title),
+        "description": quoted(draft.description),
+        "uuid": draft.uuid,
+        "skill": as_yaml(draft.skill),
+        "entry": as_yaml(draft.entry),
+        "entry_sh": quote(draft.entry),
+        "heading": heading(draft.title, draft.slug),
+        "skill_heading": draft.skill,
+        "skill_doc": in_docstring(draft.skill),
+        "call": draft.call,
+    }
+    names = {
+        "agent.yaml": "role.agent.yaml.txt",
+        "CLAUDE.md": "role.claude.md.txt",
+        draft.entry: "role.skill.py.txt",
+        f"{_SKILLS}/README.md": "role.readme.md.txt",
+    }
+    return {
+        name: filled((TEMPLATES / template).read_text("utf-8"), draft.lang, words) for name, template in names.items()
+    }
 
 
 _LISTED = Message("`skillyard role` lists them")
 _MAKE_ONE = Message("`skillyard role new NAME` makes one")
 
 
-class Made(NamedTuple):
-    draft: "RoleDraft"
+class NewRole(NamedTuple):
+    draft: RoleDraft
     #: Relative to the project.
     folder: str
     files: tuple[str, ...]
 
 
-def roles_of(root: Path) -> tuple[Role, ...]:
-    return list_roles(root / ROLES_FOLDER)
-
-
-def find_role(root: Path, name: str) -> Role:
-    """A role by its name, or by the path of its folder or file; InvalidArgs with the nearest names."""
+def resolve_role(root: Path, name: str) -> Role:
+    """A role by its name, or by the path of its folder or file. InvalidArgs with the nearest names if there is none."""
     file = root / ROLES_FOLDER / name / AGENT_FILE
     if "/" not in name and name not in {"", ".", ".."} and file.is_file():
         return read_role(file)
     path = Path(name)
     if ("/" in name or name.startswith(".")) and (path.is_file() or (path / AGENT_FILE).is_file()):
         return read_role(path.absolute())
-    from difflib import get_close_matches
-
-    known = [role.name for role in roles_of(root)]
+    known = [role.name for role in list_roles(root / ROLES_FOLDER)]
     near = get_close_matches(name, known, n=3)
     told = (
         f"nearest: {', '.join(near)}"
@@ -53,14 +121,8 @@ def find_role(root: Path, name: str) -> Role:
     )
 
 
-def make_role(root: Path, name: str, *, description: str, skill: str, lang: "Lang") -> Made:
-    """Write a new role, whole or not at all, and the schema for editors where it is not there yet."""
-    from uuid import uuid4
-
-    from skillyard.catalog.dirfd import write_below
-    from skillyard.install.create import create
-    from skillyard.install.role_template import as_role_files, make_role_draft
-
+def create_role(root: Path, name: str, *, description: str, skill: str, lang: Lang) -> NewRole:
+    """Write a new role, whole or not at all, and the schema for editors if it is missing."""
     draft = make_role_draft(name, str(uuid4()), description=description, skill=skill, lang=lang)
     files = as_role_files(draft)
     agents = root / ROLES_FOLDER
@@ -68,4 +130,4 @@ def make_role(root: Path, name: str, *, description: str, skill: str, lang: "Lan
     schema = agents / SCHEMA_FILE.name
     if not schema.exists() and not schema.is_symlink():
         write_below(root, f"{ROLES_FOLDER}/{SCHEMA_FILE.name}", SCHEMA_FILE.read_bytes())
-    return Made(draft, f"{ROLES_FOLDER}/{draft.slug}", tuple(files))
+    return NewRole(draft, f"{ROLES_FOLDER}/{draft.slug}", tuple(files))

@@ -1,45 +1,38 @@
-"""Skills that are held back until somebody decides (S1 §4.1): a staged folder and its review.json, and nothing else.
+"""Skills that are held back until somebody decides: for each review a staged folder and its review.json.
 
 Fails closed: a missing, unknown or broken decision keeps nothing; what changed since it was shown is scanned and shown
-again; a keep above the limit of whoever decides is refused. Any process can go on with it at any time.
+again; a keep above the limit of whoever decides is refused. Any process can resume a review at any time.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from skillyard.catalog.dirfd import read_below, remove_below, write_below
-from skillyard.core.errors import InvalidArgs, PermissionDenied
+from skillyard.catalog.files import read_below, remove_below, write_below
+from skillyard.core.child_process import DEPTH
+from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.install.candidates import Candidate, open_staging
-from skillyard.install.changes import Addition, install
-from skillyard.install.examine import Scan, scanned
-from skillyard.install.lock import Installed
-from skillyard.install.target import Place, write_whole
-from skillyard.install.threats.severity import Severity
-from skillyard.install.threats.verdict import Hit, Verdict
-from skillyard.install.tree import copy_checked, hash_of, marks_of
+from skillyard.install.address import locked_source
+from skillyard.install.link_record import link_scope
+from skillyard.install.links import refresh
+from skillyard.install.lock import InstalledSkill
+from skillyard.install.offers import Scan, ScannedSkill, new_subfolder, open_staging, scanned, threat_scan
+from skillyard.install.target import Addition, Target, install, write_whole
+from skillyard.install.threats.verdict import ScanVerdict, ThreatHit, ThreatLevel
+from skillyard.install.tree import copy_checked, digests_of, tree_hash
 
 _ID = re.compile(r"[0-9a-f]{12}")
 KEEP, UNINSTALL = "keep", "uninstall"
 _MOST_INTERRUPT_BYTES = 4_000_000
-
-
-class Held(NamedTuple):
-    """One skill that waits."""
-
-    skill: Installed
-    verdict: Verdict
-    #: Its staged files.
-    at: Path
 
 
 class Review(NamedTuple):
@@ -47,19 +40,29 @@ class Review(NamedTuple):
 
     id: str
     home: Path
-    place: Place
-    held: Mapping[str, Held]
+    target: Target
+    held: Mapping[str, ScannedSkill]
 
     @property
     def resume_command(self) -> str:
         return f"skillyard review resume {self.id}"
 
+    def as_data(self, resume_command: str = "") -> dict[str, Json]:
+        """What results and the interrupt file say of it, and what a decider needs."""
+        return {
+            "interrupted_skills": sorted(self.held),
+            "resume_command": resume_command or self.resume_command,
+            "review": self.id,
+            "severities": {name: str(held.verdict.severity) for name, held in sorted(self.held.items())},
+            "findings": {name: [hit.as_dict() for hit in held.verdict.hits[:20]] for name, held in self.held.items()},
+        }
+
 
 class Resumed(NamedTuple):
-    """What came of a resume; the rest still waits."""
+    """The outcome of a resume; what is left in the review still waits."""
 
     review: Review
-    kept: tuple[Held, ...] = ()
+    kept: tuple[ScannedSkill, ...] = ()
     uninstalled: tuple[str, ...] = ()
     #: Not what was shown before: scanned again, and not decided.
     changed: tuple[str, ...] = ()
@@ -69,148 +72,224 @@ class Resumed(NamedTuple):
         return tuple(held.skill.folder for held in self.kept)
 
 
-#: The files of a held skill as its source has them now; None where that cannot be told from here.
-LookAgain = Callable[[Installed], Path | None]
+def keep_limit(*, on_terminal: bool, env: Mapping[str, str] = os.environ) -> ThreatLevel | None:
+    """The worst that may be kept: by a person anything, off a terminal MEDIUM, inside an agent nothing."""
+    if env.get(DEPTH):
+        return None
+    return ThreatLevel.CRITICAL if on_terminal else ThreatLevel.MEDIUM
 
 
-def _folder(own_home: Path) -> Path:
-    return own_home / "reviews"
+class Reviews:
+    """All reviews of this machine. `project` is the current one, if any; in it `interrupt_file` tells what waits."""
 
+    def __init__(
+        self, own_home: Path, user_home: Path, project: Path | None, interrupt_file: str, scan: Scan = threat_scan
+    ) -> None:
+        self._own_home, self._user_home, self._project = own_home, user_home, project
+        self._interrupt_file, self._scan = interrupt_file, scan
+        self._folder = own_home / "reviews"
 
-def hold(own_home: Path, place: Place, candidates: Sequence[Candidate]) -> Review:
-    """Keeps a copy of each, and what the scan said; there whole or not at all. The same again is the same review."""
-    hashes = {each.skill.folder: each.skill.hash for each in candidates}
-    for known in list_reviews(own_home):
-        if known.place == place and {name: held.skill.hash for name, held in known.held.items()} == hashes:
-            return known
-    base, name = _folder(own_home), uuid4().hex[:12]
-    base.mkdir(parents=True, exist_ok=True)
-    held = {
-        each.skill.folder: Held(each.skill, each.verdict, base / name / "skills" / each.skill.folder)
-        for each in candidates
-    }
-    review = Review(name, base / name, place, held)
-    with open_staging(own_home) as staging:
-        made = staging / name
-        for candidate in candidates:
-            copy_checked(candidate.at, made / "skills" / candidate.skill.folder)
-        write_whole(made / "review.json", _as_text(review))
-        made.rename(base / name)
-    return review
+    def hold(self, target: Target, skills: Sequence[ScannedSkill]) -> Review:
+        """Store a copy of each with its verdict, whole or not at all. The same skills again are the same review."""
+        hashes = {each.skill.folder: each.skill.hash for each in skills}
+        for known in self.list():
+            if known.target == target and {name: held.skill.hash for name, held in known.held.items()} == hashes:
+                return known
+        name = uuid4().hex[:12]
+        home = self._folder / name
+        self._folder.mkdir(parents=True, exist_ok=True)
+        held = {
+            each.skill.folder: ScannedSkill(each.skill, home / "skills" / each.skill.folder, each.verdict)
+            for each in skills
+        }
+        review = Review(name, home, target, held)
+        with open_staging(self._own_home) as staging:
+            made = staging / name
+            for each in skills:
+                copy_checked(each.at, made / "skills" / each.skill.folder)
+            write_whole(made / "review.json", _as_text(review))
+            made.rename(home)
+        return review
 
+    def holds_back(self, found: ScannedSkill) -> bool:
+        """What a lock says of a review comes with the project, so only what was decided on this machine counts."""
+        if not found.verdict.held:
+            return False
+        file = self._kept_file(found.skill)
+        said = file.read_text("utf-8") if file.is_file() else ""
+        return said not in ThreatLevel.__members__ or ThreatLevel[said] < found.verdict.severity
 
-def list_reviews(own_home: Path) -> tuple[Review, ...]:
-    base = _folder(own_home)
-    names = sorted(path.name for path in base.iterdir()) if base.is_dir() else []
-    return tuple(read_review(own_home, name) for name in names if _ID.fullmatch(name))
+    def _kept_file(self, skill: InstalledSkill) -> Path:
+        """One file for each content that a person kept, with the severity that it was kept in spite of."""
+        return self._own_home / "kept" / skill.hash.removeprefix("sha256:")
 
+    def list(self) -> tuple[Review, ...]:
+        return tuple(map(self.read, self._names()))
 
-def read_review(own_home: Path, name: str) -> Review:
-    """InvalidArgs where there is none of that name."""
-    home = _folder(own_home) / name
-    if not _ID.fullmatch(name) or not (home / "review.json").is_file():
-        known = [path.name for path in _folder(own_home).glob("*") if _ID.fullmatch(path.name)]
-        raise InvalidArgs(Message("no review {name!r}", name=name), details={"reviews": sorted(known)})
-    try:
-        fields = json.loads((home / "review.json").read_text("utf-8"))
-        return _parsed(name, home, fields)
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidArgs(
-            Message(
-                "{home} is broken: {error!r}; `skillyard review drop {name}`",
-                home=home / "review.json",
-                error=error,
-                name=name,
+    def _names(self) -> tuple[str, ...]:
+        return tuple(sorted(path.name for path in self._folder.glob("*") if _ID.fullmatch(path.name)))
+
+    def read(self, name: str) -> Review:
+        """InvalidArgs if there is none of that name."""
+        home = self._folder / name
+        if not _ID.fullmatch(name) or not (home / "review.json").is_file():
+            raise InvalidArgs(Message("no review {name!r}", name=name), details={"reviews": [*self._names()]})
+        try:
+            fields = json.loads((home / "review.json").read_text("utf-8"))
+            return _parsed(name, home, fields)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidArgs(
+                Message(
+                    "{home} is broken: {error!r}; `skillyard review drop {name}`",
+                    home=home / "review.json",
+                    error=error,
+                    name=name,
+                )
+            ) from None
+
+    def find(self, name: str) -> Review | None:
+        return self.read(name) if _ID.fullmatch(name) and (self._folder / name).is_dir() else None
+
+    def drop(self, name: str) -> None:
+        """Delete a review. Nothing of it is installed."""
+        home = self._folder / name
+        if not _ID.fullmatch(name) or not home.is_dir():
+            raise InvalidArgs(Message("no review {name!r}", name=name))
+        self._discard(home)
+        self.forget(name)
+
+    def _discard(self, home: Path) -> None:
+        with open_staging(self._own_home) as staging:
+            home.rename(staging / "gone")
+
+    def check(self, review: Review, decisions: Mapping[str, Json], *, on_terminal: bool) -> None:
+        """PermissionDenied if something would be kept that whoever decides may not keep."""
+        kept = [name for name in review.held if decisions.get(name) == KEEP]
+        limit = keep_limit(on_terminal=on_terminal)
+        if kept and limit is None:
+            raise PermissionDenied(Message("an agent cannot keep what a scan held back: a person must do it, outside"))
+        over = [name for name in kept if limit is not None and review.held[name].verdict.severity > limit]
+        if over:
+            raise PermissionDenied(
+                Message(
+                    "only a person at a terminal keeps what is above {limit}: {over}", limit=limit, over=", ".join(over)
+                ),
+                details={"above_limit": list(over)},
             )
-        ) from None
 
-
-def find_review(own_home: Path, name: str) -> Review | None:
-    return read_review(own_home, name) if _ID.fullmatch(name) and (_folder(own_home) / name).is_dir() else None
-
-
-def drop(own_home: Path, name: str) -> None:
-    """Whatever it holds is gone, and nothing of it was installed."""
-    home = _folder(own_home) / name
-    if not _ID.fullmatch(name) or not home.is_dir():
-        raise InvalidArgs(Message("no review {name!r}", name=name))
-    _discard(home)
-
-
-def _discard(home: Path) -> None:
-    with open_staging(home.parent.parent) as staging:
-        home.rename(staging / "gone")
-
-
-def resume(
-    review: Review,
-    decisions: Mapping[str, Json],
-    limit: Severity | None,
-    scan: Scan,
-    look_again: LookAgain,
-) -> Resumed:
-    """Do what was decided, for what is still what was shown. `limit` is the worst that may be kept; None: nothing."""
-    with _alone(review):
-        review = read_review(review.home.parent.parent, review.id)
-        review, changed = _refreshed(review, scan, look_again)
-        kept = [name for name in _kept(review, decisions) if name not in changed]
-        check_limit(review, dict.fromkeys(kept, KEEP), limit)
-        install(review.place, [_addition(review.held[name]) for name in kept])
-        installed = tuple(review.held[name] for name in kept)
-        gone = [name for name in review.held if decisions.get(name) == UNINSTALL]
-        review = _without(review, {*kept, *gone})
+    def resume(self, review: Review, decisions: Mapping[str, Json], *, on_terminal: bool) -> Resumed:
+        """Do what was decided, for what is still what was shown; the interrupt file and linked copies follow."""
+        if not review.target.bounds.is_dir():
+            raise InvalidArgs(
+                Message(
+                    "{bounds} is not there any more: `skillyard review drop {id}`",
+                    bounds=review.target.bounds,
+                    id=review.id,
+                )
+            )
+        with _locked(review):
+            review = self.read(review.id)
+            review, changed = self._refreshed(review)
+            kept = [name for name in review.held if decisions.get(name) == KEEP and name not in changed]
+            self.check(review, dict.fromkeys(kept, KEEP), on_terminal=on_terminal)
+            installed = tuple(review.held[name] for name in kept)
+            install(review.target, [_addition(held) for held in installed])
+            gone = [name for name in review.held if decisions.get(name) == UNINSTALL]
+            review = self._without(review, {*kept, *gone})
+        for held in installed:
+            write_whole(self._kept_file(held.skill), str(held.verdict.severity))
+        folders = [review.target.skills / held.skill.folder for held in installed]
+        refresh(link_scope(review.target, self._user_home), folders)
+        self.write_interrupt(review)
         return Resumed(review, installed, tuple(gone), changed)
+
+    def _refreshed(self, review: Review) -> tuple[Review, tuple[str, ...]]:
+        """Scan every skill again. Return the names of those that are not what was shown, too."""
+        held: dict[str, ScannedSkill] = {}
+        changed: list[str] = []
+        with open_staging(self._own_home) as staging:
+            for name, old in review.held.items():
+                _take_over(old, _source_now(old.skill, review.target, staging), review.home / f"again-{name}")
+                files = digests_of(old.at) if old.at.is_dir() else {}
+                verdict = scanned(old.at, self._scan)
+                held[name] = ScannedSkill(old.skill._replace(files=files, hash=tree_hash(files)), old.at, verdict)
+                if files != old.skill.files or verdict.severity > old.verdict.severity:
+                    changed.append(name)
+        refreshed = review._replace(held=held)
+        write_whole(review.home / "review.json", _as_text(refreshed))
+        return refreshed, tuple(changed)
+
+    def _without(self, review: Review, decided: set[str]) -> Review:
+        left = review._replace(held={name: held for name, held in review.held.items() if name not in decided})
+        if not left.held:
+            self._discard(review.home)
+            return left
+        write_whole(review.home / "review.json", _as_text(left))
+        for name in decided:
+            shutil.rmtree(review.home / "skills" / name, ignore_errors=True)
+        return left
+
+    def write_interrupt(self, review: Review, resume_command: str = "") -> str:
+        """Write the interrupt file and return its digest; remove it and return nothing if no skill waits any more.
+
+        It goes where the skills are to be installed; for the user's own skills, where the command was given. Never
+        through a link. Runs can write in that folder: whoever reads the file back compares the digest.
+        """
+        root = review.target.bounds if review.target.is_project else self._project
+        if root is None:
+            return ""
+        if not review.held:
+            self._forget(root, review.id)
+            return ""
+        text = json.dumps(review.as_data(resume_command), ensure_ascii=False, indent=2) + "\n"
+        write_below(root, self._interrupt_file, text.encode())
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def forget(self, review_id: str) -> None:
+        """Remove the interrupt file of a review that is over, also if a crash came before that was done."""
+        if self._project:
+            self._forget(self._project, review_id)
+
+    def _forget(self, root: Path, review_id: str) -> None:
+        """Only if it tells of this review: another one's stays."""
+        try:
+            content = read_below(root, self._interrupt_file, _MOST_INTERRUPT_BYTES)
+            if f'"review": "{review_id}"' in content.decode("utf-8", "replace"):
+                remove_below(root, self._interrupt_file)
+        except (OSError, PermissionDenied):
+            return  # not there, or not ours: a link, a pipe
 
 
 @contextmanager
-def _alone(review: Review) -> Iterator[None]:
+def _locked(review: Review) -> Iterator[None]:
     with (review.home / "lock").open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _kept(review: Review, decisions: Mapping[str, Json]) -> list[str]:
-    return [name for name in review.held if decisions.get(name) == KEEP]
-
-
-def check_limit(review: Review, decisions: Mapping[str, Json], limit: Severity | None) -> None:
-    """PermissionDenied where something would be kept that is worse than `limit`; None: anything."""
-    kept = _kept(review, decisions)
-    if kept and limit is None:
-        raise PermissionDenied(Message("an agent cannot keep what a scan held back: a person must do it, outside"))
-    over = [name for name in kept if limit is not None and review.held[name].verdict.severity > limit]
-    if over:
-        raise PermissionDenied(
-            Message(
-                "only a person at a terminal keeps what is above {limit}: {over}", limit=limit, over=", ".join(over)
-            ),
-            details={"above_limit": list(over)},
-        )
-
-
-def _addition(held: Held) -> Addition:
+def _addition(held: ScannedSkill) -> Addition:
     return Addition(held.skill._replace(reviewed=str(held.verdict.severity)), held.at)
 
 
-def _refreshed(review: Review, scan: Scan, look_again: LookAgain) -> tuple[Review, tuple[str, ...]]:
-    """Every skill scanned again; those that are not, or not only, what was shown are named."""
-    held: dict[str, Held] = {}
-    changed: list[str] = []
-    for name, old in review.held.items():
-        _take_over(old, look_again(old.skill), review.home / f"again-{name}")
-        files = marks_of(old.at) if old.at.is_dir() else {}
-        verdict = scanned(scan, old.at)
-        held[name] = Held(old.skill._replace(files=files, hash=hash_of(files)), verdict, old.at)
-        if files != old.skill.files or verdict.severity > old.verdict.severity:
-            changed.append(name)
-    refreshed = review._replace(held=held)
-    write_whole(review.home / "review.json", _as_text(refreshed))
-    return refreshed, tuple(changed)
+def _source_now(skill: InstalledSkill, target: Target, staging: Path) -> Path | None:
+    """The files of a held skill as its source has them now; None if that cannot be told from here.
+
+    A folder or file of this machine may have changed since; a commit or a digest has not.
+    """
+    if skill.commit or not skill.source.startswith(("./", "../", "/")):
+        return None
+    try:
+        source = locked_source(skill.source, skill.ref, "", target.bounds)
+        fetched = source.fetch(new_subfolder(staging), lambda _: None)
+    except (SkillError, OSError):
+        return None  # gone: what was staged is what there is
+    folder = fetched.folder / skill.path
+    return folder if folder.is_dir() else None
 
 
-def _take_over(old: Held, found: Path | None, staged: Path) -> None:
-    """What the source has now stands in the place of what it had."""
-    if found is None or marks_of(found) == old.skill.files:
+def _take_over(old: ScannedSkill, found: Path | None, staged: Path) -> None:
+    """Replace the staged files by what the source has now."""
+    if found is None or digests_of(found) == old.skill.files:
         return
     shutil.rmtree(staged, ignore_errors=True)
     copy_checked(found, staged)
@@ -218,59 +297,12 @@ def _take_over(old: Held, found: Path | None, staged: Path) -> None:
     staged.rename(old.at)
 
 
-def _without(review: Review, decided: set[str]) -> Review:
-    left = review._replace(held={name: held for name, held in review.held.items() if name not in decided})
-    if not left.held:
-        _discard(review.home)
-        return left
-    write_whole(review.home / "review.json", _as_text(left))
-    for name in decided:
-        shutil.rmtree(review.home / "skills" / name, ignore_errors=True)
-    return left
-
-
-def interrupt_data(review: Review, resume_command: str = "") -> dict[str, Json]:
-    """What S1 wants to see of it, and what a decider needs."""
-    return {
-        "interrupted_skills": sorted(review.held),
-        "resume_command": resume_command or review.resume_command,
-        "review": review.id,
-        "severities": {name: str(held.verdict.severity) for name, held in sorted(review.held.items())},
-        "findings": {name: [hit.as_dict() for hit in held.verdict.hits[:20]] for name, held in review.held.items()},
-    }
-
-
-def write_interrupt(root: Path, file: str, review: Review, resume_command: str = "") -> str:
-    """Write the interrupt file and return its digest; remove it and return nothing if no skill waits any more.
-
-    Never through a link. Runs can write in that folder: whoever reads the file back compares the digest.
-    """
-    if not review.held:
-        forget_interrupt(root, file, review.id)
-        return ""
-    import hashlib
-
-    text = json.dumps(interrupt_data(review, resume_command), ensure_ascii=False, indent=2) + "\n"
-    write_below(root, file, text.encode())
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def forget_interrupt(root: Path, file: str, review_id: str) -> None:
-    """Where it tells of this review: another one's stays."""
-    try:
-        content = read_below(root, file, _MOST_INTERRUPT_BYTES)
-        if f'"review": "{review_id}"' in content.decode("utf-8", "replace"):
-            remove_below(root, file)
-    except (OSError, PermissionDenied):
-        return  # not there, or not ours: a link, a pipe
-
-
 def _as_text(review: Review) -> str:
     fields = {
         "state": "interrupted",
         "interrupted_skills": sorted(review.held),
         "resume_command": review.resume_command,
-        "place": {name: os.fspath(path) for name, path in review.place._asdict().items()},
+        "place": {name: os.fspath(path) for name, path in review.target._asdict().items()},
         "skills": {
             name: {
                 **held.skill._asdict(),
@@ -284,9 +316,11 @@ def _as_text(review: Review) -> str:
 
 
 def _parsed(name: str, home: Path, fields: Mapping[str, Any]) -> Review:
-    place = Place(**{key: Path(path) for key, path in fields["place"].items()})
-    held: dict[str, Held] = {}
+    target = Target(**{key: Path(path) for key, path in fields["place"].items()})
+    held: dict[str, ScannedSkill] = {}
     for folder, about in fields["skills"].items():
-        skill = Installed(**{key: about[key] for key in Installed._fields})
-        held[folder] = Held(skill, Verdict(tuple(map(Hit.of, about["hits"]))), home / "skills" / folder)
-    return Review(name, home, place, held)
+        skill = InstalledSkill(**{key: about[key] for key in InstalledSkill._fields})
+        held[folder] = ScannedSkill(
+            skill, home / "skills" / folder, ScanVerdict(tuple(map(ThreatHit.of, about["hits"])))
+        )
+    return Review(name, home, target, held)

@@ -1,4 +1,4 @@
-"""What a source is: something that fetches a folder of skills, and the seam to all of them."""
+"""What a source of skills is: the protocol, what it fetches, and how much may come."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ Tell: TypeAlias = Callable[[str], None]
 
 
 class Fetched(NamedTuple):
-    """What came: a folder to look for skills in, and what its source calls this state of it."""
+    """A folder to look for skills in, and what the source calls this state of it."""
 
     folder: Path
     commit: str = ""
@@ -17,7 +17,7 @@ class Fetched(NamedTuple):
     is_ours: bool = False
 
 
-class Source(Protocol):
+class SkillSource(Protocol):
     """Where skills come from. Writes only below the staging folder; never runs anything that it fetched."""
 
     @property
@@ -27,3 +27,17 @@ class Source(Protocol):
     def ref(self) -> str: ...
 
     def fetch(self, staging: Path, tell: Tell) -> Fetched: ...
+
+
+class Limits(NamedTuple):
+    total_bytes: int = 512 * 1024 * 1024
+    files: int = 20_000
+    #: Unpacked over packed; only asked where more than `free_bytes` come out.
+    ratio: int = 100
+    free_bytes: int = 16 * 1024 * 1024
+    path_bytes: int = 1024
+    #: For a fetch from another place, whole.
+    seconds: float = 300.0
+
+
+LIMITS = Limits()

@@ -1,37 +1,67 @@
-"""Where skills are installed: the folder, its lock file, and the changes to both, whole or not at all.
+"""Where skills are installed: a folder and its lock file, which change together, whole or not at all.
 
-A change is written down first (the journal), then done: whoever finds a journal ends it. Before the journal is there
-nothing has happened; after it, the change will be. So a kill at any point leaves the old state or the new one.
+A change is written to a journal first, then done: who finds a journal finishes it. So a kill at any point leaves the
+old state or the new one.
 
 Covered: kill -9, two processes at once, links in the project that lead elsewhere.
-Not covered: a power cut within the seconds that a disk keeps things to itself; `verify` tells.
+Not covered: a power cut before the disk has written its cache; `verify` tells.
 """
 
+import ctypes
+import errno
 import fcntl
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import uuid4
 
-from skillyard.catalog.dirfd import refuse_links
-from skillyard.catalog.plainfile import read_whole
-from skillyard.core.errors import InvalidArgs, PermissionDenied
+from skillyard.catalog.files import read_whole, refuse_links
+from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillNotFound, SourceRefused
 from skillyard.core.messages import Message
-from skillyard.install.slug import as_slug
-from skillyard.install.swap import Exchange, exchange, swap_in
+from skillyard.install.lock import InstalledSkill, Lock, as_text, read_lock
+from skillyard.install.names import as_slug
+from skillyard.install.tree import Drift, copy_checked, copy_file, digests_of, drift_between
 
 _JOURNAL = "journal.json"
 _MOST_BYTES = 64 * 1024 * 1024
 _HEX = re.compile(r"[0-9a-f]{32}")
+_AT_FDCWD = -100
+_LINUX_EXCHANGE = _MACOS_SWAP = 2
+_UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
+
+#: Swaps two folders in one step; False if it cannot, and then nothing has happened.
+FolderSwap: TypeAlias = Callable[[Path, Path], bool]
 
 
-class Place(NamedTuple):
-    """One folder of installed skills. Everything in it changes only through `Change`, under the lock."""
+def exchange(one: Path, other: Path) -> bool:
+    """Swap two folders in one step. Return False, with nothing changed, if the system cannot."""
+    first, second = os.fsencode(one), os.fsencode(other)
+    library = ctypes.CDLL(None, use_errno=True)
+    try:
+        if sys.platform == "linux":
+            failed = library.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _LINUX_EXCHANGE)
+        elif sys.platform == "darwin":
+            failed = library.renamex_np(first, second, _MACOS_SWAP)
+        else:
+            return False
+    except AttributeError:  # an older C library
+        return False
+    if not failed:
+        return True
+    code = ctypes.get_errno()
+    if code in _UNSUPPORTED:
+        return False
+    raise OSError(code, os.strerror(code), str(other))
+
+
+class Target(NamedTuple):
+    """One folder of installed skills, its lock file and our state. They change only in `open_target`."""
 
     skills: Path
     lock_file: Path
@@ -39,6 +69,11 @@ class Place(NamedTuple):
     state: Path
     #: Nothing is written outside of it, whatever links say.
     bounds: Path
+
+    @property
+    def is_project(self) -> bool:
+        """Whether it belongs to a project, not to the user."""
+        return self.state.parent != self.bounds
 
     @property
     def staging(self) -> Path:
@@ -49,113 +84,110 @@ class Place(NamedTuple):
         return self.state / "trash"
 
 
-class Move(NamedTuple):
-    """One folder's change. Without `staged` it is taken away; without `inode` nothing of ours stands there yet."""
+class FolderMove(NamedTuple):
+    """One folder's change: to the staged folder with this inode, or without `staged` its removal."""
 
     name: str
     staged: str
     inode: int
 
 
-def project_place(root: Path) -> Place:
-    return Place(root / ".claude" / "skills", root / "skillyard.lock", root / ".skillyard" / "install", root)
+def project_target(root: Path) -> Target:
+    return Target(root / ".claude" / "skills", root / "skillyard.lock", root / ".skillyard" / "install", root)
 
 
-def global_place(own_home: Path) -> Place:
-    return Place(own_home / "skills", own_home / "skillyard.lock", own_home / "install", own_home)
+def global_target(own_home: Path) -> Target:
+    return Target(own_home / "skills", own_home / "skillyard.lock", own_home / "install", own_home)
 
 
 @contextmanager
-def open_place(place: Place, swap: Exchange = exchange) -> Iterator[None]:
-    """Alone in the place; what an earlier process left behind is ended and cleaned first."""
-    _check_bounds(place)
-    place.state.mkdir(parents=True, exist_ok=True)
-    _hide(place)
-    with (place.state / "lock").open("ab") as file:
+def open_target(target: Target, swap: FolderSwap = exchange) -> Iterator[None]:
+    """Lock the target; finish and clean up what an earlier process left behind first."""
+    _check_bounds(target)
+    target.state.mkdir(parents=True, exist_ok=True)
+    ignore = target.state.parent / ".gitignore"
+    if target.is_project and not ignore.exists():
+        ignore.write_text("*\n", "utf-8")
+    with (target.state / "lock").open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        recover(place, swap)
+        recover(target, swap)
         yield
 
 
-def _check_bounds(place: Place) -> None:
+def _check_bounds(target: Target) -> None:
     """A link in a cloned project must not make us write or clean up elsewhere."""
-    for path in (place.skills, place.state):
-        refuse_links(place.bounds, path)
-    for path in (place.staging, place.trash, place.state / "lock", place.state.parent / ".gitignore"):
+    for path in (target.skills, target.state):
+        refuse_links(target.bounds, path)
+    for path in (target.staging, target.trash, target.state / "lock", target.state.parent / ".gitignore"):
         if path.is_symlink():
             raise PermissionDenied(Message("{path} is a link, and we never made it: delete it", path=path))
 
 
-def _hide(place: Place) -> None:
-    """What is ours in a project is nobody's commit."""
-    ignore = place.state.parent / ".gitignore"
-    if place.state.parent.name == ".skillyard" and not ignore.exists():
-        ignore.write_text("*\n", "utf-8")
+def is_unfinished(target: Target) -> bool:
+    return (target.state / _JOURNAL).exists()
 
 
-def is_unfinished(place: Place) -> bool:
-    return (place.state / _JOURNAL).exists()
-
-
-def new_staging(place: Place) -> Path:
-    folder = place.staging / uuid4().hex
+def new_staging(target: Target) -> Path:
+    folder = target.staging / uuid4().hex
     folder.parent.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def apply(place: Place, moves: Sequence[tuple[str, Path | None]], lock_text: str, swap: Exchange = exchange) -> None:
-    """Each named folder becomes the staged one, or goes; then the lock file says so. To be called in `open_place`."""
+def apply(
+    target: Target, moves: Sequence[tuple[str, Path | None]], lock_text: str, swap: FolderSwap = exchange
+) -> None:
+    """Replace each named folder by the staged one, or remove it; then write the lock file. Call in `open_target`."""
     planned = [
-        Move(name, staged.name if staged else "", staged.stat().st_ino if staged else 0) for name, staged in moves
+        FolderMove(name, staged.name if staged else "", staged.stat().st_ino if staged else 0) for name, staged in moves
     ]
-    _check_writable(place, [name for name, _ in moves])
+    _check_writable(target, [name for name, _ in moves])
     journal = {"moves": [list(move) for move in planned], "lock": lock_text, "id": uuid4().hex}
-    write_whole(place.state / _JOURNAL, json.dumps(journal, ensure_ascii=False))
-    _finish(place, swap)
+    write_whole(target.state / _JOURNAL, json.dumps(journal, ensure_ascii=False))
+    _finish(target, swap)
 
 
-def _check_writable(place: Place, names: Sequence[str]) -> None:
-    """What cannot be ended must not be begun."""
-    place.skills.mkdir(parents=True, exist_ok=True)
-    if place.skills.stat().st_dev != place.state.stat().st_dev:
+def _check_writable(target: Target, names: Sequence[str]) -> None:
+    """Do not begin what cannot be finished."""
+    target.skills.mkdir(parents=True, exist_ok=True)
+    if target.skills.stat().st_dev != target.state.stat().st_dev:
         raise PermissionDenied(
-            Message("{skills} and {state} must be on one file system", skills=place.skills, state=place.state)
+            Message("{skills} and {state} must be on one file system", skills=target.skills, state=target.state)
         )
-    targets = [place.skills / name for name in names]
-    for folder in (place.skills, place.lock_file.parent, *(target for target in targets if target.is_dir())):
+    changed = [folder for name in names if (folder := target.skills / name).is_dir()]
+    for folder in (target.skills, target.lock_file.parent, *changed):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionDenied(Message("{existing} cannot be written to", existing=folder))
 
 
-def recover(place: Place, swap: Exchange = exchange) -> None:
-    """End what was begun, then throw away what nobody will ever need."""
-    if is_unfinished(place):
-        _finish(place, swap)
-    for leftovers in (place.staging, place.trash):
+def recover(target: Target, swap: FolderSwap = exchange) -> None:
+    """Finish what was begun, then delete leftovers."""
+    if is_unfinished(target):
+        _finish(target, swap)
+    for leftovers in (target.staging, target.trash):
         delete_tree(leftovers)
-    for folder, name in ((place.state, _JOURNAL), (place.lock_file.parent, place.lock_file.name)):
+    for folder, name in ((target.state, _JOURNAL), (target.lock_file.parent, target.lock_file.name)):
         for temporary in folder.glob(f"{name}.tmp-*"):
             temporary.unlink(missing_ok=True)
 
 
-def _finish(place: Place, swap: Exchange) -> None:
-    change, moves, lock_text = _read_journal(place.state / _JOURNAL)
-    place.trash.mkdir(parents=True, exist_ok=True)
-    place.skills.mkdir(parents=True, exist_ok=True)
+def _finish(target: Target, swap: FolderSwap) -> None:
+    change, moves, lock_text = _read_journal(target.state / _JOURNAL)
+    target.trash.mkdir(parents=True, exist_ok=True)
+    target.skills.mkdir(parents=True, exist_ok=True)
     for move in moves:
-        _do(place, move, change, swap)
-    _sync(place.skills)
-    write_whole(place.lock_file, lock_text)
-    (place.state / _JOURNAL).unlink()
-    _sync(place.state)
-    delete_tree(place.trash)
+        _move(target, move, change, swap)
+    _sync(target.skills)
+    write_whole(target.lock_file, lock_text)
+    (target.state / _JOURNAL).unlink()
+    _sync(target.state)
+    delete_tree(target.trash)
 
 
-def _read_journal(file: Path) -> tuple[str, list[Move], str]:
-    """A project can come with one that we never wrote: no name in it may be more than a name."""
+def _read_journal(file: Path) -> tuple[str, list[FolderMove], str]:
+    """A project can come with a journal that we never wrote: no name in it may be a path."""
     try:
         fields = json.loads(read_whole(file, _MOST_BYTES))
-        moves = [Move(str(name), str(staged), int(inode)) for name, staged, inode in fields["moves"]]
+        moves = [FolderMove(str(name), str(staged), int(inode)) for name, staged, inode in fields["moves"]]
         change, lock_text = str(fields["id"]), str(fields["lock"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InvalidArgs(Message("{file} is broken, and not by us: delete it", file=file)) from None
@@ -165,19 +197,29 @@ def _read_journal(file: Path) -> tuple[str, list[Move], str]:
     return change, moves, lock_text
 
 
-def _do(place: Place, move: Move, change: str, swap: Exchange) -> None:
-    target, trash = place.skills / move.name, place.trash / f"{change}-{move.name}"
+def _move(target: Target, move: FolderMove, change: str, swap: FolderSwap) -> None:
+    """Put the staged folder in its place and what was there into the trash. Can be repeated after a stop at any point.
+
+    A plain rename cannot replace a folder that holds something, so without `swap` there is a moment with neither.
+    """
+    path, trash = target.skills / move.name, target.trash / f"{change}-{move.name}"
     if not move.staged:
-        if os.path.lexists(target) and not os.path.lexists(trash):
-            target.rename(trash)
+        if os.path.lexists(path) and not os.path.lexists(trash):
+            path.rename(trash)
         return
-    staged = place.staging / move.staged
-    if not (os.path.lexists(target) and target.lstat().st_ino == move.inode):
-        swap_in(staged, target, trash, swap)
+    staged = target.staging / move.staged
+    if os.path.lexists(path):
+        if path.lstat().st_ino == move.inode:
+            return  # done before a crash
+        if swap(staged, path):
+            staged.rename(trash)
+            return
+        path.rename(trash)
+    staged.rename(path)
 
 
 def write_whole(path: Path, text: str, mode: int | None = None) -> None:
-    """There is the old file or the new one, never half of it."""
+    """Write a file so that there is the old one or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp-{uuid4().hex}")
     try:
@@ -202,7 +244,7 @@ def _sync(folder: Path) -> None:
 
 
 def delete_tree(folder: Path) -> None:
-    """What strangers made may forbid its own deletion."""
+    """Delete a folder, also if modes in it forbid that."""
     if not folder.exists():
         return
     for parent, folders, _ in os.walk(folder):
@@ -212,3 +254,135 @@ def delete_tree(folder: Path) -> None:
                 with suppress(OSError):
                     inner.chmod(0o700)
     shutil.rmtree(folder)
+
+
+class Addition(NamedTuple):
+    """A skill to install, and where its files are now."""
+
+    skill: InstalledSkill
+    at: Path
+    #: Its files are ours and hold what was scanned: they can be moved instead of copied.
+    is_ours: bool = False
+
+
+def install(target: Target, additions: Sequence[Addition], *, keep: bool = False, theirs: bool = False) -> None:
+    """Install all of them, or none. Local edits are never overwritten: InvalidArgs, unless `keep` or `theirs` says how.
+
+    Files that the user added stay in any case. `keep` leaves edited files as they are, `theirs` replaces them.
+    """
+    with open_target(target):
+        lock = read_lock(target.lock_file)
+        moves: list[tuple[str, Path | None]] = []
+        for addition in additions:
+            _check_free(target, lock, addition.skill)
+            moves.append((addition.skill.folder, _staged(target, lock, addition, keep=keep, theirs=theirs)))
+        apply(target, moves, as_text(lock.with_changes(addition.skill for addition in additions)))
+
+
+def _check_free(target: Target, lock: Lock, skill: InstalledSkill) -> None:
+    known, path = lock.skills.get(skill.folder), target.skills / skill.folder
+    if known is None and (path.exists() or path.is_symlink()):
+        raise InvalidArgs(
+            Message(
+                "{target} is there already and was not installed by us: use --as NAME, or remove it first", target=path
+            )
+        )
+    if known and (known.source, known.path) != (skill.source, skill.path):
+        raise InvalidArgs(
+            Message(
+                "{folder} was installed from {source}: use --as NAME, or remove it first",
+                folder=skill.folder,
+                source=known.source,
+            )
+        )
+
+
+def _staged(target: Target, lock: Lock, addition: Addition, *, keep: bool, theirs: bool) -> Path:
+    """Stage the new folder, with the files of the user that stay."""
+    skill, staged = addition.skill, new_staging(target)
+    if addition.is_ours and addition.at.stat().st_dev == staged.parent.stat().st_dev:
+        addition.at.rename(staged)
+    else:
+        copy_checked(addition.at, staged)
+        if digests_of(staged) != skill.files:
+            raise SourceRefused(Message("{name} changed while it was being installed", name=skill.name))
+    here, known = target.skills / skill.folder, lock.skills.get(skill.folder)
+    if known is None or not here.is_dir():
+        return staged
+    found = digests_of(here)
+    drift = drift_between(known.files, found)
+    edited = [path for path in drift.changed if found[path] != skill.files.get(path)]
+    if edited and not keep and not theirs:
+        raise edits_error(skill.folder, edited)
+    stay = [path for path in drift.added if path not in skill.files] + (edited if keep else [])
+    for path in stay:
+        (staged / path).unlink(missing_ok=True)
+        copy_file(here / path, staged / path)
+    return staged
+
+
+def edits_error(folder: str, edited: Sequence[str]) -> InvalidArgs:
+    return InvalidArgs(
+        Message(
+            "{folder} was changed here: {edited}; `skillyard update {folder}` shows the difference, "
+            "--keep keeps yours, --theirs takes the source's",
+            folder=folder,
+            edited=", ".join(edited[:5]),
+        ),
+        details={"edited": list(edited)},
+    )
+
+
+def compare(target: Target) -> Mapping[str, Drift]:
+    """How each installed skill differs from the lock. Waits for a change that is going on."""
+    with open_target(target):
+        lock = read_lock(target.lock_file)
+        return {folder: drift_of(target, skill) for folder, skill in sorted(lock.skills.items())}
+
+
+def drift_of(target: Target, skill: InstalledSkill) -> Drift:
+    path = target.skills / skill.folder
+    return drift_between(skill.files, digests_of(path) if path.is_dir() else {})
+
+
+def find_installed(lock: Lock, names: Sequence[str], source: str = "") -> tuple[InstalledSkill, ...]:
+    """Installed skills by folder or name, and all of one source. SkillNotFound if none has the name."""
+    found: dict[str, InstalledSkill] = {}
+    for name in names:
+        matches = [skill for skill in lock.skills.values() if name in {skill.folder, skill.name}]
+        if not matches:
+            raise SkillNotFound(name, tuple(lock.skills))
+        found.update((skill.folder, skill) for skill in matches)
+    if source:
+        matches = [skill for skill in lock.skills.values() if skill.source == source]
+        if not matches:
+            raise InvalidArgs(Message("nothing was installed from {source}", source=source))
+        found.update((skill.folder, skill) for skill in matches)
+    return tuple(found.values())
+
+
+def remove(target: Target, folders: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Remove installed skills. Files that the user made or edited stay; return them by folder."""
+    kept: dict[str, tuple[str, ...]] = {}
+    with open_target(target):
+        lock = read_lock(target.lock_file)
+        moves: list[tuple[str, Path | None]] = []
+        for folder in folders:
+            skill = lock.skills.get(folder)
+            if skill is None:
+                raise SkillNotFound(folder, tuple(lock.skills))
+            drift = drift_of(target, skill)
+            kept[folder] = tuple(sorted((*drift.changed, *drift.added)))
+            moves.append((folder, _remains(target, folder, kept[folder])))
+        apply(target, moves, as_text(lock.with_changes(removed=folders)))
+    return {folder: files for folder, files in kept.items() if files}
+
+
+def _remains(target: Target, folder: str, files: Sequence[str]) -> Path | None:
+    if not files:
+        return None
+    staged = new_staging(target)
+    staged.mkdir()
+    for path in files:
+        copy_file(target.skills / folder / path, staged / path)
+    return staged

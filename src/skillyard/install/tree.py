@@ -1,4 +1,4 @@
-"""A skill's folder as files with their hashes; copied only where every file of it may come from outside."""
+"""A skill's folder as files with their digests; copied only if all of them may come from outside."""
 
 import hashlib
 import os
@@ -8,18 +8,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeAlias
 
-from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.fingerprint import is_repository
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import SourceRefused
 from skillyard.core.messages import Message
-from skillyard.install.limits import LIMITS, Limits
 from skillyard.install.names import as_safe_path, check_apart, link_stays_inside, shown
+from skillyard.install.source import LIMITS, Limits
 
 #: Never installed: they come and go without the skill being another.
 IGNORED = frozenset({"__pycache__", ".git", ".DS_Store"})
 
 #: What each file holds, by its path: "sha256:…", "program:sha256:…" or "link:target".
-Marks: TypeAlias = Mapping[str, str]
+FileDigests: TypeAlias = Mapping[str, str]
 
 
 class _File(NamedTuple):
@@ -28,19 +28,19 @@ class _File(NamedTuple):
 
 
 def find_skill_file(folder: Path) -> Path | None:
-    """SKILL.md as the standard spells it, else in whatever case somebody wrote it; never a link."""
+    """SKILL.md, in the standard's spelling if it is there, else in any case; never a link."""
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
     found = [name for name in names if name.lower() == SKILL_FILE.lower()]
     return folder / (SKILL_FILE if SKILL_FILE in found else found[0]) if found else None
 
 
-def marks_of(folder: Path) -> dict[str, str]:
-    """Every file below the folder with its mark, in the order of their paths."""
+def digests_of(folder: Path) -> dict[str, str]:
+    """The digest of every file below the folder, in the order of their paths."""
     return {str(file.path): _mark(folder / file.path, file.status) for file in _files(folder)}
 
 
-def hash_of(marks: Marks) -> str:
-    """One hash over all: the same files in the same places, and nothing else."""
+def tree_hash(marks: FileDigests) -> str:
+    """One hash over all paths and digests."""
     digest = hashlib.sha256()
     for path, mark in sorted(marks.items()):
         for part in (path, mark):
@@ -50,7 +50,7 @@ def hash_of(marks: Marks) -> str:
 
 
 def check_tree(source: Path, limits: Limits = LIMITS) -> None:
-    """A folder that strangers made: links that leave it, devices and odd names are SourceRefused."""
+    """SourceRefused if a folder holds links that leave it, devices, odd names, or too much."""
     files = list(_files(source))
     if len(files) > limits.files:
         raise SourceRefused(Message("more than {files} files", files=limits.files))
@@ -62,7 +62,7 @@ def check_tree(source: Path, limits: Limits = LIMITS) -> None:
 
 
 def copy_checked(source: Path, target: Path, limits: Limits = LIMITS) -> None:
-    """Copy it where all of it may be. Modes become 644 and 755: no setuid, no folder that cannot be deleted again."""
+    """Check a folder, then copy it. Modes become 644 and 755: no setuid, no folder that cannot be deleted."""
     check_tree(source, limits)
     target.mkdir(parents=True)
     for file in _files(source):
@@ -130,7 +130,7 @@ def _mark(path: Path, status: os.stat_result) -> str:
 
 
 class Drift(NamedTuple):
-    """How a folder differs from what its marks say."""
+    """How a folder differs from its digests."""
 
     changed: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class Drift(NamedTuple):
         return not (self.changed or self.missing or self.added)
 
 
-def drift_between(wanted: Marks, found: Marks) -> Drift:
+def drift_between(wanted: FileDigests, found: FileDigests) -> Drift:
     return Drift(
         changed=tuple(sorted(path for path in wanted.keys() & found.keys() if wanted[path] != found[path])),
         missing=tuple(sorted(wanted.keys() - found.keys())),

@@ -8,19 +8,17 @@ from typing import NamedTuple
 
 from skillyard.core.errors import SkillError
 from skillyard.install.address import locked_source
-from skillyard.install.candidates import Candidate, Offer, find_offers
-from skillyard.install.changes import drift_of
-from skillyard.install.lock import Installed, read_lock
-from skillyard.install.pipeline import inner_folder, scanned_offer
-from skillyard.install.source import Fetched, Source, Tell
-from skillyard.install.target import Place
+from skillyard.install.lock import InstalledSkill, read_lock
+from skillyard.install.offers import Offer, ScannedSkill, find_offers, new_subfolder, scan_offer
+from skillyard.install.source import Fetched, SkillSource, Tell
+from skillyard.install.target import Target, drift_of
 from skillyard.install.tree import Drift, drift_between
 
 _MAX_DIFF_BYTES = 64 * 1024
 _MAX_DIFF_LINES = 200
 
 
-class Standing(StrEnum):
+class UpdateState(StrEnum):
     CURRENT = "current"
     CHANGED = "changed"
     #: The source does not have it any more; it stays installed.
@@ -28,74 +26,79 @@ class Standing(StrEnum):
     FAILED = "failed"
 
 
-class Step(NamedTuple):
+class UpdateStep(NamedTuple):
     """One installed skill, and what its source has for it now."""
 
-    skill: Installed
-    standing: Standing
-    candidate: Candidate | None = None
+    skill: InstalledSkill
+    #: Where it is installed.
+    folder: Path
+    state: UpdateState
+    candidate: ScannedSkill | None = None
     #: From what was installed to what would be.
     drift: Drift = Drift()
     #: Files that were changed here and that the update would overwrite.
     edited: tuple[str, ...] = ()
     reason: str = ""
 
+    def diff(self) -> Iterator[str]:
+        """The edited files, line by line: what is here against what would come."""
+        for path in self.edited:
+            there = _lines(self.candidate.at / path) if self.candidate else []
+            here = _lines(self.folder / path)
+            lines = difflib.unified_diff(here, there, f"here/{path}", f"theirs/{path}", lineterm="")
+            for count, line in enumerate(lines):
+                if count == _MAX_DIFF_LINES:
+                    yield "…"
+                    break
+                yield line
 
-class Plan(NamedTuple):
-    steps: tuple[Step, ...]
+
+class UpdatePlan(NamedTuple):
+    steps: tuple[UpdateStep, ...]
     #: Skills of the same sources that are not installed: (source, name).
     new: tuple[tuple[str, str], ...]
 
 
-def plan_update(place: Place, skills: Sequence[Installed], staging: Path, tell: Tell) -> Plan:
-    """Fetches each source once. A source that fails is told, and the others go on."""
-    steps: list[Step] = []
+def plan_update(target: Target, skills: Sequence[InstalledSkill], staging: Path, tell: Tell) -> UpdatePlan:
+    """Fetch each source once. If one fails, its skills say so and the others go on."""
+    steps: list[UpdateStep] = []
     new: list[tuple[str, str]] = []
-    known = read_lock(place.lock_file).skills.values()
-    groups: dict[tuple[str, str], list[Installed]] = {}
+    known = read_lock(target.lock_file).skills.values()
+    groups: dict[tuple[str, str], list[InstalledSkill]] = {}
     for skill in skills:
         groups.setdefault((skill.source, skill.ref), []).append(skill)
     for (text, ref), group in groups.items():
         try:
-            source = locked_source(text, ref, "", place.bounds)
-            fetched = source.fetch(inner_folder(staging), tell)
+            source = locked_source(text, ref, "", target.bounds)
+            fetched = source.fetch(new_subfolder(staging), tell)
             offers = {offer.path: offer for offer in find_offers(fetched, "", text)}
-            steps += [_step(place, skill, offers.get(skill.path), source, fetched, tell) for skill in group]
+            steps += [_step(target, skill, offers.get(skill.path), source, fetched, tell) for skill in group]
         except SkillError as error:
-            steps += [Step(skill, Standing.FAILED, reason=error.msg) for skill in group]
+            failed = UpdateState.FAILED
+            steps += [UpdateStep(skill, target.skills / skill.folder, failed, reason=error.msg) for skill in group]
             continue
         have = {skill.path for skill in known if skill.source == text}
         new += [(text, offer.name) for path, offer in offers.items() if path not in have]
-    return Plan(tuple(steps), tuple(new))
+    return UpdatePlan(tuple(steps), tuple(new))
 
 
-def _step(place: Place, skill: Installed, offer: Offer | None, source: Source, fetched: Fetched, tell: Tell) -> Step:
+def _step(
+    target: Target, skill: InstalledSkill, offer: Offer | None, source: SkillSource, fetched: Fetched, tell: Tell
+) -> UpdateStep:
+    step = UpdateStep(skill, target.skills / skill.folder, UpdateState.GONE)
     if offer is None:
-        return Step(skill, Standing.GONE)
-    candidate = scanned_offer(offer, source, fetched, tell, skill.folder)
+        return step
+    candidate = scan_offer(offer, source, fetched, tell, skill.folder)
     if candidate.skill.hash == skill.hash:
-        return Step(skill, Standing.CURRENT, candidate)
-    here = drift_of(place, skill)
+        return step._replace(state=UpdateState.CURRENT, candidate=candidate)
     drift = drift_between(skill.files, candidate.skill.files)
     touched = {*drift.changed, *drift.missing}
-    return Step(skill, Standing.CHANGED, candidate, drift, tuple(path for path in here.changed if path in touched))
+    edited = tuple(path for path in drift_of(target, skill).changed if path in touched)
+    return step._replace(state=UpdateState.CHANGED, candidate=candidate, drift=drift, edited=edited)
 
 
-def differences(place: Place, step: Step) -> Iterator[str]:
-    """The edited files, line by line: what is here against what would come."""
-    for path in step.edited:
-        here = place.skills / step.skill.folder / path
-        there = step.candidate.at / path if step.candidate else None
-        lines = difflib.unified_diff(_lines(here), _lines(there), f"here/{path}", f"theirs/{path}", lineterm="")
-        for count, line in enumerate(lines):
-            if count == _MAX_DIFF_LINES:
-                yield "…"
-                break
-            yield line
-
-
-def _lines(file: Path | None) -> list[str]:
-    if file is None or file.is_symlink() or not file.is_file():
+def _lines(file: Path) -> list[str]:
+    if file.is_symlink() or not file.is_file():
         return []
     with file.open("rb") as content:
         text = content.read(_MAX_DIFF_BYTES)

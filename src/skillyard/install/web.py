@@ -6,24 +6,22 @@ everything that is fetched, from the first name lookup to the last chunk, and on
 """
 
 import hashlib
+import http.client
 import json
+import urllib.error
+import urllib.request
+from http.client import HTTPResponse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from skillyard.catalog.discover import SKILL_FILE
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceFailed, SourceRefused
 from skillyard.core.messages import Message
 from skillyard.install.archive import extract
 from skillyard.install.deadline import Deadline
-from skillyard.install.limits import LIMITS, Limits
-from skillyard.install.names import shown
-from skillyard.install.slug import as_slug
-from skillyard.install.source import Fetched, Tell
-
-if TYPE_CHECKING:
-    from http.client import HTTPResponse
-    from urllib.request import BaseHandler
+from skillyard.install.names import as_slug, shown
+from skillyard.install.source import LIMITS, Fetched, Limits, Tell
 
 INDEX_PATH = "/.well-known/agent-skills/index.json"
 _MAX_INDEX_BYTES = 1 << 20
@@ -61,15 +59,17 @@ class WebIndex(NamedTuple):
             left -= self._get(entry, folder / as_slug(entry.name), staging / "artifact", tell, deadline, left)
         return Fetched(folder, f"sha256:{digest}")
 
-    def _wanted(self, entries: "tuple[Entry, ...]") -> "tuple[Entry, ...]":
+    def _wanted(self, entries: "tuple[PublishedSkill, ...]") -> "tuple[PublishedSkill, ...]":
         names = {name for entry in entries for name in (entry.name, as_slug(entry.name))}
         for name in self.only:
             if name not in names:
                 raise SkillNotFound(name, tuple(entry.name for entry in entries[:20]))
         return tuple(e for e in entries if not self.only or {e.name, as_slug(e.name)} & {*self.only})
 
-    def _get(self, entry: "Entry", into: Path, artifact: Path, tell: Tell, deadline: Deadline, most_bytes: int) -> int:
-        """How many bytes it was."""
+    def _get(
+        self, entry: "PublishedSkill", into: Path, artifact: Path, tell: Tell, deadline: Deadline, most_bytes: int
+    ) -> int:
+        """Download one skill and return its size in bytes."""
         limits = self.limits._replace(total_bytes=most_bytes)
         found = download(urljoin(self.text, entry.url), artifact, limits, tell, above=self.text, deadline=deadline)
         size = artifact.stat().st_size
@@ -89,7 +89,7 @@ class WebIndex(NamedTuple):
         return size
 
 
-class Entry(NamedTuple):
+class PublishedSkill(NamedTuple):
     """One skill of an index."""
 
     name: str
@@ -98,8 +98,8 @@ class Entry(NamedTuple):
     is_archive: bool
 
 
-def parse_index(content: bytes) -> tuple[Entry, ...]:
-    """SourceRefused where it is not the format; entries of unknown types are left out, as the draft wants."""
+def parse_index(content: bytes) -> tuple[PublishedSkill, ...]:
+    """SourceRefused if it is not the format. Entries of unknown types are left out, as the draft says."""
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -114,7 +114,7 @@ def parse_index(content: bytes) -> tuple[Entry, ...]:
     return entries
 
 
-def _entry(fields: Any) -> Entry | None:
+def _entry(fields: Any) -> PublishedSkill | None:
     if not isinstance(fields, dict) or fields.get("type") not in {"skill-md", "archive"}:
         return None
     name, url, digest = (fields.get(key) for key in ("name", "url", "digest"))
@@ -124,19 +124,16 @@ def _entry(fields: Any) -> Entry | None:
         as_slug(name)
     except InvalidArgs as error:
         raise SourceRefused(error.msg) from None
-    return Entry(name, url, digest.lower(), fields["type"] == "archive")
+    return PublishedSkill(name, url, digest.lower(), fields["type"] == "archive")
 
 
 def download(
     url: str, into: Path, limits: Limits, tell: Tell, above: str = "", deadline: Deadline | None = None
 ) -> str:
-    """Its SHA-256. `above` is the address that named this one: it may not lead from https to less.
+    """Download a file and return its SHA-256. `above` is the address that named this one: https may not lead to http.
 
     The deadline is that of everything this belongs to; without one `limits.seconds` are for this download.
     """
-    import http.client
-    import urllib.error
-
     _check_address(url, above or url)
     tell(Message("fetching {url}", url=url))
     ends = deadline or Deadline(limits.seconds)
@@ -154,18 +151,14 @@ def download(
 
 
 def _download(url: str, into: Path, limits: Limits, deadline: Deadline) -> str:
-    import urllib.request
-
     request = urllib.request.Request(url, headers={"User-Agent": "skillyard"})  # noqa: S310  (the caller checked it)
     opener = urllib.request.build_opener(*_handlers(deadline))
     with opener.open(request, timeout=min(_SECONDS_BETWEEN_BYTES, deadline.left() or 0.001)) as answer:
         return _saved(answer, into, limits, deadline)
 
 
-def _handlers(deadline: Deadline) -> "tuple[BaseHandler, ...]":
-    """A redirect is refused before it is followed: a request alone can tell too much. Sockets end at the deadline."""
-    import http.client
-    import urllib.request
+def _handlers(deadline: Deadline) -> tuple[urllib.request.BaseHandler, ...]:
+    """Check redirects before they are followed: a request alone can tell too much. Sockets end at the deadline."""
 
     class Redirects(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
@@ -185,11 +178,11 @@ def _handlers(deadline: Deadline) -> "tuple[BaseHandler, ...]":
             deadline.watch(self.sock)
 
     class PlainHandler(urllib.request.HTTPHandler):
-        def http_open(self, req: Any) -> "HTTPResponse":
+        def http_open(self, req: Any) -> HTTPResponse:
             return self.do_open(Plain, req)
 
     class EncryptedHandler(urllib.request.HTTPSHandler):
-        def https_open(self, req: Any) -> "HTTPResponse":
+        def https_open(self, req: Any) -> HTTPResponse:
             return self.do_open(Encrypted, req)
 
     return Redirects(), PlainHandler(), EncryptedHandler()
@@ -201,7 +194,7 @@ def _check_address(url: str, above: str) -> None:
         raise SourceRefused(Message("{above} leads to {url}", above=above, url=shown(url)))
 
 
-def _saved(answer: "HTTPResponse", into: Path, limits: Limits, deadline: Deadline) -> str:
+def _saved(answer: HTTPResponse, into: Path, limits: Limits, deadline: Deadline) -> str:
     digest, total = hashlib.sha256(), 0
     promised = answer.headers.get("Content-Length", "")
     with into.open("wb") as file:

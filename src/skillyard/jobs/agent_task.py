@@ -12,7 +12,7 @@ from skillyard.catalog.agentfile import Role, read_role
 from skillyard.catalog.bounds import read_bounds
 from skillyard.catalog.encoding import decode
 from skillyard.core.capability import ALLOWED_TOOLS, SCHEDULE
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result
@@ -25,7 +25,7 @@ from skillyard.trust.consent import is_role_trusted
 
 if TYPE_CHECKING:
     from skillyard.app.project import Project
-    from skillyard.sandbox.cancel_token import Stop
+    from skillyard.sandbox.cancel_token import CancelToken
 
 #: A text for an agent is no archive.
 _MOST_BYTES = 200_000
@@ -56,7 +56,7 @@ def refuse_loops(job: Job, env: Mapping[str, str] = os.environ) -> None:
         )
 
 
-def do_errand(yard: "Project", run_id: str, job: Job, stop: "Stop") -> Result:
+def do_errand(yard: "Project", run_id: str, job: Job, stop: "CancelToken") -> Result:
     """One attempt, under this id. Raises what is known before anything starts."""
     errand = Errand.from_mapping(job.errand)
     # A Project of its own: the settings and the trust of now, not those from when the worker started.
@@ -64,7 +64,7 @@ def do_errand(yard: "Project", run_id: str, job: Job, stop: "Stop") -> Result:
         return _run_scripts(own, run_id, job, errand, stop) if errand.scripts else _hand(own, run_id, job, errand, stop)
 
 
-def _run_scripts(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "Stop") -> Result:
+def _run_scripts(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "CancelToken") -> Result:
     worker = yard.worker(Lang(job.lang), yard.decider)._replace(stop=stop)
     if job.timeout_seconds is not None:
         worker = worker._replace(limit_seconds=job.timeout_seconds)
@@ -73,7 +73,7 @@ def _run_scripts(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "
     return worker.run(errand.text)
 
 
-def _hand(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "Stop") -> Result:
+def _hand(yard: "Project", run_id: str, job: Job, errand: Errand, stop: "CancelToken") -> Result:
     role = _trusted_role(yard, errand.role) if errand.role else None
     request = yard.make_dispatch_request(
         _text_for(role, errand.text) if role else errand.text,

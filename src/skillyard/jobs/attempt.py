@@ -21,7 +21,7 @@ from skillyard.jobs.engine import Steps, Ticket
 from skillyard.jobs.jobs import Job, about, as_row, cancelled_result, next_attempt
 from skillyard.runtime.guard import OnProgress
 from skillyard.runtime.pipeline import Runtime
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.store.runs import RUNNING, Runs
 
 _ENDED = Message("{id} {label}: {state}")
@@ -36,7 +36,7 @@ class Bench(NamedTuple):
     #: Installs what the lock says and is not here; errors say why it cannot.
     restore: Callable[[], None]
     #: Does a job that runs no skill, under the id of its run.
-    do_errand: Callable[[str, Job, Stop], Result]
+    do_errand: Callable[[str, Job, CancelToken], Result]
 
 
 class Notify(Protocol):
@@ -56,11 +56,11 @@ class Underway:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stops: dict[str, Stop] = {}
+        self._stops: dict[str, CancelToken] = {}
 
     @contextmanager
-    def running(self, run_id: str) -> Iterator[Stop]:
-        stop = Stop()
+    def running(self, run_id: str) -> Iterator[CancelToken]:
+        stop = CancelToken()
         with self._lock:
             self._stops[run_id] = stop
         try:
@@ -77,9 +77,9 @@ class Underway:
         """Whether it was not asked before."""
         with self._lock:
             stop = self._stops.get(run_id)
-        if stop is None or stop.asked:
+        if stop is None or stop.cancelled:
             return False
-        stop.ask()
+        stop.cancel()
         return True
 
 
@@ -129,16 +129,16 @@ class Attempts:
                 meta = make_meta(job.agent, time.monotonic() - started, moment)
                 result = error_result(error, job.agent, Lang(job.lang), meta)
         told = self._told(result, run_id)
-        if stop.asked:
+        if stop.cancelled:
             told = cancelled_result(job)
         row = bench.runs.find(run_id)
-        if stop.asked and row:
-            bench.runs.keep(row._replace(state="error", result=told))
+        if stop.cancelled and row:
+            bench.runs.put(row._replace(state="error", result=told))
         elif row is None or row.state == RUNNING:
-            bench.runs.keep(as_row(run_id, job, moment.timestamp(), told))
+            bench.runs.put(as_row(run_id, job, moment.timestamp(), told))
         return told
 
-    def _run(self, bench: Bench, run_id: str, job: Job, stop: Stop) -> Result:
+    def _run(self, bench: Bench, run_id: str, job: Job, stop: CancelToken) -> Result:
         request = as_request(job)
         self._demand_content(bench, job, request)
         return bench.runtime._replace(new_id=lambda: run_id).run(request, self._on_progress, stop)

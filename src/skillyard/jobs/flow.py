@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from skillyard.catalog.flowfile import Step, Workflow
+from skillyard.catalog.flowfile import WorkflowFile, WorkflowStep
 from skillyard.catalog.references import Reference, as_text, fill, walk
 from skillyard.core.errors import InvalidParam, RuntimeFailed, SkillError, WorkflowChanged, WorkflowInvalid
 from skillyard.core.messages import Lang, Message, as_json, of_json
@@ -21,8 +21,7 @@ from skillyard.core.values import NOTHING, Json
 from skillyard.jobs.attempt import Attempts, Bench
 from skillyard.jobs.engine import Steps
 from skillyard.jobs.jobs import AFTER, Job, about, as_row, cancelled_result, may_pass, pause_seconds
-from skillyard.store.logs import Log, Logs
-from skillyard.store.runs import RUNNING, Run
+from skillyard.store.runs import RUNNING, Log, Logs, Run
 
 #: A list for `for_each` may have so many items.
 MAX_ITEMS = 10_000
@@ -90,7 +89,7 @@ Outcome = dict[str, Any]
 class Ended(NamedTuple):
     """What came of one step: of its only run, or of all its items."""
 
-    step: Step
+    step: WorkflowStep
     number: int
     runs: tuple[tuple[int, Outcome], ...]
     #: How many items there were; None for a step that runs once, or whose list was none.
@@ -151,7 +150,7 @@ class Flows:
         attempts: Attempts,
         bench: Callable[[], Bench],
         logs: Logs,
-        read: Callable[[str], Workflow],
+        read: Callable[[str], WorkflowFile],
         watch: Watch = lambda _: None,
     ) -> None:
         self._attempts, self._bench, self._logs, self._read, self._watch = attempts, bench, logs, read, watch
@@ -166,13 +165,13 @@ class Flows:
             seconds = time.monotonic() - started
             meta = make_meta(_AGENT, seconds, moment, run=flow_id)
             told = cancelled_result(job) if halt.is_set() else result._replace(meta={**meta, **result.meta}).as_dict()
-            runs.keep(row._replace(state=str(told["state"]), seconds=seconds, result=told))
+            runs.put(row._replace(state=str(told["state"]), seconds=seconds, result=told))
             return told
 
         with self._logs.open(flow_id) as log, self._attempts.underway.running(flow_id) as stop:
-            runs.start(row)
+            runs.put(row)
             try:
-                with stop.acting(lambda: self._halt(flow_id, halt)):
+                with stop.on_cancel(lambda: self._halt(flow_id, halt)):
                     return close(self._done(_Flow(flow_id, job, steps, halt, log, _kept(job, steps))))
             except BaseException as error:  # the engine's way to say that it was cancelled, or a bug
                 close(
@@ -216,7 +215,7 @@ class Flows:
                 break
         return _result(workflow, ended, Lang(flow.job.lang), flow.id)
 
-    def _meant(self, job: Job) -> Workflow:
+    def _meant(self, job: Job) -> WorkflowFile:
         """The very file that was started, or why not."""
         if broken := job.flow.get("broken"):
             raise WorkflowInvalid(str(broken))
@@ -231,7 +230,7 @@ class Flows:
             flow.log.write(f"{told.line(Lang(flow.job.lang))}\n".encode())
         self._watch(told)
 
-    def _step(self, flow: "_Flow", step: Step, number: int, of: int, before: Sequence[Ended]) -> Ended:
+    def _step(self, flow: "_Flow", step: WorkflowStep, number: int, of: int, before: Sequence[Ended]) -> Ended:
         offered: dict[str, Json] = {each.step.id: each.offer() for each in before}
         offered["inputs"] = flow.job.params
         if step.for_each is None:
@@ -258,7 +257,7 @@ class Flows:
         runs = tuple(flow.steps.each(step.id, acts, step.at_once, go_on))
         return Ended(step, number, runs, len(items), time.monotonic() - began)
 
-    def _act(self, flow: "_Flow", step: Step, run_id: str, named: str, offered: Mapping[str, Json]) -> Outcome:
+    def _act(self, flow: "_Flow", step: WorkflowStep, run_id: str, named: str, offered: Mapping[str, Json]) -> Outcome:
         """One run with its retries. The attempts share what is remembered: half of a step is none."""
         if kept := flow.kept.get(named):
             return kept
@@ -274,7 +273,7 @@ class Flows:
                 return _outcome(result, run)
             attempt += 1
 
-    def _job(self, flow: "_Flow", step: Step, named: str, offered: Mapping[str, Json]) -> Job:
+    def _job(self, flow: "_Flow", step: WorkflowStep, named: str, offered: Mapping[str, Json]) -> Job:
         """The step as a job: what it refers to is filled in. InvalidParam where that is not there."""
         look = _look(offered)
         meant = Meant.from_mapping(flow.job.flow)
@@ -296,12 +295,12 @@ class Flows:
             step=named,
         )
 
-    def _refused(self, flow: "_Flow", step: Step, run_id: str, error: SkillError) -> Outcome:
+    def _refused(self, flow: "_Flow", step: WorkflowStep, run_id: str, error: SkillError) -> Outcome:
         """A run that never started has its row too."""
         lang, moment = Lang(flow.job.lang), datetime.now(UTC)
         result = error_result(error, _AGENT, lang, make_meta(_AGENT, 0.0, moment, run=run_id)).as_dict()
         job = Job(skill=step.skill, name=flow.id, first=flow.id, step=step.id, lang=flow.job.lang)
-        self._bench().runs.keep(as_row(run_id, job, moment.timestamp(), result))
+        self._bench().runs.put(as_row(run_id, job, moment.timestamp(), result))
         return _outcome(result, run_id)
 
 
@@ -340,7 +339,7 @@ def _look(offered: Mapping[str, Json]) -> Callable[[Reference], Json]:
     return look
 
 
-def _items(step: Step, offered: Mapping[str, Json]) -> list[Json]:
+def _items(step: WorkflowStep, offered: Mapping[str, Json]) -> list[Json]:
     items = fill(step.for_each, _look(offered))
     if not isinstance(items, list | tuple):
         raise InvalidParam(Message("for_each takes a list, not {items!r}", items=str(items)[:80]))
@@ -360,7 +359,7 @@ def _outcome(result: Mapping[str, Any], run_id: str) -> Outcome:
     return {**kept, "run": run_id, "time": meta.get("time", 0.0), **told, "said": as_json(said) if said else ""}
 
 
-def _result(workflow: Workflow, ended: Sequence[Ended], lang: Lang, flow_id: str) -> Result:
+def _result(workflow: WorkflowFile, ended: Sequence[Ended], lang: Lang, flow_id: str) -> Result:
     """One envelope for all of them."""
     succeeded: list[str] = []
     failed: list[dict[str, Json]] = []

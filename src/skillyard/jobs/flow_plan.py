@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skillyard.catalog.fingerprint import fingerprint
-from skillyard.catalog.flowfile import FOLDER, Step, Workflow, is_of_type, list_workflows, read_workflow
+from skillyard.catalog.flowfile import FOLDER, WorkflowFile, WorkflowStep, is_of_type, list_workflows, read_workflow
 from skillyard.catalog.references import as_text, fill, nearest, references, walk
-from skillyard.catalog.schema_check import Problem, expected
+from skillyard.catalog.schema_check import SchemaProblem, expected
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, SkillError, WorkflowInvalid
 from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
@@ -28,12 +28,12 @@ _LISTED = Message("`skillyard flow` lists them")
 _WRITE_ONE = Message("write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in")
 
 
-def workflows_of(yard: "Project") -> tuple[Workflow, ...]:
+def workflows_of(yard: "Project") -> tuple[WorkflowFile, ...]:
     """Those that have a name here, each held against the skills."""
     return tuple(checked(yard, workflow) for workflow in list_workflows(yard.root))
 
 
-def find_workflow(yard: "Project", text: str, cwd: Path) -> Workflow:
+def find_workflow(yard: "Project", text: str, cwd: Path) -> WorkflowFile:
     """By the path of its file or folder, or by its name; InvalidArgs with the nearest name."""
     path = cwd / text
     if "/" in text or text.endswith(_YAML) or (text in {".", ".."}):
@@ -64,7 +64,7 @@ def find_workflow(yard: "Project", text: str, cwd: Path) -> Workflow:
     )
 
 
-def checked(yard: "Project", workflow: Workflow) -> Workflow:
+def checked(yard: "Project", workflow: WorkflowFile) -> WorkflowFile:
     """With everything that can be known before it starts: skills, actions, params and their types."""
     inputs: Mapping[str, Json] = {each.name: each.default for each in workflow.inputs if not each.required}
     skills = _skills(yard, workflow)
@@ -72,7 +72,7 @@ def checked(yard: "Project", workflow: Workflow) -> Workflow:
     return workflow.with_problems(wrong)
 
 
-def _skills(yard: "Project", workflow: Workflow) -> dict[str, Skill | SkillError]:
+def _skills(yard: "Project", workflow: WorkflowFile) -> dict[str, Skill | SkillError]:
     """Each skill that a step names, or why there is none; looked for once, however many steps name it."""
     found: dict[str, Skill | SkillError] = {}
     for name in dict.fromkeys(step.skill for step in workflow.steps):
@@ -83,7 +83,9 @@ def _skills(yard: "Project", workflow: Workflow) -> dict[str, Skill | SkillError
     return found
 
 
-def _step_problems(skill: Skill | SkillError, step: Step, inputs: Mapping[str, Json]) -> Iterator[Problem]:
+def _step_problems(
+    skill: Skill | SkillError, step: WorkflowStep, inputs: Mapping[str, Json]
+) -> Iterator[SchemaProblem]:
     if isinstance(skill, SkillError):
         yield _wrong(
             step, "skill", Message("is {skill!r}: {msg}", skill=step.skill, msg=skill.msg), skill.hint(Lang.EN)
@@ -93,7 +95,7 @@ def _step_problems(skill: Skill | SkillError, step: Step, inputs: Mapping[str, J
     yield from _param_problems(skill, step, inputs)
 
 
-def _action_problems(skill: Skill, step: Step) -> Iterator[Problem]:
+def _action_problems(skill: Skill, step: WorkflowStep) -> Iterator[SchemaProblem]:
     if skill.kind is not Kind.JSON:
         if step.action:
             yield _wrong(
@@ -119,7 +121,7 @@ def _action_problems(skill: Skill, step: Step) -> Iterator[Problem]:
         )
 
 
-def _param_problems(skill: Skill, step: Step, inputs: Mapping[str, Json]) -> Iterator[Problem]:
+def _param_problems(skill: Skill, step: WorkflowStep, inputs: Mapping[str, Json]) -> Iterator[SchemaProblem]:
     declared = {param.name: param for param in skill.params}
     given: dict[str, Json] = dict(step.params)
     if step.args and skill.kind is not Kind.PROMPT:
@@ -169,7 +171,7 @@ def as_flow(yard: "Project", job: Job, cwd: Path | None = None) -> Job:
     return make_flow(yard, workflow, given, job)
 
 
-def make_flow(yard: "Project", workflow: Workflow, given: Mapping[str, Json], job: Job) -> Job:
+def make_flow(yard: "Project", workflow: WorkflowFile, given: Mapping[str, Json], job: Job) -> Job:
     wrong = [finding for finding in workflow.findings if finding.severity is Severity.ERROR]
     if wrong:
         file = _below(yard.root, workflow.path)
@@ -199,7 +201,7 @@ def make_flow(yard: "Project", workflow: Workflow, given: Mapping[str, Json], jo
     )
 
 
-def inputs_of(workflow: Workflow, given: Mapping[str, Json]) -> dict[str, Json]:
+def inputs_of(workflow: WorkflowFile, given: Mapping[str, Json]) -> dict[str, Json]:
     """Every input with its value, typed; ParamMissing and InvalidParam name what is wrong."""
     declared = {each.name: each for each in workflow.inputs}
     for name in given:
@@ -253,9 +255,9 @@ def _words(args: tuple[str, ...]) -> dict[str, Json]:
     return given
 
 
-def _wrong(step: Step, where: str | tuple[str, ...], message: str, advice: str) -> Problem:
+def _wrong(step: WorkflowStep, where: str | tuple[str, ...], message: str, advice: str) -> SchemaProblem:
     path: tuple[Any, ...] = ("steps", step.at, *((where,) if isinstance(where, str) else where))
-    return Problem(path, Severity.ERROR, message, advice)
+    return SchemaProblem(path, Severity.ERROR, message, advice)
 
 
 def _listed(declared: Mapping[str, object]) -> str:

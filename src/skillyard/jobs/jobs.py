@@ -119,7 +119,7 @@ class History(Protocol):
 
     def find(self, run_id: str) -> Run | None: ...
 
-    def keep(self, run: Run) -> None: ...
+    def put(self, run: Run) -> None: ...
 
 
 class Jobs:
@@ -194,7 +194,7 @@ class Jobs:
             raise InvalidArgs(Message("{id} is over: {state}", id=known.id, state=known.state), advice=_HOW_IT_ENDED)
         cancelled = known._replace(state="error", result=cancelled_result(known.job))
         if was_queued:
-            self._history.keep(as_row(cancelled.run, cancelled.job, known.created, cancelled.result))
+            self._history.put(as_row(cancelled.run, cancelled.job, known.created, cancelled.result))
         return cancelled
 
     def retry(self, job_id: str, *, from_start: bool = False) -> Known:

@@ -3,9 +3,7 @@
 Not a heartbeat: on a busy machine a beat comes late, and the living are declared dead.
 """
 
-import fcntl
 import hashlib
-import os
 import select
 import threading
 import time
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from skillyard.core.errors import DatabaseFailed
 from skillyard.store import locks
+from skillyard.store.locks import LockedFile
 
 if TYPE_CHECKING:
     import psycopg
@@ -48,20 +47,17 @@ class FileLiveness:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held: tuple[Path, int] | None = None
+        self._held: tuple[Path, LockedFile] | None = None
 
     def hold(self, name: str, on_lost: Callable[[], None]) -> None:  # noqa: ARG002  (a file's lock is not lost)
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._folder / name
-        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        self._held = (path, file)
+        self._held = (path, LockedFile.wait(path))
 
     def release(self) -> None:
         if self._held:
-            path, file = self._held
+            path, locked = self._held
             path.unlink(missing_ok=True)
-            os.close(file)
+            locked.close()
             self._held = None
 
     def is_dead(self, name: str) -> bool:

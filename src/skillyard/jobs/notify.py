@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.values import Json

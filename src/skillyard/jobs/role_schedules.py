@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from skillyard.catalog.agentfile import AGENT_FILE, read_role
+from skillyard.catalog.agentfile import read_role
+from skillyard.catalog.roots import AGENT_FILE
 from skillyard.core.errors import SkillError
 from skillyard.core.messages import Message
 from skillyard.core.skill import Severity, first_of

@@ -13,10 +13,9 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from skillyard.app.paths import ProjectPaths
+from skillyard.core.child_process import absolute_entries, own_command
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Message
-from skillyard.core.own_process import own_command
-from skillyard.core.searchpath import absolute_entries
 
 _UNIT = """\
 [Unit]

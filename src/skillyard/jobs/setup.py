@@ -273,6 +273,4 @@ def make_shift(
 
 
 def _restore(yard: Project) -> None:
-    from skillyard.install.pipeline import place_of, restore
-
-    restore(yard, place_of(yard, is_global=False), lambda _: None)
+    yard.installer().restore(lambda _: None)

@@ -6,7 +6,7 @@ from pathlib import Path
 from skillyard.core.errors import InvalidCommand
 from skillyard.core.messages import RAN, RAN_TO
 from skillyard.core.request import Call, Outcome
-from skillyard.core.slots import SLOT
+from skillyard.core.skill import SLOT
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program, interpreter_of

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from skillyard.catalog.plainfile import read_plain
+from skillyard.catalog.files import read_plain
 from skillyard.core.errors import InvalidCommand
 from skillyard.core.messages import Message
 from skillyard.runners.toolchains import is_environment, is_known, newest_installed, path_folders

@@ -16,7 +16,7 @@ from skillyard.core.values import Json
 from skillyard.sandbox.launch import Sandbox
 
 if TYPE_CHECKING:
-    from skillyard.catalog.reading import Reading
+    from skillyard.catalog.manifest import Reading
 
 _PLACE = re.compile(
     r"\$ARGUMENTS\[(?P<index>[0-9]{1,3})\]|\$(?P<all>ARGUMENTS)(?![A-Za-z0-9_])"

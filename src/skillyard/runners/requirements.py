@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.core.errors import InvalidCommand, InvalidRequirements
 from skillyard.core.messages import Message
-from skillyard.core.skill import Kind, Skill
-from skillyard.core.slots import SLOT
+from skillyard.core.skill import SLOT, Kind, Skill
 from skillyard.runners.interpreters import find_program, interpreter_of, is_python, runs_python, version_of
 from skillyard.runners.template import split
 

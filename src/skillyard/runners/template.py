@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from skillyard.core.errors import InvalidCommand, InvalidParam
 from skillyard.core.messages import Message
-from skillyard.core.slots import NAME, OWN_SLOTS, SLOT
+from skillyard.core.skill import NAME, OWN_SLOTS, SLOT
 
 _QUOTED = re.compile(r"'[^']*'|\\.")
 _IN_DOUBLE_QUOTES = re.compile(r'"(?:[^"\\]|\\.)*"')

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from skillyard.core.searchpath import absolute_entries
+from skillyard.core.child_process import absolute_entries
 from skillyard.sandbox.policy import PYTHON_PARTS, existing_parts, is_inside, is_system
 
 #: What an installed interpreter is made of. The rest of its prefix (documentation, caches, notes) stays closed.

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from skillyard.core.errors import ParamMissing, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.request import Call
-from skillyard.core.skill import Skill
-from skillyard.core.slots import SLOT
+from skillyard.core.skill import SLOT, Skill
 from skillyard.runners import command
 from skillyard.runners.process import quoted, usage_of
 from skillyard.runners.template import split

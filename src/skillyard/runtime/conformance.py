@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from skillyard.catalog.catalog import Catalog
-from skillyard.catalog.discover import SKILL_FILE
-from skillyard.catalog.plainfile import exists, expand_home, is_folder
+from skillyard.catalog.files import exists, expand_home, is_folder
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.messages import Message
 from skillyard.core.skill import Kind, Skill

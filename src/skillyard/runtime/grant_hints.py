@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from skillyard.catalog.plainfile import exists, is_folder
+from skillyard.catalog.files import exists, is_folder
 from skillyard.core.capability import NETWORK, READ_PROJECT, WRITE
 from skillyard.core.messages import Message
 from skillyard.sandbox.policy import Policy

@@ -12,7 +12,7 @@ from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.trust.permit import Permit
 
 if TYPE_CHECKING:
-    from skillyard.sandbox.cancel_token import Stop
+    from skillyard.sandbox.cancel_token import CancelToken
 
 #: Called with each piece of stderr as it comes.
 OnProgress: TypeAlias = Callable[[bytes], None] | None
@@ -25,7 +25,7 @@ def guard(
     record: Record,
     on_progress: OnProgress,
     secrets: Mapping[str, str] = NO_SECRETS,
-    stop: "Stop | None" = None,
+    stop: "CancelToken | None" = None,
     cleanup: Cleanup | None = None,
 ) -> Sandbox:
     """The sandbox with this call's policy on it, and everything it does noted down.
@@ -42,8 +42,8 @@ def guard(
         passed = {name: os.environ[name] for name in (found.variables if found else ()) if name in os.environ}
         passed |= secrets
         policy = found.policy if found else None
-        bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear, stop=stop)
-        if stop and stop.asked:
+        bound = launch._replace(env={**launch.env, **passed}, policy=policy, on_stderr=hear, cancel=stop)
+        if stop and stop.cancelled:
             raise Stopped(Message("it was stopped before it started"))
         record.starting(bound, tuple(passed.values()))
         looked = cleanup.before() if cleanup else None
@@ -63,7 +63,7 @@ def guard(
         if on_progress and rest:
             on_progress(rest)
         record.ended(ended)
-        if stop and stop.asked:
+        if stop and stop.cancelled:
             raise Stopped(Message("it was stopped, with everything that it had started"))
         return ended._replace(files=left.files) if left else ended
 

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.plainfile import exists
+from skillyard.catalog.files import exists
 from skillyard.core.errors import InvalidParam, PermissionDenied
 from skillyard.core.messages import Message
 from skillyard.sandbox.policy import is_inside

@@ -40,7 +40,7 @@ from skillyard.trust.permit import (
 )
 
 if TYPE_CHECKING:
-    from skillyard.sandbox.cancel_token import Stop
+    from skillyard.sandbox.cancel_token import CancelToken
 
 
 class Runtime(NamedTuple):
@@ -55,7 +55,7 @@ class Runtime(NamedTuple):
     new_id: Callable[[], str]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
-    def run(self, request: Request, on_progress: OnProgress = None, stop: "Stop | None" = None) -> Result:
+    def run(self, request: Request, on_progress: OnProgress = None, stop: "CancelToken | None" = None) -> Result:
         """Run one skill. Expected failures come back as results; bugs still raise. `stop` ends it from elsewhere."""
         started, moment = time.monotonic(), self.now()
         run_id = self.new_id()
@@ -115,7 +115,7 @@ class Runtime(NamedTuple):
         granted: frozenset[str],
         facts: dict[str, Json],
         on_progress: OnProgress,
-        stop: "Stop | None" = None,
+        stop: "CancelToken | None" = None,
     ) -> Outcome:
         """What every run that starts a program goes through: permission, the record, the sandbox."""
         equipment = equip(_at_its_files(call), call.script, granted, self.own_home)

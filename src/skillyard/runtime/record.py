@@ -13,8 +13,7 @@ from skillyard.core.values import Json
 from skillyard.runners.leftovers import Leftovers
 from skillyard.runtime.redact import Redactor
 from skillyard.sandbox.launch import Exit, Launch
-from skillyard.store.logs import Log, Logs
-from skillyard.store.runs import RUNNING, Run, Runs
+from skillyard.store.runs import RUNNING, Log, Logs, Run, Runs
 
 _DAY = 86_400
 _LONGEST_LINE = 65_536
@@ -33,7 +32,7 @@ class Recorder:
     def recording(self, run: Run, lang: Lang) -> Iterator["Record"]:
         """The row and the log of one run. Whatever happens inside, the row gets its end."""
         with self._logs.open(run.id) as log:
-            self._runs.start(run)
+            self._runs.put(run)
             record = Record(self._runs, run, lang, log)
             try:
                 yield record

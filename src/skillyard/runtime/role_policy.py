@@ -6,7 +6,7 @@
 import os
 from pathlib import Path
 
-from skillyard.catalog.bounds import Bounds, bounds_of, place_of
+from skillyard.catalog.bounds import Bounds, bounds_of, resolve_role_path
 from skillyard.core.capability import MEMORY, NETWORK, PROCESSES, READ, SECRET, WRITE
 from skillyard.core.errors import PermissionDenied, RoleInvalid
 from skillyard.core.messages import Message
@@ -36,7 +36,7 @@ def bound(call: Call, found: Permit, granted: frozenset[str]) -> Permit:
     """The permit of a role's skill, inside what the role's file says."""
     bounds = bounds_of(call.skill)
     root, folder = call.root.resolve(), call.skill.folder.resolve()
-    hidden = tuple(place_of(path, root) for path in bounds.denied)
+    hidden = tuple(resolve_role_path(path, root) for path in bounds.denied)
     _refuse_blind(call, hidden)
     write = _writable(bounds, found.policy, root, folder, granted)
     _refuse_outside(call, bounds, root, hidden)
@@ -65,7 +65,7 @@ def bound(call: Call, found: Permit, granted: frozenset[str]) -> Permit:
 
 def _asked(path: str, root: Path, folder: Path) -> str:
     """What it takes to reach a path; nothing where the rules give it already."""
-    place = place_of(path, root)
+    place = resolve_role_path(path, root)
     if not place.is_relative_to(root):
         if Path(os.path.normpath(root / path)).is_relative_to(root):
             raise RoleInvalid(
@@ -87,7 +87,7 @@ def _writable(bounds: Bounds, policy: Policy, root: Path, folder: Path, granted:
     box = root / BOX
     places: dict[Path, None] = {}
     for path in bounds.allowed:
-        place, asked = place_of(path, root), _asked(path, root, folder)
+        place, asked = resolve_role_path(path, root), _asked(path, root, folder)
         if place.is_relative_to(box):
             places[place] = None
         elif box.is_relative_to(place):
@@ -99,7 +99,7 @@ def _writable(bounds: Bounds, policy: Policy, root: Path, folder: Path, granted:
 
 def _refuse_outside(call: Call, bounds: Bounds, root: Path, hidden: tuple[Path, ...]) -> None:
     """Naming a path opens it only inside what the role's file allows."""
-    allowed = None if bounds.allowed is None else [place_of(path, root) for path in bounds.allowed]
+    allowed = None if bounds.allowed is None else [resolve_role_path(path, root) for path in bounds.allowed]
     own = call.skill.folder.resolve()
     for path in (*call.named_paths, *call.led_out):
         if any(path.is_relative_to(place) for place in hidden):

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from skillyard.catalog.discover import SKILL_FILE
-from skillyard.catalog.plainfile import expand_home, is_folder, is_utf8
+from skillyard.catalog.files import expand_home, is_folder, is_utf8
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.kinds import Kind
 from skillyard.core.messages import Message

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from skillyard.catalog.bounds import Secret
-from skillyard.catalog.plainfile import expand_home
+from skillyard.catalog.files import expand_home
 from skillyard.core.errors import SecretMissing
 from skillyard.core.messages import Message
 from skillyard.runtime.redact import SHORTEST

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 
 from skillyard.catalog.lint import lint
-from skillyard.catalog.manifest import read_skill
-from skillyard.catalog.reading import Reading
+from skillyard.catalog.manifest import Reading, read_skill
 from skillyard.core.messages import Message
 from skillyard.core.skill import Severity, Skill
 from skillyard.runtime.probe_sandbox import Probe, failed, passed

@@ -1,4 +1,4 @@
-"""The way in through bubblewrap, where the system lets it make namespaces and not us.
+"""Uses bubblewrap where the system lets it make namespaces and not us.
 
 Covered: the same as our own namespaces, with our seccomp filter.
 Not covered: Landlock on top; a symlink swapped between our look at a path and bubblewrap's.
@@ -16,7 +16,7 @@ _TRIAL_SECONDS = 5
 
 
 def find() -> tuple[str, str]:
-    """The program's path, or why it is of no use."""
+    """Return the program's path, or why it cannot be used."""
     program = next((place for place in _PLACES if os.access(place, os.X_OK)), "")
     if not program:
         return "", "not installed"
@@ -31,11 +31,11 @@ def find() -> tuple[str, str]:
 
 
 def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
-    """The options; `seccomp` is the descriptor that holds the filter.
+    """Return the options for `--args`: the program could read them on bubblewrap's command line.
 
-    They travel by `--args`, because the program can read the command line of bubblewrap.
+    `seccomp` is the descriptor of a file with the filter.
     """
-    view = system_layout(network=policy.network)
+    layout = system_layout(network=policy.network)
     words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "localhost"]
     words += ["--cap-drop", "ALL"]
     words += ["--share-net"] if policy.network else []
@@ -45,8 +45,8 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
         words += ["--size", str(policy.temp_bytes), "--tmpfs", place]
     for name in ("home", "tmp"):
         words += ["--perms", "0700", "--dir", f"{PRIVATE}/{name}"]
-    words += [word for link, target in view.links for word in ("--symlink", target, link)]
-    for system in view.system:
+    words += [word for link, target in layout.links for word in ("--symlink", target, link)]
+    for system in layout.system:
         words += ["--ro-bind-try", "/" + os.fsdecode(system.source), os.fsdecode(system.target)]
     binds = named(policy)
     pinned: list[str] = []

@@ -1,36 +1,44 @@
-"""Asks a run to end, from another thread than the one that waits for it."""
+"""Cancels a run from another thread than the one that waits for it."""
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
 
-class Stop:
-    """Made before the run and given to it. Whoever holds it may ask once or often, before, during or after.
+class CancelToken:
+    """Made before the run and passed to it. `cancel` may be called once or often, before, during or after the run.
 
-    Covered: a run that has not started does not start; one that runs gets the contract's Stop, with its whole tree.
+    Covered: a cancelled run does not start; a running one is stopped (SIGTERM, then SIGKILL) with its whole tree.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._act: Callable[[], None] | None = None
-        self.asked = False
+        self._callback: Callable[[], None] | None = None
+        self._kill: Callable[[], None] | None = None
+        self.cancelled = False
 
-    def ask(self) -> None:
+    def cancel(self) -> None:
         with self._lock:
-            self.asked = True
-            if self._act:
-                self._act()
+            self.cancelled = True
+            if self._callback:
+                self._callback()
+
+    def force(self) -> None:
+        """Cancel without waiting for the run to wind down. Return when it is gone, if the run can be killed."""
+        self.cancel()
+        with self._lock:
+            if self._kill:
+                self._kill()
 
     @contextlib.contextmanager
-    def acting(self, act: Callable[[], None]) -> Iterator[None]:
-        """`act` is what ends the run; it is never called before or after this block."""
+    def on_cancel(self, callback: Callable[[], None], kill: Callable[[], None] | None = None) -> Iterator[None]:
+        """Call `callback` on cancel, or at once if cancelled already, and `kill` on `force`; only within this block."""
         with self._lock:
-            self._act = act
-            if self.asked:
-                act()
+            self._callback, self._kill = callback, kill
+            if self.cancelled:
+                callback()
         try:
             yield
         finally:
             with self._lock:
-                self._act = None
+                self._callback = self._kill = None

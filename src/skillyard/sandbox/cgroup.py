@@ -1,15 +1,16 @@
-"""A cgroup for each run, where one can be made: memory and processes in total, and a kill that misses nobody.
+"""A cgroup for each run, where one can be made: limits memory and processes in total, and kills everybody at once.
 
-Version 2 where its controllers are given to us, version 1's `memory` and `pids` where those are writable.
-Not covered: machines where no cgroup is writable; there the layers above say `memory` is missing.
+Uses version 2 if its controllers are delegated to us, and version 1's `memory` and `pids` if those are writable.
+Not covered: machines where no cgroup is writable; there `layers` reports that `memory` is missing.
 """
 
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
+from skillyard.sandbox.layers import Hierarchies
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.syscalls import write_file
 
@@ -17,25 +18,8 @@ _V1: Final = ("memory", "pids")
 _PREFIX: Final = "skillyard-"
 
 
-class Hierarchies(NamedTuple):
-    """Folders below which a run's own cgroup can be made; empty where there is none."""
-
-    unified: str = ""
-    #: Whether `unified` carries these, or a version 1 folder does.
-    memory: str = ""
-    pids: str = ""
-
-    def without_kill(self) -> "Hierarchies":
-        """Where a pid namespace ends everybody: only what bounds, since each one costs a move."""
-        return self if self.unified in {self.memory, self.pids} else self._replace(unified="")
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(folder for folder in (self.unified, self.memory, self.pids) if folder))
-
-
 def find() -> Hierarchies:
-    """What this process may use, tried by making a cgroup and removing it."""
+    """Find what this process may use, by making a cgroup and removing it."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         mounts = Path("/proc/self/mounts").read_text().splitlines()
@@ -51,7 +35,7 @@ def find() -> Hierarchies:
 
 
 def sweep(hierarchies: Hierarchies) -> None:
-    """Remove what starters that were killed could not."""
+    """Remove the cgroups that killed starters left."""
     for folder in hierarchies.folders:
         for left in Path(folder).glob(f"{_PREFIX}*-*"):
             owner = left.name.removeprefix(_PREFIX).partition("-")[0]
@@ -66,7 +50,7 @@ def _mount_points(mounts: Iterable[str], kind: str) -> list[tuple[str, str]]:
 
 
 def _unified(points: list[tuple[str, str]], own: str) -> tuple[str, str]:
-    """The nearest writable ancestor and the controllers it hands down, which may be none: it still kills."""
+    """The nearest writable ancestor and the controllers it delegates, which may be none: it can still kill."""
     best = ("", "")
     for point, _ in points[:1]:
         place = Path(point + own)
@@ -109,7 +93,7 @@ def _read(path: str) -> str:
 
 
 class Cgroup:
-    """One run's. Made empty; `limit` and `take` a process in before that starts anything."""
+    """The cgroup of one run. Made empty; `limit` it and `add` a process before that starts anything."""
 
     def __init__(self, hierarchies: Hierarchies, name: str) -> None:
         self._where = {folder: f"{folder.rstrip('/')}/{name}" for folder in hierarchies.folders}
@@ -120,7 +104,7 @@ class Cgroup:
 
     @classmethod
     def make(cls, hierarchies: Hierarchies) -> Self | None:
-        """Its name says which process will remove it, so that others can when that one was killed."""
+        """Make one. Its name says which process will remove it, so that others can if that one is killed."""
         if not hierarchies.folders:
             return None
         group = cls(hierarchies, f"{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}")
@@ -149,12 +133,12 @@ class Cgroup:
             settings[f"{self._pids}/pids.max"] = policy.processes + 1  # the first process of the namespace
         return settings
 
-    def take(self, pid: int) -> None:
+    def add(self, pid: int) -> None:
         for folder in self._where.values():
             write_file(f"{folder}/cgroup.procs", str(pid))
 
     def kill(self) -> bool:
-        """End all that is in it, at once. False where this kernel cannot."""
+        """Kill all processes in it. Return False if this kernel cannot."""
         try:
             write_file(f"{self._unified}/cgroup.kill", "1")
         except OSError:
@@ -162,7 +146,7 @@ class Cgroup:
         return True
 
     def _open_counters(self) -> dict[int, tuple[str, str]]:
-        """Held open, because whoever asks later may not see the folder any more: file to (limit, counter)."""
+        """Open files to (limit, counter): after `namespaces.finish` the folder is not visible any more."""
         memory = "memory.events" if self._memory == self._unified else "memory.oom_control"
         wanted = {
             f"{self._memory}/{memory}": ("memory", "oom_kill"),
@@ -175,14 +159,14 @@ class Cgroup:
         return opened
 
     def hit(self) -> str:
-        """The limit that was reached, if any."""
+        """The limit that was reached, or an empty text."""
         for file, (limit, counter) in self._counters.items():
             if _count(os.pread(file, 4096, 0).decode(), counter):
                 return limit
         return ""
 
-    def let_go(self) -> None:
-        """Close what `make` opened, in the process that does not ask."""
+    def close(self) -> None:
+        """Close what `make` opened."""
         for file in self._counters:
             os.close(file)
         self._counters = {}
@@ -194,8 +178,4 @@ class Cgroup:
 
 
 def _count(text: str, name: str) -> int:
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return int(value)
-    return 0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} ")), 0)

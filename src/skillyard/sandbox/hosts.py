@@ -42,7 +42,7 @@ class HostRule(NamedTuple):
 
 
 def parse_rule(text: str) -> HostRule:
-    """ValueError, saying what is wrong, for anything that is not exactly one host."""
+    """Parse a granted host. Raise ValueError, with the reason, for anything that is not exactly one host."""
     if any(mark in text for mark in "/@?#"):
         raise ValueError(_NOT_A_HOST)
     host, port = split_port(text)
@@ -56,7 +56,7 @@ def parse_rule(text: str) -> HostRule:
 
 
 def split_port(text: str) -> tuple[str, int | None]:
-    """`HOST[:PORT]`; an IPv6 address stands in brackets, which are kept."""
+    """Split `HOST[:PORT]`; an IPv6 address is in brackets, which are kept."""
     if text.startswith("["):
         host, bracket, rest = text.partition("]")
         host += bracket
@@ -73,7 +73,7 @@ def split_port(text: str) -> tuple[str, int | None]:
 
 
 def canonical_host(host: str) -> str:
-    """The one spelling of a host name or address; ValueError where it is neither."""
+    """Return the one spelling of a host name or address. Raise ValueError if it is neither."""
     if host.startswith("["):
         return _canonical_ipv6(host)
     name = _as_ascii(host).lower().removesuffix(".")
@@ -111,12 +111,12 @@ def _as_ascii(host: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """For a canonical host: whether it is an IPv4 or IPv6 address."""
+    """Whether a canonical host is an IPv4 or IPv6 address."""
     return host.startswith("[") or bool(_NUMBER.fullmatch(host.rpartition(".")[2]))
 
 
 def with_port(host: str, port: int | None) -> str:
-    """As a rule is written: a default port is left out."""
+    """Write a host with its port, without a default one."""
     return host if port is None or port in DEFAULT_PORTS else f"{host}:{port}"
 
 

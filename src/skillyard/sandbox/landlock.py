@@ -1,4 +1,4 @@
-"""Landlock: which files a process may touch, without any privilege and without namespaces.
+"""Landlock: restricts which files a process may touch, without any privilege and without namespaces.
 
 Covered: reading, running, writing, making, removing, renaming and (ABI 3) truncating files; TCP (ABI 4);
 device ioctls (ABI 5); signals and abstract sockets to the outside (ABI 6); tracing the outside (always).
@@ -12,7 +12,9 @@ from enum import IntFlag
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from skillyard.sandbox.layers import ABI_SCOPES
 from skillyard.sandbox.syscalls import (
+    AT_FDCWD,
     PR_SET_NO_NEW_PRIVS,
     RESOLVE_NO_SYMLINKS,
     buffer,
@@ -20,8 +22,6 @@ from skillyard.sandbox.syscalls import (
     open_path,
     prctl,
 )
-
-_AT_FDCWD: Final = -100
 
 
 class Access(IntFlag):
@@ -50,13 +50,8 @@ WRITE: Final = Access(0xFFFF) & ~(Access.MAKE_CHAR | Access.MAKE_BLOCK | Access.
 #: What a rule on a single file can say.
 _ON_A_FILE: Final = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
 
-#: The first ABI with which a file outside cannot be changed at all: before it, truncating was free.
-ABI_FILES: Final = 3
-#: The first ABI that keeps signals and abstract sockets inside.
-ABI_SCOPES: Final = 6
 
-
-class Rule(NamedTuple):
+class PathRule(NamedTuple):
     path: str
     access: Access
     #: A path that others may have changed is never followed through a symlink.
@@ -64,7 +59,7 @@ class Rule(NamedTuple):
 
 
 def version() -> int:
-    """The ABI of this kernel, 0 where there is none."""
+    """The ABI of this kernel, 0 if it has no Landlock."""
     try:
         return call("landlock_create_ruleset", None, 0, 1)
     except OSError:
@@ -72,7 +67,7 @@ def version() -> int:
 
 
 def handled(abi: int) -> Access:
-    """The rights that this ABI knows, all of which we take away first."""
+    """The rights that this ABI knows; all of them are taken away first."""
     known = Access((1 << 13) - 1)
     for since, right in ((2, Access.REFER), (3, Access.TRUNCATE), (5, Access.IOCTL_DEV)):
         if abi >= since:
@@ -81,7 +76,7 @@ def handled(abi: int) -> Access:
 
 
 def without(path: Path, hidden: Iterable[Path]) -> tuple[Path, ...]:
-    """`path`, or where something below it is hidden, what else is in there now. Landlock only ever adds."""
+    """`path`, or if something below it is hidden, what else is in there now: a Landlock rule can only allow."""
     hidden = tuple(hidden)
     if any(path == secret or secret in path.parents for secret in hidden):
         return ()
@@ -92,7 +87,7 @@ def without(path: Path, hidden: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(kept for child in sorted(path.iterdir()) if not child.is_symlink() for kept in without(child, hidden))
 
 
-def restrict(abi: int, rules: Iterable[Rule], *, network: bool) -> None:
+def restrict(abi: int, rules: Iterable[PathRule], *, network: bool) -> None:
     """Confine this process and all that it starts to these rules, for good."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     rights = handled(abi)
@@ -108,9 +103,9 @@ def restrict(abi: int, rules: Iterable[Rule], *, network: bool) -> None:
         os.close(ruleset)
 
 
-def _add(ruleset: int, rule: Rule, rights: Access) -> None:
+def _add(ruleset: int, rule: PathRule, rights: Access) -> None:
     try:
-        place = open_path(_AT_FDCWD, rule.path, RESOLVE_NO_SYMLINKS if rule.literal else 0)
+        place = open_path(AT_FDCWD, rule.path, RESOLVE_NO_SYMLINKS if rule.literal else 0)
     except FileNotFoundError:
         if rule.literal and rule.access & Access.MAKE_REG:
             raise

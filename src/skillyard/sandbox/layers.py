@@ -6,12 +6,10 @@ from typing import Any, Final, NamedTuple, Self
 
 from skillyard.core.errors import SandboxTooWeak, SandboxUnavailable
 from skillyard.core.messages import Message, join_messages
-from skillyard.sandbox.cgroup import Hierarchies
-from skillyard.sandbox.landlock import ABI_FILES, ABI_SCOPES
 from skillyard.sandbox.policy import Guard, Policy, is_inside
 
 
-class Way(StrEnum):
+class Level(StrEnum):
     """How a program is confined; the value is what `meta.sandbox` says."""
 
     FULL = "full"
@@ -22,21 +20,39 @@ class Way(StrEnum):
     NONE = "none"
 
 
-#: The ways that make our own namespaces.
-APART: Final = frozenset({Way.FULL, Way.NAMESPACES})
-#: The ways that can show a folder at another path.
-MOUNTING: Final = APART | {Way.BUBBLEWRAP}
-#: The ways without any namespaces: the program shares the machine with everybody.
-_SHARED: Final = frozenset({Way.LANDLOCK, Way.SECCOMP})
+#: The levels that use our own namespaces.
+OWN_NAMESPACES: Final = frozenset({Level.FULL, Level.NAMESPACES})
+#: The levels with namespaces, ours or bubblewrap's: they can show a folder at another path.
+ANY_NAMESPACES: Final = OWN_NAMESPACES | {Level.BUBBLEWRAP}
+#: The first Landlock ABI with which a file outside cannot be changed at all: before it, truncating was free.
+ABI_FILES: Final = 3
+#: The first Landlock ABI that keeps signals and abstract sockets inside.
+ABI_SCOPES: Final = 6
 #: A FIFO in a readable folder can be opened: true wherever the folder is not shown through an overlay.
 FIFO: Final = "fifo"
 #: A readable path inside a writable one can be written.
 NESTED: Final = "nested"
-#: What a way cannot cover, by the words of `Exit.missing`; the README of this room says what each means.
+#: What `landlock+seccomp` does not cover, in the words of `Exit.missing`; the README of this room explains them.
 NOT_COVERED: Final = ("stat", "metadata", "proc", FIFO, NESTED)
 
-
 NO_REASONS: Final[Mapping[str, str]] = {}
+
+
+class Hierarchies(NamedTuple):
+    """Folders below which the cgroup of a run can be made; empty where there is none."""
+
+    unified: str = ""
+    #: `unified` if that carries the controller, else a folder of version 1.
+    memory: str = ""
+    pids: str = ""
+
+    def without_kill(self) -> "Hierarchies":
+        """Only what bounds, since each one costs a move: for runs that a pid namespace ends."""
+        return self if self.unified in {self.memory, self.pids} else self._replace(unified="")
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(folder for folder in (self.unified, self.memory, self.pids) if folder))
 
 
 class Layers(NamedTuple):
@@ -46,74 +62,80 @@ class Layers(NamedTuple):
     #: The ABI; 0 is none.
     landlock: int = 0
     seccomp: bool = False
-    #: The program's path; empty is none, or one that cannot work here.
+    #: The program's path; empty if there is none, or it cannot work here.
     bubblewrap: str = ""
     #: Whether a folder can be shown so that no socket or FIFO in it leads to the host.
     overlay: bool = False
     cgroup: Hierarchies = Hierarchies()
-    #: Whether a pid namespace can be told its highest number (Linux 6.14).
+    #: Whether the highest pid of a namespace can be set (Linux 6.14).
     pid_limit: bool = False
     #: Whether RLIMIT_NPROC counts the processes of one user namespace: not for root, and not before Linux 5.14.
     process_limit: bool = False
-    #: Whether this user is root, whose files are the whole machine's.
     root: bool = False
-    #: Why a layer is not there, by its name, for `doctor`.
+    #: Why a layer is missing, by its name, for `doctor`.
     reasons: Mapping[str, str] = NO_REASONS
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """KeyError for layers that an older version found and that lack an answer."""
+        """Raise KeyError for layers that an older version found and that lack an answer."""
         return cls(**(data | {"cgroup": Hierarchies(**data["cgroup"]), "overlay": data["overlay"]}))
 
     def as_json(self) -> dict[str, Any]:
         return self._asdict() | {"cgroup": self.cgroup._asdict(), "reasons": dict(self.reasons)}
+
+    @property
+    def level(self) -> Level:
+        """The best that these layers give."""
+        if self.namespaces and self.seccomp:
+            return Level.FULL if self.landlock else Level.NAMESPACES
+        if self.bubblewrap and self.seccomp:
+            return Level.BUBBLEWRAP
+        if self.seccomp:
+            return Level.LANDLOCK if self.landlock else Level.SECCOMP
+        return Level.NONE
+
+    @property
+    def can_mount(self) -> bool:
+        """Whether a folder can be shown at another path."""
+        return self.level in ANY_NAMESPACES
 
 
 #: A machine with nothing, and the level that a person asks for with --no-sandbox.
 NO_LAYERS: Final = Layers()
 
 
-class Plan(NamedTuple):
-    """The way that a run will take, the layers it uses, and what stays unguarded."""
+class LayerPlan(NamedTuple):
+    """The level that a run will get, the layers it uses, and what stays unguarded."""
 
-    way: Way
+    level: Level
     layers: Layers
     missing: tuple[str, ...] = ()
 
 
-def choose(layers: Layers) -> Way:
-    if layers.namespaces and layers.seccomp:
-        return Way.FULL if layers.landlock else Way.NAMESPACES
-    if layers.bubblewrap and layers.seccomp:
-        return Way.BUBBLEWRAP
-    if layers.seccomp:
-        return Way.LANDLOCK if layers.landlock else Way.SECCOMP
-    return Way.NONE
+def plan(layers: Layers, policy: Policy | None, *, weak: bool = False) -> LayerPlan:
+    """Raise SandboxUnavailable if the policy demands what these layers cannot give.
 
-
-def plan(layers: Layers, policy: Policy | None, *, weak: bool = False) -> Plan:
-    """Raises SandboxUnavailable where the policy demands what these layers cannot give.
-
-    As root a way without namespaces is refused too, unless the person said on the command line that it will do.
+    As root a level without namespaces is refused too, unless the person accepted it on the command line (`weak`).
     """
     if policy is None:
-        return Plan(way=Way.NONE, layers=NO_LAYERS)
+        return LayerPlan(Level.NONE, NO_LAYERS)
     policy.check()
-    way = choose(layers)
-    if policy.mounts and way not in MOUNTING:
+    level = layers.level
+    if policy.mounts and not layers.can_mount:
         raise SandboxUnavailable(
             Message("This machine has no mount namespaces any more: try again"), missing="namespaces"
         )
-    if policy.hosts and not policy.network and way not in APART:
+    if policy.hosts and not policy.network and level not in OWN_NAMESPACES:
         raise SandboxUnavailable(
             Message(
                 "This machine cannot limit the network to hosts: it needs namespaces, and the sandbox here is {way}",
-                way=way.value,
+                way=level.value,
             ),
-            details={"missing": ["hosts"], "sandbox": way.value},
+            details={"missing": ["hosts"], "sandbox": level.value},
             missing="hosts",
         )
-    lost = [guard for guard in Guard if guard not in _held(way, layers)]
+    held = _held_guards(layers)
+    lost = [guard for guard in Guard if guard not in held]
     refused = [guard.value for guard in lost if guard in policy.demand]
     if refused:
         names = ", ".join(refused)
@@ -123,34 +145,35 @@ def plan(layers: Layers, policy: Policy | None, *, weak: bool = False) -> Plan:
         guards = Message("This machine cannot guard {names}", names=names)
         raise SandboxUnavailable(
             Message("{what} ({why})", what=guards, why=why) if why else guards,
-            details={"missing": list(refused), "sandbox": way.value},
+            details={"missing": list(refused), "sandbox": level.value},
             missing=names,
         )
-    if layers.root and way in _SHARED and Guard.FILES in policy.demand and not weak:
-        raise SandboxTooWeak(way.value, _not_covered(way, layers, policy))
-    return Plan(way=way, layers=layers, missing=(*(guard.value for guard in lost), *_not_covered(way, layers, policy)))
+    not_covered = _not_covered(layers, policy)
+    if layers.root and level in {Level.LANDLOCK, Level.SECCOMP} and Guard.FILES in policy.demand and not weak:
+        raise SandboxTooWeak(level.value, not_covered)
+    return LayerPlan(level, layers, (*(guard.value for guard in lost), *not_covered))
 
 
-def _not_covered(way: Way, layers: Layers, policy: Policy) -> tuple[str, ...]:
-    if way is Way.LANDLOCK:
+def _not_covered(layers: Layers, policy: Policy) -> tuple[str, ...]:
+    if layers.level is Level.LANDLOCK:
         nested = any(is_inside(str(read), str(write)) for read in policy.read for write in policy.write)
         return NOT_COVERED if nested else tuple(word for word in NOT_COVERED if word != NESTED)
-    sealed = way in APART and layers.overlay
-    return () if sealed or way not in MOUNTING else (FIFO,)
+    sealed = layers.level in OWN_NAMESPACES and layers.overlay
+    return (FIFO,) if layers.can_mount and not sealed else ()
 
 
-def _held(way: Way, layers: Layers) -> frozenset[Guard]:
-    held: set[Guard] = set()
-    apart = way in APART or way is Way.BUBBLEWRAP
-    if apart or (way is Way.LANDLOCK and layers.landlock >= ABI_FILES):
+def _held_guards(layers: Layers) -> set[Guard]:
+    level, held = layers.level, set[Guard]()
+    landlock = layers.landlock if level is Level.LANDLOCK else 0
+    if layers.can_mount or landlock >= ABI_FILES:
         held.add(Guard.FILES)
-    if way is not Way.NONE:
+    if level is not Level.NONE:
         held.add(Guard.NETWORK)  # seccomp refuses the sockets, with and without a net namespace
-    if apart or (way is Way.LANDLOCK and layers.landlock >= ABI_SCOPES):
+    if layers.can_mount or landlock >= ABI_SCOPES:
         held.add(Guard.PROCESSES)
     if layers.cgroup.memory:
         held.add(Guard.MEMORY)
     # Elsewhere RLIMIT_NPROC counts every process of the person, so it is no exact bound.
-    if layers.cgroup.pids or (way in APART and (layers.process_limit or layers.pid_limit)):
+    if layers.cgroup.pids or (level in OWN_NAMESPACES and (layers.process_limit or layers.pid_limit)):
         held.add(Guard.FORKS)
-    return frozenset(held)
+    return held

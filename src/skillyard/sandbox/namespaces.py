@@ -1,10 +1,16 @@
-"""A world of its own: user, pid, net, ipc, uts, cgroup and mount namespaces, with a fresh root.
-
-Covered: only what the policy names exists; no other process, host, socket or mount can be named at all.
-Not covered: what the named files hold, and the kernel that everybody shares.
+"""User, pid, net, ipc, uts, cgroup and mount namespaces for a run, with a fresh root.
 
 `clone` makes the process that is the first one in there; that process calls `begin` and `finish` to build its
 root. Whatever it starts next is inside, and dies with it.
+
+A readable folder is shown through overlayfs. A read-only bind mount does not stop `connect` to a unix socket in it, nor
+opening a FIFO. Seen through an overlay they are other inodes: nobody listens on that socket, and the other end of that
+FIFO is not the host's. Regular files are read from the same page cache as before.
+
+Covered: only what the policy names exists; no other process, host, socket or mount can be named at all. Sockets and
+FIFOs in readable folders, whenever they appear; devices, by nodev.
+Not covered: what the named files hold, and the kernel that everybody shares. Sockets and FIFOs where an overlay fails:
+on a folder that lies on two overlays already, or a file system that cannot be a lower layer.
 """
 
 import contextlib
@@ -19,9 +25,9 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from skillyard.sandbox import overlay
 from skillyard.sandbox.policy import DEVICES, Policy, is_inside, outside, refuse_special, system_paths
 from skillyard.sandbox.syscalls import (
+    AT_FDCWD,
     PR_SET_DUMPABLE,
     RESOLVE_IN_ROOT,
     RESOLVE_NO_SYMLINKS,
@@ -39,8 +45,11 @@ _ALWAYS: Final = _NEW_USER | _NEW_PID | _NEW_MOUNT | _NEW_CGROUP | _NEW_UTS | _N
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_REC = 2, 4, 8, 32, 0x4000
 _MS_PRIVATE, _MS_SLAVE = 1 << 18, 1 << 19
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXEC = 1, 2, 4, 8
-_AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
+_AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _OPEN_TREE_CLONE, _MOVE_FROM_EMPTY_PATH, _MNT_DETACH = 1, 4, 2
+_FSOPEN_CLOEXEC, _FSMOUNT_CLOEXEC = 1, 1
+_SET_FLAG, _SET_STRING, _SET_FD, _CREATE = 0, 1, 5, 6
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 #: Where the private temp and home are; /tmp is the same place unless the policy names /tmp itself.
 PRIVATE: Final = "/run/private"
@@ -122,25 +131,29 @@ def pinned_inside(bind: Bind, binds: tuple[Bind, ...]) -> tuple[str, ...]:
     return tuple(other.path for other in inner if bind.source or other.source)
 
 
-def temp_folder(policy: Policy) -> str:
+def _temp_folder(policy: Policy) -> str:
     taken = any(path == Path("/tmp") for path in (*policy.read, *policy.write))
     return f"{PRIVATE}/tmp" if taken else "/tmp"
+
+
+def home_variables(policy: Policy) -> dict[str, str]:
+    """The variables that name the private temp and home."""
+    return {"TMPDIR": _temp_folder(policy), "HOME": f"{PRIVATE}/home"}
 
 
 def clone(*, network: bool) -> int:
     """Like fork, but the child is the first process of new namespaces, and everything in them dies with it.
 
-    This process must have a single thread: the child is a raw copy of it.
+    Call it only in a process with a single thread: the child is a raw copy of it.
     """
     return call("clone", _ALWAYS | (0 if network else _NEW_NET) | signal.SIGCHLD, 0, 0, 0, 0)
 
 
-def begin(view: Layout, *, uid: int, gid: int, own_network: bool) -> int:
-    """Build what every new root has, and move into it. `uid` and `gid` are those outside.
+def begin(layout: Layout, *, uid: int, gid: int, own_network: bool) -> int:
+    """Build what every new root has, and move into it. Return the old root, which `finish` needs.
 
-    `own_network` says whether `clone` made a net namespace; its loopback interface is brought up.
-
-    Gives the old root, still there for `finish`: between the two a process can wait for its order.
+    `uid` and `gid` are those outside. `own_network` says whether `clone` made a net namespace; its loopback interface
+    is brought up. Between `begin` and `finish` a process can wait for its request.
     """
     _map_ids(uid, gid)
     if own_network:
@@ -155,7 +168,7 @@ def begin(view: Layout, *, uid: int, gid: int, own_network: bool) -> int:
     os.chdir("/")
     old = os.open("/.old", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     _furnish(old)
-    _bind_system(old, view)
+    _bind_system(old, layout)
     call("sethostname", b"localhost", 9)  # a name that resolves, without a file of ours
     return old
 
@@ -167,15 +180,16 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> bool:
     """
     size = b"size=%d" % policy.temp_bytes
     call("mount", b"none", PRIVATE.encode(), None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, size)
-    stages = _stages(policy, cwd)
-    for stage in stages:
-        os.mkdir(stage)
-        _mount(b"tmpfs", stage.encode(), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
-    sealed, made = _bind_all(old, policy)
+    #: Folders made here, each a mount of its own, that become read-only at the end.
+    made = _folders_in_temp(policy, cwd)
+    for folder in made:
+        os.mkdir(folder)
+        _mount_small_tmpfs(folder)
+    sealed = _bind_all(old, policy, made)
     _hide(policy)
     _make_folder(cwd)
-    for stage in (*stages, *made):
-        call("mount_setattr", _AT_FDCWD, os.fsencode(stage), 0, _SYSTEM_ATTRIBUTES, _ATTRIBUTES_SIZE)
+    for folder in made:
+        _set_attributes(AT_FDCWD, os.fsencode(folder), 0, _SYSTEM_ATTRIBUTES)
     os.close(old)
     call("umount2", b"/.old", _MNT_DETACH)
     os.rmdir("/.old")
@@ -183,18 +197,18 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> bool:
         # Since Linux 6.14 each pid namespace has its own highest number: a bound that holds for root too.
         write_file("/proc/sys/kernel/pid_max", str(_RESERVED_PIDS + policy.processes))
     # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
-    call("mount_setattr", _AT_FDCWD, b"/proc", 0, _PROC_ATTRIBUTES, _ATTRIBUTES_SIZE)
-    call("mount_setattr", _AT_FDCWD, b"/", 0, _SYSTEM_ATTRIBUTES, _ATTRIBUTES_SIZE)
+    _set_attributes(AT_FDCWD, b"/proc", 0, _PROC_ATTRIBUTES)
+    _set_attributes(AT_FDCWD, b"/", 0, _SYSTEM_ATTRIBUTES)
     return sealed
 
 
-def _stages(policy: Policy, cwd: str) -> tuple[str, ...]:
+def _folders_in_temp(policy: Policy, cwd: str) -> list[str]:
     """Folders of the private temp that lead to something real: read-only, or a write beside it would be lost unseen."""
-    temp = temp_folder(policy)
+    temp = _temp_folder(policy)
     binds = {bind.path for bind in named(policy)}
     below = [PurePosixPath(path).relative_to(temp) for path in (*binds, cwd) if path.startswith(f"{temp}/")]
     tops = dict.fromkeys(f"{temp}/{path.parts[0]}" for path in below)
-    return tuple(top for top in tops if top not in binds)
+    return [top for top in tops if top not in binds]
 
 
 def _map_ids(uid: int, gid: int) -> None:
@@ -203,9 +217,6 @@ def _map_ids(uid: int, gid: int) -> None:
     write_file("/proc/self/setgroups", "deny")
     write_file("/proc/self/uid_map", f"{uid or _NOBODY} {uid} 1")
     write_file("/proc/self/gid_map", f"{gid or _NOBODY} {gid} 1")
-
-
-_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 
 def _raise_loopback() -> None:
@@ -221,7 +232,8 @@ def _mount(kind: bytes, target: bytes, flags: int, options: bytes | None = None)
     call("mount", kind, target, kind, flags, options)
 
 
-_ATTRIBUTES_SIZE: Final = 32
+def _mount_small_tmpfs(target: str) -> None:
+    _mount(b"tmpfs", os.fsencode(target), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
 
 
 def _attributes(value: int) -> ctypes.Array[ctypes.c_char]:
@@ -236,11 +248,20 @@ _PROC_ATTRIBUTES: Final = _attributes(_READ_ONLY)
 _CLONE: Final = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE
 
 
+def _set_attributes(folder: int, path: bytes, flags: int, attributes: ctypes.Array[ctypes.c_char]) -> None:
+    call("mount_setattr", folder, path, flags, attributes, ctypes.sizeof(attributes))
+
+
 def _graft(root: int, source: bytes, target: bytes, attributes: ctypes.Array[ctypes.c_char]) -> None:
     """Show `source`, with all that is mounted below it, at `target` too. An empty source is `root` itself."""
     tree = call("open_tree", root, source, _CLONE | (0 if source else _AT_EMPTY_PATH))
-    call("mount_setattr", tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, attributes, _ATTRIBUTES_SIZE)
-    call("move_mount", tree, b"", _AT_FDCWD, target, _MOVE_FROM_EMPTY_PATH)
+    _set_attributes(tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, attributes)
+    _attach(tree, target)
+
+
+def _attach(tree: int, target: bytes) -> None:
+    """Mount a detached tree at `target`, and close it."""
+    call("move_mount", tree, b"", AT_FDCWD, target, _MOVE_FROM_EMPTY_PATH)
     os.close(tree)
 
 
@@ -252,7 +273,7 @@ def _furnish(old: int) -> None:
     for name, target in (("home", ""), ("tmp", "/tmp"), ("shm", "/dev/shm")):
         os.mkdir(f"{PRIVATE}/{name}", 0o700)
         if target:
-            _graft(_AT_FDCWD, f"{PRIVATE}/{name}".encode(), target.encode(), _WRITE_ATTRIBUTES)
+            _graft(AT_FDCWD, f"{PRIVATE}/{name}".encode(), target.encode(), _WRITE_ATTRIBUTES)
     for device in DEVICES:
         _make_file(device)
         with contextlib.suppress(FileNotFoundError):  # not every container has all of them
@@ -265,12 +286,12 @@ def _furnish(old: int) -> None:
     _mount(b"proc", b"/proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
-def _bind_system(old: int, view: Layout) -> None:
-    for folder in view.folders:
+def _bind_system(old: int, layout: Layout) -> None:
+    for folder in layout.folders:
         os.mkdir(folder)
-    for link, target in view.links:
+    for link, target in layout.links:
         os.symlink(target, link)
-    for bind in view.system:
+    for bind in layout.system:
         if bind.is_folder:
             os.mkdir(bind.target)
         else:
@@ -279,29 +300,25 @@ def _bind_system(old: int, view: Layout) -> None:
             _graft(old, bind.source, bind.target, _SYSTEM_ATTRIBUTES)
 
 
-def _bind_all(old: int, policy: Policy) -> tuple[bool, tuple[str, ...]]:
-    """Bind what the policy names.
+def _bind_all(old: int, policy: Policy, made: list[str]) -> bool:
+    """Bind what the policy names. Return False if a socket or FIFO in a readable folder could be reached.
 
-    Gives False if a socket or FIFO in a readable folder could be reached, and the folders that were made around
-    mounts and must still become read-only.
+    Adds to `made` the folders that were made around mounts and must still become read-only.
     """
     binds = named(policy)
     os.mkdir(_EMPTY, 0o755)
     empty = os.open(_EMPTY, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    made: list[str] = []
     sealed = True
     for bind in with_mounts_below(binds, policy.hide, _mount_points()):
         if _shown_by_another(bind, binds):
-            _look_at(old, bind)
-            continue
-        bound = _bind(old, bind, empty, pinned_inside(bind, binds))
-        sealed &= bound.sealed
-        made += (bind.path,) if bound.piecemeal else ()
+            _check_kind(old, bind)
+        else:
+            sealed &= _bind(old, bind, empty, pinned_inside(bind, binds), made)
     os.close(empty)
-    return sealed, tuple(made)
+    return sealed
 
 
-def _look_at(old: int, bind: Bind) -> None:
+def _check_kind(old: int, bind: Bind) -> None:
     """For a path that another read-only bind shows already: refuse what may not be named."""
     with contextlib.suppress(FileNotFoundError):
         place = _open_source(old, bind)
@@ -315,17 +332,8 @@ def _open_source(old: int, bind: Bind) -> int:
     return open_path(old, (bind.source or bind.path)[1:], RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
 
 
-class _Bound(NamedTuple):
-    """How a path was bound."""
-
-    #: False if a socket or FIFO of the host could be reached through it.
-    sealed: bool = True
-    #: The folder itself was made here and must still become read-only.
-    piecemeal: bool = False
-
-
-def _bind(old: int, bind: Bind, empty: int, pinned: tuple[str, ...]) -> _Bound:
-    """Bind one path. `pinned` are the mounts inside it, which nobody outside may move.
+def _bind(old: int, bind: Bind, empty: int, pinned: tuple[str, ...], made: list[str]) -> bool:
+    """Bind one path; see `_bind_all`. `pinned` are the mounts inside it, which nobody outside may move.
 
     An overlay keeps them by itself; without one the folders that lead to them are made here, and what lies beside them
     is bound one by one.
@@ -335,43 +343,64 @@ def _bind(old: int, bind: Bind, empty: int, pinned: tuple[str, ...]) -> _Bound:
     except FileNotFoundError:
         if bind.writable or bind.source:
             raise
-        return _Bound()  # what is not there cannot be read either
+        return True  # what is not there cannot be read either
     try:
         mode = os.stat(place).st_mode
         if not bind.is_mount:
             refuse_special(bind.path, mode)
         if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-            return _Bound()
+            return True
         _make_place(bind.path, is_folder=stat.S_ISDIR(mode))
         if pinned and bind.source and stat.S_ISDIR(mode):
-            return _bind_piecemeal(place, bind.path, pinned)
-        if bind.writable or bind.is_tool or bind.source or stat.S_ISREG(mode):
-            attributes = _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES
-            _graft(place, b"", os.fsencode(bind.path), attributes)
-            return _Bound()
-        return _show(place, bind.path, empty, pinned)
+            _bind_piecemeal(place, bind.path, pinned, made)
+        elif bind.writable or bind.is_tool or bind.source or stat.S_ISREG(mode):
+            _graft(place, b"", os.fsencode(bind.path), _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES)
+        else:
+            return _bind_sealed(place, bind.path, empty, pinned, made)
+        return True
     finally:
         os.close(place)
 
 
-def _show(place: int, target: str, empty: int, pinned: tuple[str, ...]) -> _Bound:
-    """Through an overlay, or as it is where there can be none."""
+def _bind_sealed(place: int, target: str, empty: int, pinned: tuple[str, ...], made: list[str]) -> bool:
+    """Show a folder through an overlay, or as it is if there can be none."""
     try:
-        tree = overlay.show(place, empty)
+        tree = _make_overlay(place, empty)
     except OSError:
         if pinned:
-            return _bind_piecemeal(place, target, pinned)._replace(sealed=False)
-        _graft(place, b"", os.fsencode(target), _SYSTEM_ATTRIBUTES)
-        return _Bound(sealed=False)
-    call("move_mount", tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_FROM_EMPTY_PATH)
-    os.close(tree)
-    return _Bound()
+            _bind_piecemeal(place, target, pinned, made)
+        else:
+            _graft(place, b"", os.fsencode(target), _SYSTEM_ATTRIBUTES)
+        return False
+    _attach(tree, os.fsencode(target))
+    return True
 
 
-def _bind_piecemeal(place: int, target: str, pinned: tuple[str, ...]) -> _Bound:
-    _mount(b"tmpfs", os.fsencode(target), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
+def _make_overlay(folder: int, empty: int) -> int:
+    """Return a detached overlay mount that shows `folder`. Both are O_PATH descriptors of folders.
+
+    Overlayfs wants two layers; `empty` is the lower one, so that the folder's own attributes are seen. Layers go by
+    descriptor, because names may hold commas and colons, and because a path could be swapped. Does not show what is
+    mounted below the folder.
+    """
+    context = call("fsopen", b"overlay", _FSOPEN_CLOEXEC)
+    try:
+        # Without it the marks of overlayfs are trusted.* attributes, which a user namespace may not read.
+        call("fsconfig", context, _SET_FLAG, b"userxattr", None, 0)
+        # One device number for files and folders, where inode numbers leave room for that.
+        call("fsconfig", context, _SET_STRING, b"xino", b"auto", 0)
+        call("fsconfig", context, _SET_FD, b"lowerdir+", None, folder)
+        call("fsconfig", context, _SET_FD, b"lowerdir+", None, empty)
+        call("fsconfig", context, _CREATE, None, None, 0)
+        return call("fsmount", context, _FSMOUNT_CLOEXEC, _READ_ONLY | _NO_SUID | _NO_DEVICES)
+    finally:
+        os.close(context)
+
+
+def _bind_piecemeal(place: int, target: str, pinned: tuple[str, ...], made: list[str]) -> None:
+    _mount_small_tmpfs(target)
     _bind_children(place, target, pinned)
-    return _Bound(piecemeal=True)
+    made.append(target)
 
 
 def _bind_children(place: int, path: str, pinned: tuple[str, ...]) -> None:
@@ -451,7 +480,7 @@ def _hide(policy: Policy) -> None:
             continue
         cover = "/.folder" if stat.S_ISDIR(mode) else "/.file"
         _make_place(cover, is_folder=stat.S_ISDIR(mode))
-        _graft(_AT_FDCWD, cover.encode(), os.fsencode(path), _SYSTEM_ATTRIBUTES)
+        _graft(AT_FDCWD, cover.encode(), os.fsencode(path), _SYSTEM_ATTRIBUTES)
 
 
 def _make_place(path: str, *, is_folder: bool) -> None:

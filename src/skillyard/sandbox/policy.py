@@ -1,7 +1,7 @@
-"""What a program may touch: a value, made by whoever knows the skill and the grants, kept by the layers.
+"""What a program may touch: a value, made by the caller who knows the skill and the grants, enforced by the layers.
 
 Paths in a policy are literal: absolute, and without a symlink on the way. A skill can swap a folder for a
-symlink between two runs; who names a path resolves it once, while it is still trusted, and the layers never
+symlink between two runs; so the caller resolves a path once, while it is still trusted, and the layers never
 follow another.
 """
 
@@ -19,7 +19,7 @@ _GIB: Final = 1 << 30
 
 
 class Guard(StrEnum):
-    """A thing that is kept from harm, by whichever layers this machine has."""
+    """What is protected from a program, by whichever layers this machine has."""
 
     #: It reads and writes only what the policy names.
     FILES = "files"
@@ -73,7 +73,7 @@ class Policy(NamedTuple):
     demand: frozenset[Guard] = DEMAND
 
     def check(self) -> None:
-        """ValueError for a path that no layer could take at its word."""
+        """Raise ValueError for a path that is not literal, or a host that cannot be parsed."""
         mounted = (path for mount in self.mounts for path in mount)
         for path in (*self.read, *self.write, *self.tools, *self.hide, *mounted):
             if not path.is_absolute() or ".." in path.parts or path == Path("/"):
@@ -98,14 +98,7 @@ PROGRAM_PLACES: Final = (
 #: The system as programs need it: tools, libraries, and of /etc what the libraries themselves read.
 _SYSTEM: Final = (
     *PROGRAM_PLACES,
-    *(
-        "/etc/ld.so.cache",
-        "/etc/alternatives",
-        "/etc/passwd",
-        "/etc/group",
-        "/etc/nsswitch.conf",
-        "/etc/hosts",
-    ),
+    *("/etc/ld.so.cache", "/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts"),
     *("/etc/os-release", "/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types"),
     *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ssl/cert.pem", "/etc/ca-certificates", "/etc/pki"),
     *("/etc/crypto-policies", "/etc/services", "/etc/protocols", "/etc/fonts"),
@@ -117,7 +110,7 @@ DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/ur
 
 @cache
 def system_paths(*, network: bool = False) -> tuple[str, ...]:
-    """What every program may read, of what this machine has."""
+    """The paths of this machine that every program may read."""
     return tuple(path for path in (*_SYSTEM, *(_NETWORK if network else ())) if os.path.lexists(path))
 
 
@@ -126,7 +119,7 @@ PYTHON_PARTS: Final = ("bin", "lib", "lib32", "lib64", "include", "pyvenv.cfg")
 
 
 def python_paths() -> tuple[Path, ...]:
-    """The parts of the Python that runs us, with the packages it sees; nothing where that is the system's."""
+    """The parts of the Python that runs us, with its packages; nothing if that is the system's."""
     named = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     prefixes = dict.fromkeys(real for path in named if not is_system(real := os.path.realpath(path)))
     return tuple(part for prefix in prefixes for part in existing_parts(Path(prefix), PYTHON_PARTS))
@@ -143,7 +136,7 @@ def is_system(path: str) -> bool:
 
 
 def is_inside(path: str, place: str) -> bool:
-    """The place itself too. For absolute, normal paths: what `Path.is_relative_to` says, twenty times faster."""
+    """`Path.is_relative_to` for absolute, normal paths, twenty times faster."""
     return path == place or path.startswith("/" if place == "/" else f"{place}/")
 
 

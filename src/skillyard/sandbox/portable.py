@@ -1,4 +1,4 @@
-"""Where there is no Linux: a child process with a deadline, and nothing else.
+"""The sandbox outside Linux: a child process with a deadline, and nothing else.
 
 Covered: the process group dies at the deadline and when the program ends; no inherited environment; the
 output is bounded. `Exit.sandbox` says "none" and `Exit.missing` names every guard.
@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable
 from typing import IO, Final
 
-from skillyard.sandbox.attached import pipes
+from skillyard.sandbox.launch import STDERR_BYTES, Exit, Launch
 from skillyard.sandbox.layers import NO_LAYERS, plan
-from skillyard.sandbox.output import Capture
-from skillyard.sandbox.types import STDERR_BYTES, Exit, Launch
+from skillyard.sandbox.streams import Capture, StreamFds, open_pipes
 
 _GRACE_SECONDS: Final = 0.2
 _READ_BYTES: Final = 65_536
@@ -32,15 +31,7 @@ class LocalSandbox:
     def __call__(self, launch: Launch) -> Exit:
         chosen = plan(NO_LAYERS, launch.policy)
         started = time.monotonic()
-        child = subprocess.Popen(
-            launch.argv,
-            cwd=launch.cwd,
-            env=dict(launch.env),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        child = _start(launch, (subprocess.PIPE,) * 3)
         assert child.stdin and child.stdout and child.stderr  # noqa: S101, PT018  (all three are pipes)
         kept = Capture(launch.output_bytes)
         out = _Drain(child.stdout, kept, _stop_if_over(child, kept))
@@ -48,7 +39,7 @@ class LocalSandbox:
         feeder = threading.Thread(target=_feed, args=(child.stdin, launch.stdin), daemon=True)
         feeder.start()
         timed_out = False
-        with launch.stop.acting(lambda: _stop_soon(child)) if launch.stop else contextlib.nullcontext():
+        with launch.cancel.on_cancel(lambda: _stop_soon(child)) if launch.cancel else contextlib.nullcontext():
             try:
                 child.wait(launch.limit_seconds)
             except subprocess.TimeoutExpired:
@@ -67,19 +58,11 @@ class LocalSandbox:
             missing=chosen.missing,
         )
 
-    def attach(self, launch: Launch) -> "_Group":
+    def attach(self, launch: Launch) -> "_LocalProcess":
         """Start it and leave its streams to the caller; its deadline is the caller's too."""
-        inner, outer = pipes()
+        inner, outer = open_pipes()
         try:
-            child = subprocess.Popen(
-                launch.argv,
-                cwd=launch.cwd,
-                env=dict(launch.env),
-                stdin=inner[0],
-                stdout=inner[1],
-                stderr=inner[2],
-                start_new_session=True,
-            )
+            child = _start(launch, inner)
         except OSError:
             for stream in outer:
                 os.close(stream)
@@ -87,13 +70,26 @@ class LocalSandbox:
         finally:
             for stream in inner:
                 os.close(stream)
-        return _Group(child, outer)
+        return _LocalProcess(child, outer)
 
 
-class _Group:
-    """An `Attached` by its process group alone."""
+def _start(launch: Launch, streams: StreamFds) -> subprocess.Popen[bytes]:
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(
+        launch.argv,
+        cwd=launch.cwd,
+        env=dict(launch.env),
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
 
-    def __init__(self, child: subprocess.Popen[bytes], streams: tuple[int, int, int]) -> None:
+
+class _LocalProcess:
+    """An `AttachedProcess` that is ended by its process group alone."""
+
+    def __init__(self, child: subprocess.Popen[bytes], streams: StreamFds) -> None:
         self.stdin, self.stdout, self.stderr = streams
         self._child = child
 

@@ -1,6 +1,6 @@
 """Finds out which layers this machine has, by trying each one in a process that ends at once.
 
-Runs only where there is a single thread (the starter's child), because it forks.
+Call it only in a process with a single thread (the starter's child), because it forks.
 """
 
 import errno
@@ -12,14 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from skillyard.core.messages import Message
-from skillyard.sandbox import bubblewrap, cgroup, landlock, limits, namespaces, seccomp
+from skillyard.sandbox import bubblewrap, cgroup, landlock, namespaces, seccomp
+from skillyard.sandbox.confine import counts_by_namespace
 from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.syscalls import MACHINE
 
 
 def probe() -> Layers:
-    """A few milliseconds; bubblewrap is tried only where our own namespaces are refused."""
+    """Takes a few milliseconds; bubblewrap is tried only if our own namespaces are refused."""
     reasons: dict[str, str] = {}
     abi = landlock.version()
     if not abi:
@@ -44,7 +45,7 @@ def probe() -> Layers:
         overlay=overlaid,
         cgroup=groups,
         pid_limit=pid_limit,
-        process_limit=os.getuid() != 0 and limits.kernel(os.uname().release) >= limits.COUNTED_BY_NAMESPACE,
+        process_limit=os.getuid() != 0 and counts_by_namespace(),
         root=os.getuid() == 0,
         reasons=reasons,
     )
@@ -65,8 +66,7 @@ def _try_seccomp() -> str:
 
 
 def _try_namespaces(*, pid_limit: bool) -> str:
-    """Who we are is asked before the child is somebody else."""
-    uid, gid = os.getuid(), os.getgid()
+    uid, gid = os.getuid(), os.getgid()  # before the child is somebody else
 
     def enter() -> None:
         old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid, own_network=True)
@@ -76,7 +76,7 @@ def _try_namespaces(*, pid_limit: bool) -> str:
 
 
 def _try_overlay() -> str:
-    """By its effect: a socket is made in a folder, shown through an overlay, and must not be there to connect to."""
+    """Try the effect: a socket in a folder that is shown through an overlay must refuse connections."""
     uid, gid = os.getuid(), os.getgid()
     try:
         folder = os.path.realpath(tempfile.mkdtemp(prefix="skillyard-probe-"))
@@ -110,7 +110,7 @@ def _clone() -> int:
 
 
 def _in_child(start: Callable[[], int], attempt: Callable[[], None]) -> str:
-    """Why it failed, in a child that does nothing else; empty if it worked."""
+    """Try it in a child that does nothing else. Return why it failed; empty if it worked."""
     answers, say = os.pipe()
     try:
         pid = start()

@@ -24,10 +24,16 @@ from collections.abc import Callable, Iterable
 from typing import Final, NoReturn, Protocol
 
 from skillyard.sandbox.hosts import HostRule, canonical_host, is_address, is_allowed, parse_rule, with_port
-from skillyard.sandbox.http_head import MOST_HEAD_BYTES, BadRequest, BodyFilter, parse_head
+from skillyard.sandbox.proxy_parsers import (
+    MOST_HEAD_BYTES,
+    BadRequest,
+    BodyFilter,
+    Incomplete,
+    parse_head,
+    parse_server_name,
+)
 from skillyard.sandbox.spawn_request import send
 from skillyard.sandbox.syscalls import PR_SET_PDEATHSIG, prctl
-from skillyard.sandbox.tls_hello import NotYet, server_name
 
 #: Connections served at once; more wait in the backlog.
 _MOST_CONNECTIONS: Final = 128
@@ -47,8 +53,8 @@ _NOT_PUBLIC: Final = (
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Refused(Exception):
-    """A host that was not granted; `capability` is what would allow it."""
+class HostRefused(Exception):
+    """The host was not granted; `capability` would allow it."""
 
     def __init__(self, reason: str, capability: str) -> None:
         super().__init__(reason)
@@ -59,7 +65,7 @@ class Refused(Exception):
 
 
 class _Unreachable(Exception):
-    """A granted host that does not answer."""
+    """The host was granted, and does not answer."""
 
 
 def is_public(address: Address) -> bool:
@@ -76,7 +82,7 @@ def is_public(address: Address) -> bool:
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 
-class Gate:
+class HostGate:
     """Decides where a run may connect to, and remembers what it refused."""
 
     def __init__(self, rules: Iterable[HostRule]) -> None:
@@ -96,10 +102,10 @@ class Gate:
         capability = f"network:{with_port(host, port)}"
         if len(self._refused) < _MOST_REFUSED:
             self._refused[capability] = None
-        raise Refused(reason, capability)
+        raise HostRefused(reason, capability)
 
     def open(self, host: str, port: int) -> socket.socket:
-        """Connect to a granted host. Raises Refused or _Unreachable."""
+        """Connect to a granted host. Raises HostRefused or _Unreachable."""
         self.check(host, port)
         found = [host.strip("[]")] if is_address(host) else _resolve(host, port)
         allowed = [address for address in found if self._may_connect(host, address, port)]
@@ -137,6 +143,8 @@ def _resolve(host: str, port: int) -> list[str]:
 
 
 class _Filter(Protocol):
+    """What a client's bytes pass through."""
+
     #: Nothing more is taken from the client.
     done: bool
 
@@ -146,7 +154,7 @@ class _Filter(Protocol):
 class NameFilter:
     """Holds a tunnel's first bytes back until it is clear that TLS, if it is that, names a granted host."""
 
-    def __init__(self, gate: Gate, host: str, port: int) -> None:
+    def __init__(self, gate: HostGate, host: str, port: int) -> None:
         self._gate, self._host, self._port = gate, host, port
         self._held: bytes | None = None if is_address(host) else b""
         self.done = False
@@ -161,8 +169,8 @@ class NameFilter:
             return data
         self._held += data
         try:
-            named = server_name(self._held)
-        except NotYet:
+            named = parse_server_name(self._held)
+        except Incomplete:
             return b""
         except ValueError as error:
             raise BadRequest(str(error)) from None
@@ -183,7 +191,7 @@ class NameFilter:
 class Connection:
     """Serves one connection from inside."""
 
-    def __init__(self, client: socket.socket, gate: Gate, head_seconds: float = _HEAD_SECONDS) -> None:
+    def __init__(self, client: socket.socket, gate: HostGate, head_seconds: float = _HEAD_SECONDS) -> None:
         self._client, self._gate = client, gate
         self._deadline = time.monotonic() + head_seconds
 
@@ -218,7 +226,7 @@ class Connection:
             server = self._gate.open(request.host, request.port)
         except BadRequest as error:
             self._answer("400 Bad Request", str(error))
-        except Refused as error:
+        except HostRefused as error:
             self._answer("403 Forbidden", str(error))
         except _Unreachable as error:
             self._answer("502 Bad Gateway", str(error))
@@ -267,7 +275,7 @@ class Connection:
             server = self._gate.open(host, port)
         except ValueError:
             self._socks_reply(8)
-        except Refused:
+        except HostRefused:
             self._socks_reply(2)
         except _Unreachable:
             self._socks_reply(4)
@@ -288,15 +296,15 @@ class Connection:
     def _socks_reply(self, code: int) -> None:
         self._client.sendall(bytes((5, code, 0, 1, 0, 0, 0, 0, 0, 0)))
 
-    def _relay(self, server: socket.socket, first: bytes, into: "_Filter") -> None:
+    def _relay(self, server: socket.socket, first: bytes, into: _Filter) -> None:
         try:
             Relay(self._client, server, first, into).run(self._deadline)
-        except (BadRequest, Refused):
+        except (BadRequest, HostRefused):
             return  # in the middle of a stream there is no way to say why
 
 
-class _Flow:
-    """Bytes on their way in one direction."""
+class _Direction:
+    """The bytes that go one way through a relay."""
 
     def __init__(self, source: socket.socket, target: socket.socket, take: Callable[[bytes], bytes]) -> None:
         self.source, self.target, self._take = source, target, take
@@ -328,12 +336,12 @@ class _Flow:
 class Relay:
     """Moves bytes both ways until both sides have ended; each side may end first."""
 
-    def __init__(self, client: socket.socket, server: socket.socket, first: bytes, into: "_Filter") -> None:
+    def __init__(self, client: socket.socket, server: socket.socket, first: bytes, into: _Filter) -> None:
         for each in (client, server):
             each.setblocking(False)
         self._filter = into
-        self._out = _Flow(client, server, into.feed)
-        self._back = _Flow(server, client, lambda data: data)
+        self._out = _Direction(client, server, into.feed)
+        self._back = _Direction(server, client, lambda data: data)
         self._out.waiting = into.feed(first) if first else b""
 
     def run(self, deadline: float) -> None:
@@ -361,7 +369,7 @@ class Relay:
         for flow in (self._out, self._back):
             self._step(flow, events, ready)
 
-    def _step(self, flow: _Flow, events: dict[int, int], ready: dict[int, int]) -> None:
+    def _step(self, flow: _Direction, events: dict[int, int], ready: dict[int, int]) -> None:
         source, target = flow.source.fileno(), flow.target.fileno()
         broken = select.POLLERR | select.POLLHUP
         with contextlib.suppress(BlockingIOError):
@@ -382,7 +390,7 @@ class Relay:
 def serve(listener: socket.socket, control: socket.socket, hosts: Iterable[str]) -> None:
     """Serve connections until `control` ends or says something; then tell it what was refused. Never returns."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    gate = Gate(map(parse_rule, hosts))
+    gate = HostGate(map(parse_rule, hosts))
     threading.stack_size(256 * 1024)
     listener.setblocking(False)
     freed, free = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

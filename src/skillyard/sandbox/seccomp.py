@@ -21,15 +21,8 @@ AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 #: Refused with EPERM, whatever the policy.
 REFUSED: Final = (
     # other processes
-    *(
-        "ptrace",
-        "process_vm_readv",
-        "process_vm_writev",
-        "process_madvise",
-        "process_mrelease",
-        "pidfd_getfd",
-    ),
-    *("kcmp", "move_pages", "migrate_pages"),
+    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease"),
+    *("pidfd_getfd", "kcmp", "move_pages", "migrate_pages"),
     # mounts, namespaces, roots
     *("mount", "umount2", "pivot_root", "chroot", "fsopen", "fsconfig", "fsmount", "fspick", "open_tree"),
     *("open_tree_attr", "move_mount", "mount_setattr", "unshare", "setns"),
@@ -64,17 +57,9 @@ _ON_A_PROCESS: Final = ("sched_setscheduler", "sched_setparam", "sched_setattr",
 #: Calls that send a signal to the process named by their first argument, besides kill.
 _SIGNALS: Final = ("tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 #: Which argument of a call is the mode of a file.
-_MODE_ARGUMENT: Final = {
-    "chmod": 1,
-    "fchmod": 1,
-    "fchmodat": 2,
-    "fchmodat2": 2,
-    "creat": 1,
-    "mkdir": 1,
-    "mkdirat": 2,
-    "mknod": 1,
-    "mknodat": 2,
-}
+_MODE_ARGUMENT: Final = dict.fromkeys(("chmod", "fchmod", "creat", "mkdir", "mknod"), 1) | dict.fromkeys(
+    ("fchmodat", "fchmodat2", "mkdirat", "mknodat"), 2
+)
 #: Calls whose mode counts only if their flags create a file: name to the argument with the flags; the mode follows.
 _FLAGS_ARGUMENT: Final = {"openat": 2, "open": 1}
 _CREATES: Final = 0o100 | 0o20000000  # O_CREAT, and the bit of O_TMPFILE that is not O_DIRECTORY
@@ -111,15 +96,14 @@ class Sockets(NamedTuple):
     unix: bool = True
 
 
+#: (code, jump if true, jump if false, value)
 Instruction = tuple[int, int, int, int]
+_PASS: Final[Instruction] = (_RETURN, 0, 0, _ALLOW)
 
 
 @cache
 def assemble(machine: str, sockets: Sockets, *, shared: bool = False) -> tuple[Instruction, ...]:
-    """The filter as (code, jump if true, jump if false, value) for each instruction.
-
-    `shared` is for a program that has no namespaces of its own: it can name processes and IPC objects of others.
-    """
+    """Return the filter. `shared`: the program has no namespaces, so it can name what belongs to others."""
     known = numbers(machine)
     return (
         (_LOAD, 0, 0, _ARCH),
@@ -127,28 +111,30 @@ def assemble(machine: str, sockets: Sockets, *, shared: bool = False) -> tuple[I
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
         (_JUMP_AT_LEAST, 0, 1, _X32),
-        (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
+        _fail(errno.ENOSYS),
         *_modes(known),
         *_each(known, REFUSED, errno.EPERM),
         *_each(known, UNKNOWN, errno.ENOSYS),
         *_other_processes(known, shared=shared),
-        *(_shared_only(known) if shared else ()),
+        *(_each(known, REFUSED_WHEN_SHARED, errno.EPERM) if shared else ()),
+        *(_each(known, UNSUPPORTED_WHEN_SHARED, errno.ENOTSUP) if shared else ()),
+        *(_each(known, UNKNOWN_WHEN_SHARED, errno.ENOSYS) if shared else ()),
         *_on(known["clone"], _new_namespaces()),
         *_on(known["ioctl"], ((_LOAD, 0, 0, _SECOND), *_fail_on(_TERMINAL_REQUESTS, errno.EPERM))),
         *_on(known["socket"], _socket(sockets)),
         *_on(known["socketpair"], _socketpair(sockets)),
-        (_RETURN, 0, 0, _ALLOW),
+        _PASS,
     )
 
 
 def refuse(machine: str, names: Iterable[str], *, namespaces: bool = True) -> tuple[Instruction, ...]:
-    """A filter that refuses only these, to see how a machine without them behaves."""
+    """Return a filter that refuses only these calls, to see how a machine without them behaves."""
     known = numbers(machine)
     return (
         (_LOAD, 0, 0, _NUMBER),
         *_each(known, names, errno.EPERM),
         *(() if namespaces else _on(known["clone"], _new_namespaces())),
-        (_RETURN, 0, 0, _ALLOW),
+        _PASS,
     )
 
 
@@ -220,8 +206,8 @@ def _unless_own(*, shared: bool) -> tuple[Instruction, ...]:
 
 def _by_kind(process: int, *, shared: bool) -> tuple[Instruction, ...]:
     """For (kind, number, …): a process, then a process group (only our own, 0), then a whole user (never)."""
-    one = (_argument(1), *_unless_own(shared=shared), (_RETURN, 0, 0, _ALLOW))
-    group = (_argument(1), (_JUMP_EQUAL, 1, 0, 0), _fail(errno.EPERM), (_RETURN, 0, 0, _ALLOW))
+    one = (_argument(1), *_unless_own(shared=shared), _PASS)
+    group = (_argument(1), (_JUMP_EQUAL, 1, 0, 0), _fail(errno.EPERM), _PASS)
     return (
         _argument(0),
         (_JUMP_EQUAL, 0, len(one), process),
@@ -232,19 +218,11 @@ def _by_kind(process: int, *, shared: bool) -> tuple[Instruction, ...]:
     )
 
 
-def _shared_only(known: dict[str, int]) -> tuple[Instruction, ...]:
-    return (
-        *_each(known, REFUSED_WHEN_SHARED, errno.EPERM),
-        *_each(known, UNSUPPORTED_WHEN_SHARED, errno.ENOTSUP),
-        *_each(known, UNKNOWN_WHEN_SHARED, errno.ENOSYS),
-    )
-
-
 def _socket(sockets: Sockets) -> tuple[Instruction, ...]:
     """The body for `socket`: always returns."""
     tests: list[tuple[Instruction, ...]] = []
     if sockets.unix:
-        tests.append(((_JUMP_EQUAL, 0, 1, AF_UNIX), _allow()))
+        tests.append(((_JUMP_EQUAL, 0, 1, AF_UNIX), _PASS))
     if sockets.internet:
         internet = _internet()
         tests.append(((_JUMP_EQUAL, 1, 0, _AF_INET), (_JUMP_EQUAL, 0, len(internet), _AF_INET6), *internet))
@@ -280,17 +258,13 @@ def _socketpair(sockets: Sockets) -> tuple[Instruction, ...]:
     )
 
 
-def _allow() -> Instruction:
-    return (_RETURN, 0, 0, _ALLOW)
-
-
 def _allow_on(values: Iterable[int]) -> tuple[Instruction, ...]:
-    return tuple(step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _allow()))
+    return tuple(step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _PASS))
 
 
 @cache
 def as_bytes(program: tuple[Instruction, ...]) -> bytes:
-    """As the kernel and bubblewrap read it: struct sock_filter after struct sock_filter."""
+    """The filter as the kernel and bubblewrap read it: an array of struct sock_filter."""
     return b"".join(struct.pack("=HBBI", *step) for step in program)
 
 

@@ -1,50 +1,53 @@
-"""What a supervisor is told, as it travels: one JSON document with its length before it."""
+"""What our processes tell each other: a request to start a program, its report, and how both travel.
 
+A request goes to the starter and on to a supervisor as an `FdMessage`: one byte for its kind, and open files. A report
+comes back on the control socket of the run: one JSON document with its length before it.
+"""
+
+import array
 import json
+import os
 import socket
 import struct
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
-from skillyard.sandbox.layers import Layers, Plan, Way
+from skillyard.sandbox.layers import LayerPlan, Layers, Level
 from skillyard.sandbox.policy import Guard, Mount, Policy
 
+#: The kinds of messages: a probe, a run in namespaces, every other run, a proxy for the hosts of a run.
+PROBE, INSIDE, OUTSIDE, PROXY = b"p", b"i", b"o", b"x"
+#: Sent by a supervisor, with a listening socket, before the run starts. No report starts with it.
+LISTENER: Final = b"L"
+#: The descriptor on which the starter receives messages.
+STARTER_SOCKET: Final = 3
+
 _LENGTH = struct.Struct("!Q")
+_FD_BYTES: Final = array.array("i").itemsize
+_FD_COUNT: Final = 5
+_PATHS: Final = ("read", "write", "tools", "hide")
 
 
-class Order(NamedTuple):
+class SpawnRequest(NamedTuple):
+    """What a supervisor must know to run one program."""
+
     argv: tuple[str, ...]
     cwd: str
     env: dict[str, str]
     limit_seconds: float
-    plan: Plan
+    plan: LayerPlan
     policy: Policy | None
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "argv": self.argv,
-            "cwd": self.cwd,
-            "env": self.env,
-            "limit_seconds": self.limit_seconds,
-            "way": self.plan.way,
-            "layers": self.plan.layers.as_json(),
-            "policy": None if self.policy is None else _policy_as_json(self.policy),
-        }
+        policy = None if self.policy is None else _policy_as_json(self.policy)
+        plan = {"level": self.plan.level, "layers": self.plan.layers.as_json()}
+        return self._asdict() | {"plan": plan, "policy": policy}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        policy = data["policy"]
-        return cls(
-            argv=tuple(data["argv"]),
-            cwd=data["cwd"],
-            env=data["env"],
-            limit_seconds=data["limit_seconds"],
-            plan=Plan(way=Way(data["way"]), layers=Layers.from_json(data["layers"])),
-            policy=None if policy is None else _policy_from_json(policy),
-        )
-
-
-_PATHS = ("read", "write", "tools", "hide")
+        plan = LayerPlan(Level(data["plan"]["level"]), Layers.from_json(data["plan"]["layers"]))
+        policy = None if data["policy"] is None else _policy_from_json(data["policy"])
+        return cls(**(data | {"argv": tuple(data["argv"]), "plan": plan, "policy": policy}))
 
 
 def _policy_as_json(policy: Policy) -> dict[str, Any]:
@@ -61,32 +64,71 @@ def _policy_from_json(data: dict[str, Any]) -> Policy:
     return Policy(**(data | paths | {"mounts": mounts, "demand": demand, "hosts": tuple(data["hosts"])}))
 
 
-def send(channel: socket.socket, message: dict[str, Any]) -> None:
-    body = json.dumps(message).encode()
+class FdMessage(NamedTuple):
+    """A message that carries file descriptors."""
+
+    kind: bytes
+    #: A file in memory with the content as JSON, however long it is.
+    body: int
+    #: The supervisor's side of the run's control socket.
+    control: int
+    streams: tuple[int, int, int]
+
+    @classmethod
+    def make(cls, kind: bytes, content: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]) -> Self:
+        body = os.memfd_create("request")
+        with open(body, "wb", closefd=False) as file:
+            file.write(json.dumps(content).encode())
+        return cls(kind, body, control.fileno(), streams)
+
+    def content(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(os.pread(self.body, os.fstat(self.body).st_size, 0))
+        return content
+
+    def send(self, channel: socket.socket) -> None:
+        """Raise BrokenPipeError if nobody is left to read it. One packet: threads need no lock."""
+        rights = array.array("i", (self.body, self.control, *self.streams))
+        channel.sendmsg([self.kind], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], socket.MSG_NOSIGNAL)
+
+    @classmethod
+    def receive(cls, channel: socket.socket) -> Self | None:
+        """Return None when the other side is gone."""
+        space = socket.CMSG_SPACE(_FD_COUNT * _FD_BYTES)
+        kind, ancillary, _, _ = channel.recvmsg(1, space, socket.MSG_CMSG_CLOEXEC)
+        fds = array.array("i")
+        for level, what, data in ancillary:
+            if (level, what) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds.frombytes(data[: len(data) - len(data) % _FD_BYTES])
+        if not kind or len(fds) != _FD_COUNT:
+            return None
+        return cls(kind, fds[0], fds[1], (fds[2], fds[3], fds[4]))
+
+    def close(self) -> None:
+        """Close all received descriptors. Call only on the receiving side."""
+        for file in (self.body, self.control, *self.streams):
+            os.close(file)
+
+
+def send(channel: socket.socket, report: dict[str, Any]) -> None:
+    body = json.dumps(report).encode()
     channel.sendall(_LENGTH.pack(len(body)) + body)
 
 
 def receive(channel: socket.socket) -> dict[str, Any] | None:
-    """None when the other side ended before it had said everything."""
-    header = _exactly(channel, _LENGTH.size)
-    if header is None:
+    """Return None if the other side ended before it had said everything."""
+    try:
+        (size,) = _LENGTH.unpack(_receive_exactly(channel, _LENGTH.size))
+        report: dict[str, Any] = json.loads(_receive_exactly(channel, size))
+    except (ConnectionError, EOFError):
         return None
-    body = _exactly(channel, _LENGTH.unpack(header)[0])
-    if body is None:
-        return None
-    message: dict[str, Any] = json.loads(body)
-    return message
+    return report
 
 
-def _exactly(channel: socket.socket, size: int) -> bytes | None:
-    pieces: list[bytes] = []
-    while size:
-        try:
-            piece = channel.recv(min(size, 1 << 20))
-        except ConnectionError:
-            return None
+def _receive_exactly(channel: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = channel.recv(min(size - len(data), 1 << 20))
         if not piece:
-            return None
-        pieces.append(piece)
-        size -= len(piece)
-    return b"".join(pieces)
+            raise EOFError
+        data += piece
+    return bytes(data)

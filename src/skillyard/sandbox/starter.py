@@ -1,12 +1,12 @@
 """A small process with one thread, beside the runtime, whose only work is to fork a supervisor for each run.
 
-Forking a process that has threads is a gamble, and starting a fresh Python for each run takes too long. So
-the runtime starts this one once: by fork while it has a single thread itself, else as a program of its own.
-It ends when the runtime's end of the socket has closed and the last run is over. Whatever all runs need is
-worked out here, before the fork: each page that a copy touches costs it a copy of that page.
+Forking a process that has threads is unsafe, and starting a fresh Python for each run takes too long. So the runtime
+starts this one once: by fork while it has a single thread itself, else as a program of its own. It ends when the
+runtime's end of the socket has closed and the last run is over. Whatever all runs need is computed here, before the
+fork: each page that a copy touches costs it a copy of that page.
 
-It is also the second clock over each run, where the program cannot see or reach it: a supervisor that has not
-ended its run some seconds after the limit, after a stop or after the end of the runtime is not waited for.
+It also watches the time limit of each run, where the program cannot see or reach it: a supervisor that has not ended
+its run some seconds after the limit, after a stop or after the end of the runtime is not waited for.
 """
 
 import contextlib
@@ -17,95 +17,45 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from skillyard.sandbox import confine, namespaces, tree
-from skillyard.sandbox.cgroup import Cgroup, Hierarchies
-from skillyard.sandbox.fd_message import INSIDE, PROBE, PROXY, Letter
+from skillyard.sandbox import confine, namespaces
+from skillyard.sandbox.cgroup import Cgroup
+from skillyard.sandbox.layers import Hierarchies
 from skillyard.sandbox.policy import Policy
-from skillyard.sandbox.spawn_request import Order, send
-from skillyard.sandbox.supervisor import failure, serve_outside, supervise_inside
+from skillyard.sandbox.process_tree import kill_descendants
+from skillyard.sandbox.spawn_request import INSIDE, PROBE, PROXY, STARTER_SOCKET, FdMessage, SpawnRequest, send
+from skillyard.sandbox.supervisor import as_failure, serve_outside, supervise_inside
 from skillyard.sandbox.syscalls import PR_SET_CHILD_SUBREAPER, fork, hide_arguments, prctl
 
-_HERE: Final = 3
-#: Supervisors kept for the next run; more than this many run at once only now and then.
+#: Idle supervisors kept for the next run; more runs than this at once are rare.
 _MOST_IDLE: Final = 16
 _LONGEST_POLL: Final = 3_600_000.0
 #: How long a supervisor may take to end its run before we do it: it needs a fraction of a second.
 _OVERDUE_SECONDS: Final = 3.0
-_PROGRAM: Final = "import sys; sys.path.insert(0, sys.argv[1]); from skillyard.sandbox.starter import main; main()"
-
-
-class Starter:
-    """The runtime's side: one for each process, started when it is first needed."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.owner = os.getpid()
-        self._channel = ours
-        with theirs:
-            self._pid = _fork(theirs) if _has_one_thread() else _spawn(theirs)
-
-    def begin(self, letter: Letter) -> None:
-        """Have a supervisor take this. BrokenPipeError where the starter is gone."""
-        letter.send(self._channel)
-
-    def close(self) -> None:
-        """Returns when every run is over and cleaned up after."""
-        self._channel.close()
-        if self.owner == os.getpid():
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self._pid, 0)
-
-
-def _has_one_thread() -> bool:
-    try:
-        return len(os.listdir("/proc/self/task")) == 1
-    except OSError:
-        return False
-
-
-def _fork(channel: socket.socket) -> int:
-    pid = os.fork()
-    if pid == 0:
-        os.dup2(channel.fileno(), _HERE)
-        main()
-    return pid
-
-
-def _spawn(channel: socket.socket) -> int:
-    source = str(Path(__file__).parents[2])
-    return os.posix_spawn(
-        sys.executable,
-        (sys.executable, "-I", "-S", "-c", _PROGRAM, source),
-        {name: os.environ[name] for name in ("TMPDIR", "LD_LIBRARY_PATH") if name in os.environ},
-        file_actions=[(os.POSIX_SPAWN_DUP2, channel.fileno(), _HERE)],
-    )
 
 
 def main() -> None:
-    """Never returns."""
+    """Run the starter. Never returns."""
     code = 1
     try:
-        _settle()
+        _detach()
         _Service().serve()
         code = 0
     finally:
         os._exit(code)
 
 
-def _settle() -> None:
-    """Hold nothing of the runtime: no file, no lock, no terminal, no signal handler, no words of its caller."""
+def _detach() -> None:
+    """Keep nothing of the runtime: no file, lock, terminal or signal handler, and no arguments that /proc shows."""
     hide_arguments("skillyard")
     for file in map(int, os.listdir("/proc/self/fd")):
-        if file > _HERE:
+        if file > STARTER_SOCKET:
             with contextlib.suppress(OSError):  # the listing's own is closed already
                 os.close(file)
-    os.set_inheritable(_HERE, False)
+    os.set_inheritable(STARTER_SOCKET, False)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
@@ -122,23 +72,77 @@ def _settle() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+class _ActiveRun:
+    """Who supervises a run, our copy of its control socket, and until when we wait for its end."""
+
+    def __init__(self, pid: int, control: socket.socket, deadline: float, *, inside: bool) -> None:
+        self.pid, self.control, self.deadline, self._inside = pid, control, deadline, inside
+        self.stop_requested = False
+        self.ended_here = False
+
+    def end(self) -> None:
+        """With namespaces the kernel ends all with the supervisor. Without, the supervisor still cleans up."""
+        self.ended_here = True
+        if self._inside:
+            os.kill(self.pid, signal.SIGKILL)
+        else:
+            kill_descendants(self.pid)
+            os.kill(self.pid, signal.SIGCONT)
+
+    def report_if_killed(self, status: int, group: Cgroup | None) -> dict[str, object] | None:
+        """The report for a supervisor that was killed. If it sent one itself, that one is read."""
+        if not os.WIFSIGNALED(status):
+            return None
+        timed_out = self.ended_here and not self.stop_requested
+        hit = group.hit() if group else ""
+        return {"failed": None, "code": -signal.SIGKILL, "timed_out": timed_out, "hit": hit}
+
+
+class _InsideSupervisor(NamedTuple):
+    """A supervisor in its namespaces and its cgroup, ready for a request."""
+
+    pid: int
+    channel: socket.socket
+    group: Cgroup | None
+    #: What it was made for: its cgroup hierarchies, and whether it shares the network.
+    made_for: tuple[Hierarchies, bool]
+
+    def send(self, message: FdMessage, policy: Policy) -> bool:
+        """Send it its only request, once its cgroup has the limits. Return False if somebody killed it."""
+        try:
+            if self.group:
+                self.group.limit(policy)
+            message.send(self.channel)
+        except ConnectionError:
+            return False
+        finally:
+            self.close()
+        return True
+
+    def close(self) -> None:
+        """Without a request it ends now."""
+        self.channel.close()
+
+
 class _Service:
-    """The starter's side."""
+    """The loop of the starter."""
 
     def __init__(self) -> None:
-        self._channel = socket.socket(fileno=_HERE)
+        self._channel = socket.socket(fileno=STARTER_SOCKET)
+        #: Every child, with its cgroup.
         self._groups: dict[int, Cgroup | None] = {}
-        #: The supervisors that stand outside, by their descriptor here, and those that have nothing to do.
-        self._crew: dict[int, socket.socket] = {}
-        self._crew_pids: dict[int, int] = {}
-        self._outside: set[int] = set()
-        #: The runs in flight, by the pid of their supervisor and by the descriptor of their control socket here.
-        self._runs: dict[int, _Run] = {}
-        self._controls: dict[int, _Run] = {}
+        #: The supervisors outside namespaces: channels and pids by descriptor, all pids, and the idle channels.
+        self._outside: dict[int, socket.socket] = {}
+        self._outside_pids: dict[int, int] = {}
+        self._unreaped_outside: set[int] = set()
         self._idle: list[socket.socket] = []
-        self._spare: _Spare | None = None
-        self._orders_inside = 0
-        self._last_kind: tuple[Hierarchies, bool] | None = None
+        #: The active runs, by the pid of their supervisor and by the descriptor of their control socket here.
+        self._runs: dict[int, _ActiveRun] = {}
+        self._controls: dict[int, _ActiveRun] = {}
+        #: An inside supervisor for the next request, from the second request on.
+        self._spare: _InsideSupervisor | None = None
+        self._inside_requests = 0
+        self._last_made_for: tuple[Hierarchies, bool] | None = None
         self._poll = select.poll()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         gc.disable()
@@ -147,7 +151,7 @@ class _Service:
     def serve(self) -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        for file in (_HERE, self._woken):
+        for file in (STARTER_SOCKET, self._woken):
             self._poll.register(file, select.POLLIN)
         # Whoever loses its supervisor becomes our child, where we find it.
         prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -155,37 +159,37 @@ class _Service:
             for file, _ in self._poll.poll(self._poll_milliseconds()):
                 if file == self._woken:
                     self._reap()
-                elif file == _HERE:
-                    self._take_letter()
-                elif file in self._crew:
-                    self._hear(self._crew[file])
+                elif file == STARTER_SOCKET:
+                    self._receive()
+                elif file in self._outside:
+                    self._release(self._outside[file])
                 elif file in self._controls:
                     self._expect_end(self._controls[file])
             self._end_overdue_runs()
 
     def _reap(self) -> None:
         os.read(self._woken, 4096)
-        alone = False
+        orphans = False
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     break
-                alone = alone or pid in self._outside or pid not in self._groups
-                self._outside.discard(pid)
+                orphans = orphans or pid in self._unreaped_outside or pid not in self._groups
+                self._unreaped_outside.discard(pid)
                 group = self._groups.pop(pid, None)
                 if run := self._runs.get(pid):
-                    self._forget(run, self._last_words(run, status, group))
+                    self._forget(run, run.report_if_killed(status, group))
                 if group:
-                    group.let_go()
+                    group.close()
                     group.remove()
-        if alone:  # a supervisor outside was killed: its program's children are ours now
-            tree.kill_descendants(keep=self._groups)
+        if orphans:  # a supervisor outside was killed: its program's children are ours now
+            kill_descendants(keep=self._groups)
 
-    def _take_letter(self) -> None:
-        letter = Letter.receive(self._channel)
-        if letter is None:  # the runtime is gone
-            self._poll.unregister(_HERE)
+    def _receive(self) -> None:
+        message = FdMessage.receive(self._channel)
+        if message is None:  # the runtime is gone
+            self._poll.unregister(STARTER_SOCKET)
             self._channel.close()
             while self._idle:
                 self._dismiss(self._idle.pop())
@@ -193,29 +197,40 @@ class _Service:
                 self._spare.close()
             return
         try:
-            self._pass_on(letter)
+            self._handle(message)
         except OSError as error:
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(letter.control)) as control:
-                send(control, {"failed": failure("layers", error)})
-        letter.close()
-        if letter.kind == INSIDE:  # only now: a copy of us would keep the letter's files open
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(message.control)) as control:
+                send(control, {"failed": as_failure("layers", error)})
+        message.close()
+        if message.kind == INSIDE:  # only now: a copy of us would keep the message's files open
             self._prepare_spare()
+
+    def _handle(self, message: FdMessage) -> None:
+        if message.kind == INSIDE:
+            self._run_inside(message)
+        elif message.kind == PROBE:
+            self._start(fork, lambda: _answer_probe(message), None)
+        elif message.kind == PROXY:
+            # With Python's own hooks: the proxy starts threads.
+            self._start(os.fork, lambda: _serve_proxy(message), None)
+        else:
+            self._run_outside(message)
 
     # -- the second clock
 
-    def _follow(self, pid: int, letter: Letter, limit_seconds: float, *, inside: bool) -> None:
+    def _follow(self, pid: int, message: FdMessage, limit_seconds: float, *, inside: bool) -> None:
         """Watch over a run that a supervisor was given, with a copy of its end of the control socket."""
-        control = socket.socket(fileno=os.dup(letter.control))
-        run = _Run(pid, control, time.monotonic() + limit_seconds + _OVERDUE_SECONDS, inside=inside)
+        control = socket.socket(fileno=os.dup(message.control))
+        run = _ActiveRun(pid, control, time.monotonic() + limit_seconds + _OVERDUE_SECONDS, inside=inside)
         self._runs[pid] = self._controls[control.fileno()] = run
         self._poll.register(control, select.POLLIN)
 
-    def _expect_end(self, run: "_Run") -> None:
+    def _expect_end(self, run: _ActiveRun) -> None:
         """The runtime asked to stop, or is gone, or has its report already."""
         self._poll.unregister(run.control)
         del self._controls[run.control.fileno()]
         run.deadline = min(run.deadline, time.monotonic() + _OVERDUE_SECONDS)
-        run.asked = True
+        run.stop_requested = True
 
     def _poll_milliseconds(self) -> float | None:
         first = min((run.deadline for run in self._runs.values()), default=math.inf)
@@ -228,14 +243,7 @@ class _Service:
                 run.deadline = now + _OVERDUE_SECONDS
                 run.end()
 
-    def _last_words(self, run: "_Run", status: int, group: Cgroup | None) -> dict[str, object] | None:
-        """The report of a supervisor that was killed. If it sent one itself, that one is read."""
-        if not os.WIFSIGNALED(status):
-            return None
-        hit = group.hit() if group else ""
-        return {"failed": None, "code": -signal.SIGKILL, "timed_out": run.ended_here and not run.asked, "hit": hit}
-
-    def _forget(self, run: "_Run", report: dict[str, object] | None = None) -> None:
+    def _forget(self, run: _ActiveRun, report: dict[str, object] | None = None) -> None:
         del self._runs[run.pid]
         if self._controls.pop(run.control.fileno(), None):
             self._poll.unregister(run.control)
@@ -243,70 +251,108 @@ class _Service:
             if report:
                 send(run.control, report)
 
-    # -- starting
+    # -- inside namespaces: a supervisor serves one run
 
-    def _pass_on(self, letter: Letter) -> None:
-        if letter.kind == INSIDE:
-            self._start_inside(letter)
-        elif letter.kind == PROBE:
-            self._start(fork, lambda: _answer_probe(letter), None)
-        elif letter.kind == PROXY:
-            # With Python's own hooks: the proxy starts threads.
-            self._start(os.fork, lambda: _serve_proxy(letter), None)
-        else:
-            self._hand_over(letter)
-
-    def _start_inside(self, letter: Letter) -> None:
-        """By the one that waits, if there is one; from the second order on there will be one for the next."""
-        order = Order.from_json(letter.read())
-        policy = order.policy or Policy()
-        groups = order.plan.layers.cgroup.without_kill()
-        waiting, self._spare = self._spare, None
-        if waiting and not waiting.fits(groups, network=policy.network):
-            waiting.close()
-            waiting = None
-        if not (waiting and waiting.hand(letter, policy)):
-            waiting = self._prepare(groups, letter, network=policy.network)
-            if not waiting.hand(letter, policy):
+    def _run_inside(self, message: FdMessage) -> None:
+        """Use the spare supervisor if there is one that fits."""
+        request = SpawnRequest.from_json(message.content())
+        policy = request.policy or Policy()
+        made_for = (request.plan.layers.cgroup.without_kill(), policy.network)
+        supervisor, self._spare = self._spare, None
+        if supervisor and supervisor.made_for != made_for:
+            supervisor.close()
+            supervisor = None
+        if not (supervisor and supervisor.send(message, policy)):
+            supervisor = self._prepare(made_for, message)
+            if not supervisor.send(message, policy):
                 raise ConnectionResetError(errno.ECONNRESET, "the supervisor ended before it had its order")
-        self._follow(waiting.pid, letter, order.limit_seconds, inside=True)
-        self._orders_inside += 1
-        self._last_kind = (groups, policy.network)
+        self._follow(supervisor.pid, message, request.limit_seconds, inside=True)
+        self._inside_requests += 1
+        self._last_made_for = made_for
 
     def _prepare_spare(self) -> None:
-        """One for the next order, if it is like the last."""
-        if self._orders_inside > 1 and self._last_kind and not self._spare:
-            groups, network = self._last_kind
-            with contextlib.suppress(OSError):  # the next order will tell why
-                self._spare = self._prepare(groups, None, network=network)
+        """Prepare for a next request that is like the last."""
+        if self._inside_requests > 1 and self._last_made_for and not self._spare:
+            with contextlib.suppress(OSError):  # the next request will tell why
+                self._spare = self._prepare(self._last_made_for, None)
 
-    def _prepare(self, groups: Hierarchies, letter: Letter | None, *, network: bool) -> "_Spare":
-        """`letter` is the one in hand: the new process closes its copy of it, so that the end of that run is seen."""
+    def _prepare(self, made_for: tuple[Hierarchies, bool], message: FdMessage | None) -> _InsideSupervisor:
+        """The new process closes its copy of the present `message`, so that the end of that run is seen."""
         confine.warm_up()
+        hierarchies, network = made_for
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        group = Cgroup.make(groups)
-        view = namespaces.system_layout(network=network)
+        group = Cgroup.make(hierarchies)
+        layout = namespaces.system_layout(network=network)
         uid, gid = os.getuid(), os.getgid()
 
         def work() -> None:
             ours.close()
-            if letter:
-                letter.close()
-            supervise_inside(theirs, view, group, uid, gid, own_network=not network)
+            if message:
+                message.close()
+            supervise_inside(theirs, layout, group, uid, gid, own_network=not network)
 
         with theirs:
             pid = self._start(lambda: namespaces.clone(network=network), work, group)
         try:
             if group:
-                group.take(pid)
+                group.add(pid)
         except OSError:
-            ours.close()  # it ends without an order
+            ours.close()  # it ends without a request
             raise
-        return _Spare(pid, ours, group, groups, network)
+        return _InsideSupervisor(pid, ours, group, made_for)
 
-    def _start(self, begin: Callable[[], int], work: Callable[[], None], group: Cgroup | None) -> int:
+    # -- outside: a supervisor there is as good as new after a run, and a new one costs
+
+    def _run_outside(self, message: FdMessage) -> None:
+        while self._idle:
+            channel = self._idle.pop()
+            try:
+                message.send(channel)
+            except ConnectionError:  # somebody killed it
+                self._dismiss(channel)
+            else:
+                break
+        else:
+            channel = self._start_outside(message)
+            message.send(channel)
+        self._follow(self._outside_pids[channel.fileno()], message, message.content()["limit_seconds"], inside=False)
+
+    def _start_outside(self, message: FdMessage) -> socket.socket:
+        """The new process closes its copy of the present `message`: it would keep the program's streams open."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+        def work() -> None:
+            message.close()
+            serve_outside(theirs)
+
+        with theirs:
+            self._outside[ours.fileno()] = ours
+            self._outside_pids[ours.fileno()] = pid = self._start(fork, work, None)
+            self._unreaped_outside.add(pid)
+        self._poll.register(ours, select.POLLIN)
+        return ours
+
+    def _release(self, channel: socket.socket) -> None:
+        """A supervisor said that its run is over, or is gone."""
+        if run := self._runs.get(self._outside_pids[channel.fileno()]):
+            self._forget(run)
+        wanted = self._channel.fileno() >= 0 and len(self._idle) < _MOST_IDLE
+        if channel.recv(1) and wanted:
+            self._idle.append(channel)
+        else:
+            self._dismiss(channel)
+
+    def _dismiss(self, channel: socket.socket) -> None:
+        self._poll.unregister(channel)
+        del self._outside[channel.fileno()], self._outside_pids[channel.fileno()]
+        channel.close()
+
+    # -- forking
+
+    def _start(self, copy: Callable[[], int], work: Callable[[], None], group: Cgroup | None) -> int:
+        """Do `work` in a copy of this process; return its pid."""
         try:
-            pid = begin()
+            pid = copy()
         except OSError:
             if group:
                 group.remove()
@@ -323,9 +369,9 @@ class _Service:
             signal.set_wakeup_fd(-1)
             for group in self._groups.values():  # of the others; ours is not among them yet
                 if group:
-                    group.let_go()
+                    group.close()
             controls = (run.control for run in self._runs.values())
-            for channel in (self._channel, self._spare, *self._crew.values(), *controls):
+            for channel in (self._channel, self._spare, *self._outside.values(), *controls):
                 if channel:
                     channel.close()
             work()
@@ -333,108 +379,15 @@ class _Service:
         finally:
             os._exit(code)
 
-    # -- the crew outside: a supervisor there is as good as new after a run, and a new one costs
 
-    def _hand_over(self, letter: Letter) -> None:
-        while self._idle:
-            channel = self._idle.pop()
-            try:
-                letter.send(channel)
-            except ConnectionError:  # somebody killed it
-                self._dismiss(channel)
-            else:
-                break
-        else:
-            channel = self._hire(letter)
-            letter.send(channel)
-        self._follow(self._crew_pids[channel.fileno()], letter, letter.read()["limit_seconds"], inside=False)
-
-    def _hire(self, letter: Letter) -> socket.socket:
-        """`letter` is the one in hand: a copy of us has its files too, and would keep the program's streams open."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-        def work() -> None:
-            letter.close()
-            serve_outside(theirs)
-
-        with theirs:
-            self._crew[ours.fileno()] = ours
-            self._crew_pids[ours.fileno()] = pid = self._start(fork, work, None)
-            self._outside.add(pid)
-        self._poll.register(ours, select.POLLIN)
-        return ours
-
-    def _hear(self, channel: socket.socket) -> None:
-        """It says that it is free, or is gone."""
-        if run := self._runs.get(self._crew_pids[channel.fileno()]):
-            self._forget(run)
-        wanted = self._channel.fileno() >= 0 and len(self._idle) < _MOST_IDLE
-        if channel.recv(1) and wanted:
-            self._idle.append(channel)
-        else:
-            self._dismiss(channel)
-
-    def _dismiss(self, channel: socket.socket) -> None:
-        self._poll.unregister(channel)
-        del self._crew[channel.fileno()], self._crew_pids[channel.fileno()]
-        channel.close()
-
-
-def _answer_probe(letter: Letter) -> None:
+def _answer_probe(message: FdMessage) -> None:
     from skillyard.sandbox.probe import probe  # noqa: PLC0415  (once a boot; it brings subprocess)
 
-    send(socket.socket(fileno=letter.control), probe().as_json())
+    send(socket.socket(fileno=message.control), probe().as_json())
 
 
-def _serve_proxy(letter: Letter) -> None:
+def _serve_proxy(message: FdMessage) -> None:
     from skillyard.sandbox.proxy import serve  # noqa: PLC0415  (brings threading; only a run with hosts needs it)
 
-    listener = socket.socket(fileno=letter.streams[0])
-    serve(listener, socket.socket(fileno=letter.control), letter.read()["hosts"])
-
-
-class _Run:
-    """A run in flight: who supervises it, its control socket, and until when we wait for its end."""
-
-    def __init__(self, pid: int, control: socket.socket, deadline: float, *, inside: bool) -> None:
-        self.pid, self.control, self.deadline, self._inside = pid, control, deadline, inside
-        self.asked = False
-        self.ended_here = False
-
-    def end(self) -> None:
-        """With namespaces the kernel ends all with the supervisor. Without, the supervisor still cleans up."""
-        self.ended_here = True
-        if self._inside:
-            os.kill(self.pid, signal.SIGKILL)
-        else:
-            tree.kill_descendants(self.pid)
-            os.kill(self.pid, signal.SIGCONT)
-
-
-class _Spare:
-    """A supervisor in its namespaces and its cgroup, ready for an order."""
-
-    def __init__(
-        self, pid: int, channel: socket.socket, group: Cgroup | None, groups: Hierarchies, network: bool
-    ) -> None:
-        self.pid = pid
-        self._channel, self._group, self._groups, self._network = channel, group, groups, network
-
-    def fits(self, groups: Hierarchies, *, network: bool) -> bool:
-        return (self._groups, self._network) == (groups, network)
-
-    def hand(self, letter: Letter, policy: Policy) -> bool:
-        """Give it its order, once its cgroup has the limits. False where somebody killed it."""
-        try:
-            if self._group:
-                self._group.limit(policy)
-            letter.send(self._channel)
-        except ConnectionError:
-            return False
-        finally:
-            self.close()
-        return True
-
-    def close(self) -> None:
-        """From here on it is on its own; without an order it ends."""
-        self._channel.close()
+    listener = socket.socket(fileno=message.streams[0])
+    serve(listener, socket.socket(fileno=message.control), message.content()["hosts"])

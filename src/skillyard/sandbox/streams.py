@@ -1,7 +1,7 @@
-"""The three pipes of a run, fed and drained together by the thread that waits for it.
+"""The three pipes of a run, fed and drained together by the thread that waits for it, and what is kept of them.
 
-Covered: a program that does not read, or writes without end, or leaves a pipe open, blocks nobody; the wait
-ends with the supervisor's report and not with the pipes.
+Covered: a program that does not read, or writes without end, or leaves a pipe open, blocks nobody and fills no memory;
+the wait ends with the supervisor's report and not with the pipes; bytes stay bytes.
 """
 
 import contextlib
@@ -9,19 +9,74 @@ import fcntl
 import os
 import select
 import socket
+from collections import deque
 from typing import Final, Self
 
-from skillyard.sandbox.output import PIECE_BYTES, Capture
-from skillyard.sandbox.types import STDERR_BYTES, Launch
+from skillyard.sandbox.launch import STDERR_BYTES, Launch
 
+#: How much is kept of the end when there is too much.
+TAIL_BYTES: Final = 65_536
+#: How much is read at once.
+PIECE_BYTES: Final = 262_144
 #: A wide pipe means fewer turns for ten megabytes.
 _PIPE_BYTES: Final = 1 << 20
 _F_SETPIPE_SZ: Final = 1031
-#: What can still be in the pipes when everybody who wrote is gone.
+#: How many pieces can still be in the pipes when every writer is gone.
 _LAST_PIECES: Final = 64
 
+StreamFds = tuple[int, int, int]
 
-class Streams:
+
+class Capture:
+    """Keeps the first `head_bytes`, counts everything, and past the head remembers the last `tail_bytes`."""
+
+    def __init__(self, head_bytes: int, tail_bytes: int = TAIL_BYTES) -> None:
+        self.total = 0
+        self._room = head_bytes
+        self._head: list[bytes] = []
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        self._tail_bytes = tail_bytes
+
+    @property
+    def overflowed(self) -> bool:
+        return self._tail_size > 0
+
+    @property
+    def head(self) -> bytes:
+        return b"".join(self._head)
+
+    @property
+    def tail(self) -> bytes:
+        return b"".join(self._tail)[-self._tail_bytes :] if self._tail_bytes else b""
+
+    def add(self, piece: bytes) -> None:
+        self.total += len(piece)
+        kept, rest = piece[: self._room], piece[self._room :]
+        if kept:
+            self._head.append(kept)
+            self._room -= len(kept)
+        if not rest:
+            return
+        self._tail.append(rest)
+        self._tail_size += len(rest)
+        while self._tail_size - len(self._tail[0]) >= self._tail_bytes:
+            self._tail_size -= len(self._tail.popleft())
+
+    def shortened(self) -> bytes:
+        """Head and tail, with a line between them that says how much was left out."""
+        head, tail = self.head, self.tail
+        left_out = self.total - len(head) - len(tail)
+        return head + (b"\n[... %d bytes left out ...]\n" % left_out if left_out else b"") + tail
+
+
+def open_pipes() -> tuple[StreamFds, StreamFds]:
+    """The program's ends of its three streams, and ours."""
+    (their_in, our_in), (our_out, their_out), (our_err, their_err) = os.pipe(), os.pipe(), os.pipe()
+    return (their_in, their_out, their_err), (our_in, our_out, our_err)
+
+
+class RunStreams:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self.out = Capture(launch.output_bytes)
@@ -38,7 +93,6 @@ class Streams:
         self._unfed = memoryview(launch.stdin)
         self.inner = (inner, out, err)
         self._open = {inner, out, err, self._out, self._err} | ({self._in} if launch.stdin else set())
-        self._asked_to_stop = False
 
     def __enter__(self) -> Self:
         return self
@@ -62,32 +116,30 @@ class Streams:
             poll.register(file, select.POLLIN)
         if self._launch.stdin:
             poll.register(self._in, select.POLLOUT)
+        asked_to_stop = False
         while True:
             for file, _ in poll.poll():
                 if file == control.fileno():
                     return
                 if not (self._feed() if file == self._in else self._take(file)):
                     poll.unregister(file)
-            if self.out.overflowed and not self._asked_to_stop:
-                self._asked_to_stop = True
+            if self.out.overflowed and not asked_to_stop:
+                asked_to_stop = True
                 with contextlib.suppress(ConnectionError):
                     control.send(b"!")
 
     def _take(self, file: int) -> bool:
-        """Read one piece; False at the end."""
+        """Read one piece; return False at the end."""
         piece = os.read(file, PIECE_BYTES)
         if not piece:
             return False
-        if file == self._out:
-            self.out.add(piece)
-            return True
-        self.err.add(piece)
-        if self._launch.on_stderr:
+        (self.out if file == self._out else self.err).add(piece)
+        if file == self._err and self._launch.on_stderr:
             self._launch.on_stderr(piece)
         return True
 
     def _feed(self) -> bool:
-        """Write what fits; False when all is written or nobody reads any more."""
+        """Write what fits; return False when all is written or nobody reads any more."""
         try:
             self._unfed = self._unfed[os.write(self._in, self._unfed[:PIECE_BYTES]) :]
         except BlockingIOError:
@@ -99,7 +151,7 @@ class Streams:
         return bool(self._unfed)
 
     def drain(self) -> None:
-        """What the pipes still hold, without waiting for anybody."""
+        """Read what the pipes still hold, without waiting for anybody."""
         for file in (self._out, self._err):
             os.set_blocking(file, False)
             with contextlib.suppress(BlockingIOError):

@@ -1,7 +1,7 @@
-"""The process that stands beside one run: starts it, watches the clock, ends all of it, says how it went.
+"""The process beside one run: starts the program, watches the clock, ends the whole tree, reports how it went.
 
-With namespaces it stands inside, as their first process, confined like the program itself: when it ends, for
-whatever reason, the kernel ends everybody in there. Without, it stands outside as a child subreaper.
+With namespaces it runs inside, as their first process, confined like the program itself: when it ends, for
+whatever reason, the kernel ends everybody in there. Without, it runs outside as a child subreaper.
 
 Covered: whoever the program leaves behind dies when it ends, at the limit, and when the runtime goes away
 however suddenly, because then the control socket closes.
@@ -14,17 +14,16 @@ import json
 import os
 import signal
 import socket
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from skillyard.sandbox import bubblewrap, confine, executable, namespaces, seccomp, tree
+from skillyard.sandbox import bubblewrap, confine, namespaces, seccomp
 from skillyard.sandbox.cgroup import Cgroup
-from skillyard.sandbox.executable import Streams
-from skillyard.sandbox.fd_message import LISTENER, Letter
 from skillyard.sandbox.hosts import proxy_variables
-from skillyard.sandbox.layers import Way
-from skillyard.sandbox.namespaces import Layout
+from skillyard.sandbox.layers import Level
 from skillyard.sandbox.policy import Policy
-from skillyard.sandbox.spawn_request import Order, send
+from skillyard.sandbox.process_tree import ChildWatcher, descendants, kill_descendants, signal_all
+from skillyard.sandbox.spawn_request import LISTENER, FdMessage, SpawnRequest, send
+from skillyard.sandbox.streams import StreamFds
 from skillyard.sandbox.syscalls import (
     MACHINE,
     PR_SET_CHILD_SUBREAPER,
@@ -33,74 +32,71 @@ from skillyard.sandbox.syscalls import (
     fork,
     prctl,
 )
-from skillyard.sandbox.watch import Watch
 
-#: Connections that wait for the proxy to take them.
+#: Connections that wait for the proxy to accept them.
 _PROXY_BACKLOG: Final = 256
+#: Python ignores some of these, and our own processes others; a program expects the defaults.
+_RESTORED: Final = (
+    *(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD),
+    *(signal.SIGINT, signal.SIGQUIT, signal.SIGHUP),
+)
 
 
-def failure(stage: str, error: OSError) -> dict[str, Any]:
-    """An error about a path is the caller's, whichever stage meets it."""
+def as_failure(stage: str, error: OSError) -> dict[str, Any]:
+    """Report an error as the value of `failed`. One about a path is the caller's, whichever stage meets it."""
     why = error.strerror or str(error)
     if error.filename:
-        return {"stage": "path", "errno": error.errno or 0, "text": f"{os.fsdecode(error.filename)}: {why}"}
+        stage, why = "path", f"{os.fsdecode(error.filename)}: {why}"
     return {"stage": stage, "errno": error.errno or 0, "text": why}
 
 
-def supervise_inside(
-    channel: socket.socket, view: Layout, group: Cgroup | None, uid: int, gid: int, *, own_network: bool
-) -> None:
-    """Serve one order, as the first process of new namespaces; nothing of it outlives this process.
-
-    Everything that does not depend on the order is done before it comes. `uid` and `gid` are those outside.
-    """
-    trouble: OSError | None = None
-    old = -1
-    try:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        old = namespaces.begin(view, uid=uid, gid=gid, own_network=own_network)
-    except OSError as error:
-        trouble = error
-    letter = Letter.receive(channel)
-    if letter is None:
-        return
-    with socket.socket(fileno=letter.control) as control, contextlib.suppress(ConnectionError):
-        if trouble:
-            send(control, {"failed": failure("layers", trouble)})
-        else:
-            send(control, _inside(Order.from_json(letter.read()), letter.streams, old, group, control))
-
-
-def serve_outside(channel: socket.socket) -> None:
-    """Serve one order after the other, until the starter lets us go or something of a run cannot be ended."""
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-    prctl(PR_SET_DUMPABLE, 0)
-    watch = Watch()
-    while letter := Letter.receive(channel):
-        order = Order.from_json(letter.read())
-        os.close(letter.sheet)
-        with socket.socket(fileno=letter.control) as control:
-            run = _Outside(order, letter.streams, watch)
-            report = run.serve(control)
-            run.clean()
-            with contextlib.suppress(ConnectionError):
-                send(control, report)
-        if watch.reap():
-            return
-        channel.send(b".")
-
-
-def _report(watch: Watch, group: Cgroup | None) -> dict[str, Any]:
-    status = signal.SIGKILL if watch.status is None else watch.status
+def _as_report(watcher: ChildWatcher, group: Cgroup | None) -> dict[str, Any]:
+    status = signal.SIGKILL if watcher.status is None else watcher.status
     return {
         "failed": None,
         "code": os.waitstatus_to_exitcode(status),
-        "timed_out": watch.timed_out,
+        "timed_out": watcher.timed_out,
         "hit": group.hit() if group else "",
     }
 
 
-def _close(streams: Streams) -> None:
+# -- the program itself, with its three streams, in a session of its own and with the usual signals
+
+
+def _find_program(name: str, path: str) -> str:
+    """Find it as a shell does; a name with a slash is a path."""
+    if "/" in name:
+        return name
+    for folder in path.split(":"):
+        candidate = f"{folder or '.'}/{name}"
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
+            return candidate
+    raise FileNotFoundError(2, f"no such program: {name}")
+
+
+def _spawn(argv: tuple[str, ...], env: dict[str, str], streams: StreamFds) -> int:
+    """Start it beside this process, without copying this process."""
+    return os.posix_spawn(
+        _find_program(argv[0], env.get("PATH", os.defpath)),
+        argv,
+        env,
+        file_actions=[(os.POSIX_SPAWN_DUP2, stream, at) for at, stream in enumerate(streams)],
+        setsid=True,
+        setsigdef=_RESTORED,
+    )
+
+
+def _exec(argv: tuple[str, ...], env: dict[str, str], streams: StreamFds) -> NoReturn:
+    """Replace this process by it."""
+    os.setsid()
+    for which in _RESTORED:
+        signal.signal(which, signal.SIG_DFL)
+    for at, stream in enumerate(streams):
+        os.dup2(stream, at)
+    os.execve(_find_program(argv[0], env.get("PATH", os.defpath)), argv, env)  # noqa: S606
+
+
+def _close_all(streams: StreamFds) -> None:
     for stream in streams:
         os.close(stream)
 
@@ -108,25 +104,57 @@ def _close(streams: Streams) -> None:
 # -- inside
 
 
-def _inside(order: Order, streams: Streams, old: int, group: Cgroup | None, control: socket.socket) -> dict[str, Any]:
-    stage = "layers"
-    policy = order.policy or Policy()
+def supervise_inside(
+    channel: socket.socket,
+    layout: namespaces.Layout,
+    group: Cgroup | None,
+    uid: int,
+    gid: int,
+    *,
+    own_network: bool,
+) -> None:
+    """Serve one request, as the first process of new namespaces; nothing of it outlives this process.
+
+    Everything that does not depend on the request is done before it comes. `uid` and `gid` are those outside.
+    """
+    trouble: OSError | None = None
+    old = -1
     try:
-        own = _open_proxy(policy, control)
-        sealed = confine.finish_root(old, policy, order.plan.layers, order.cwd)
-        confine.restrict(order.plan.way, policy, order.plan.layers, "", sealed=sealed)
-        prctl(PR_SET_DUMPABLE, 0)
-        watch = Watch()
-        stage = "program"
-        os.chdir(order.cwd)
-        home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
-        main = executable.spawn(order.argv, order.env | own | home, streams)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        old = namespaces.begin(layout, uid=uid, gid=gid, own_network=own_network)
     except OSError as error:
-        return {"failed": failure(stage, error)}
-    _close(streams)
-    watch.wait(main, control, order.limit_seconds)
-    watch.end(lambda: _signal_everybody(signal.SIGTERM), lambda: _signal_everybody(signal.SIGKILL))
-    return _report(watch, group) | {"sealed": sealed}
+        trouble = error
+    message = FdMessage.receive(channel)
+    if message is None:
+        return
+    with socket.socket(fileno=message.control) as control, contextlib.suppress(ConnectionError):
+        if trouble:
+            send(control, {"failed": as_failure("layers", trouble)})
+        else:
+            request = SpawnRequest.from_json(message.content())
+            send(control, _run_inside(request, message.streams, old, group, control))
+
+
+def _run_inside(
+    request: SpawnRequest, streams: StreamFds, old: int, group: Cgroup | None, control: socket.socket
+) -> dict[str, Any]:
+    stage = "layers"
+    policy = request.policy or Policy()
+    try:
+        proxy = _open_proxy(policy, control)
+        sealed = confine.finish_root(old, policy, request.plan.layers, request.cwd)
+        confine.restrict(request.plan.level, policy, request.plan.layers, "", sealed=sealed)
+        prctl(PR_SET_DUMPABLE, 0)
+        watcher = ChildWatcher()
+        stage = "program"
+        os.chdir(request.cwd)
+        main = _spawn(request.argv, request.env | proxy | namespaces.home_variables(policy), streams)
+    except OSError as error:
+        return {"failed": as_failure(stage, error)}
+    _close_all(streams)
+    watcher.wait(main, control, request.limit_seconds)
+    watcher.end(lambda: _signal_everybody(signal.SIGTERM), lambda: _signal_everybody(signal.SIGKILL))
+    return _as_report(watcher, group) | {"sealed": sealed}
 
 
 def _open_proxy(policy: Policy, control: socket.socket) -> dict[str, str]:
@@ -139,7 +167,7 @@ def _open_proxy(policy: Policy, control: socket.socket) -> dict[str, str]:
 
 
 def _signal_everybody(which: signal.Signals) -> None:
-    """All in this pid namespace but us."""
+    """Signal all others in this pid namespace."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, which)
 
@@ -147,83 +175,103 @@ def _signal_everybody(which: signal.Signals) -> None:
 # -- outside
 
 
-class _Outside:
-    """One run beside us: with the other layers, with bubblewrap, or with none."""
+def serve_outside(channel: socket.socket) -> None:
+    """Serve one request after the other, until the starter lets us go or something of a run cannot be ended."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_DUMPABLE, 0)
+    watcher = ChildWatcher()
+    while message := FdMessage.receive(channel):
+        request = SpawnRequest.from_json(message.content())
+        os.close(message.body)
+        with socket.socket(fileno=message.control) as control:
+            run = _OutsideRun(request, message.streams, watcher)
+            report = run.serve(control)
+            run.clean_up()
+            with contextlib.suppress(ConnectionError):
+                send(control, report)
+        if watcher.reap():
+            return
+        channel.send(b".")
 
-    def __init__(self, order: Order, streams: Streams, watch: Watch) -> None:
-        self._order, self._streams, self._watch = order, streams, watch
+
+class _OutsideRun:
+    """A run with the other layers, with bubblewrap, or with none."""
+
+    def __init__(self, request: SpawnRequest, streams: StreamFds, watcher: ChildWatcher) -> None:
+        self._request, self._streams, self._watcher = request, streams, watcher
         self._group: Cgroup | None = None
         self._temp = ""
-        self._told = -1
+        #: The reading end of the pipe on which the child reports why the program could not start.
+        self._failures = -1
 
     def serve(self, control: socket.socket) -> dict[str, Any]:
         try:
-            policy = self._order.policy
+            policy = self._request.policy
             main = self._start_confined(policy) if policy else self._start_free()
         except OSError as error:
-            return {"failed": failure("program", error)}
+            return {"failed": as_failure("program", error)}
         finally:
-            _close(self._streams)
-        self._watch.wait(main, control, self._order.limit_seconds)
-        self._watch.end(self._ask, self._kill)
-        said = self._said()
-        return {"failed": said} if said else _report(self._watch, self._group)
+            _close_all(self._streams)
+        self._watcher.wait(main, control, self._request.limit_seconds)
+        self._watcher.end(self._terminate, self._kill)
+        failed = self._read_failure()
+        return {"failed": failed} if failed else _as_report(self._watcher, self._group)
 
     def _start_free(self) -> int:
-        os.chdir(self._order.cwd)
-        return executable.spawn(self._order.argv, self._order.env, self._streams)
+        os.chdir(self._request.cwd)
+        return _spawn(self._request.argv, self._request.env, self._streams)
 
     def _start_confined(self, policy: Policy) -> int:
-        self._group = Cgroup.make(self._order.plan.layers.cgroup)
+        self._group = Cgroup.make(self._request.plan.layers.cgroup)
         if self._group:
             self._group.limit(policy)
         self._temp = f"{os.environ.get('TMPDIR') or '/tmp'}/skillyard-{os.urandom(8).hex()}"
         for folder in ("", "/tmp", "/home"):
             os.mkdir(self._temp + folder, 0o700)
-        self._told, tell = os.pipe()
+        self._failures, failures = os.pipe()
         gate, opened = os.pipe()
         main = fork()
         if main == 0:
-            _become_confined(self._order, policy, self._streams, gate, tell, self._temp)
-        os.close(tell)
+            _exec_confined(self._request, policy, self._streams, gate, failures, self._temp)
+        os.close(failures)
         os.close(gate)
         try:
             if self._group:
-                self._group.take(main)
+                self._group.add(main)
             os.write(opened, b"!")
         except OSError:
             os.kill(main, signal.SIGKILL)
-            self._watch.end(self._ask, self._kill)
+            self._watcher.end(self._terminate, self._kill)
             raise
         finally:
             os.close(opened)
         return main
 
-    def _said(self) -> dict[str, Any] | None:
+    def _read_failure(self) -> dict[str, Any] | None:
         """Why the program could not start. It is gone by now, and so is everybody who could still write."""
-        if self._told < 0:
+        if self._failures < 0:
             return None
-        os.set_blocking(self._told, False)
+        os.set_blocking(self._failures, False)
         try:
-            text = os.read(self._told, 65536)
+            text = os.read(self._failures, 65536)
         except BlockingIOError:
             return None
-        said: dict[str, Any] | None = json.loads(text) if text else None
-        return said
+        failed: dict[str, Any] | None = json.loads(text) if text else None
+        return failed
 
-    def _ask(self) -> None:
-        tree.signal_all(tree.descendants(os.getpid()), signal.SIGTERM)
+    def _terminate(self) -> None:
+        signal_all(descendants(os.getpid()), signal.SIGTERM)
 
     def _kill(self) -> None:
         if not (self._group and self._group.kill()):
-            tree.kill_descendants()
+            kill_descendants()
 
-    def clean(self) -> None:
+    def clean_up(self) -> None:
         os.chdir("/")
-        if self._told >= 0:
-            os.close(self._told)
+        if self._failures >= 0:
+            os.close(self._failures)
         if self._group:
-            self._group.let_go()
+            self._group.close()
             self._group.remove()
         if self._temp:
             from shutil import rmtree  # noqa: PLC0415  (after the run, when nobody waits any more)
@@ -231,40 +279,41 @@ class _Outside:
             rmtree(self._temp, ignore_errors=True)
 
 
-def _become_confined(order: Order, policy: Policy, streams: Streams, gate: int, tell: int, temp: str) -> None:
-    """In the child: put the layers on and turn into the program. Never returns."""
+def _exec_confined(
+    request: SpawnRequest, policy: Policy, streams: StreamFds, gate: int, failures: int, temp: str
+) -> None:
+    """In the child: apply the layers and exec the program. Never returns."""
     stage = "layers"
     try:
         signal.set_wakeup_fd(-1)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if not os.read(gate, 1):
             return
-        if order.plan.way is Way.BUBBLEWRAP:
-            _become_wrapped(order, policy, streams)
-        confine.restrict(order.plan.way, policy, order.plan.layers, temp)
+        if request.plan.level is Level.BUBBLEWRAP:
+            _exec_bubblewrap(request, policy, streams)
+        confine.restrict(request.plan.level, policy, request.plan.layers, temp)
         stage = "program"
-        os.chdir(order.cwd)
+        os.chdir(request.cwd)
         home = {"TMPDIR": f"{temp}/tmp", "HOME": f"{temp}/home"}
-        executable.become(order.argv, order.env | home, streams)
+        _exec(request.argv, request.env | home, streams)
     except OSError as error:
-        os.write(tell, json.dumps(failure(stage, error)).encode())
+        os.write(failures, json.dumps(as_failure(stage, error)).encode())
     finally:
         os._exit(1)
 
 
-def _become_wrapped(order: Order, policy: Policy, streams: Streams) -> None:
-    sockets = confine.sockets(policy, order.plan.way, order.plan.layers, sealed=False)
-    filtered = _inherited("seccomp", seccomp.as_bytes(seccomp.assemble(MACHINE, sockets)))
-    words = bubblewrap.arguments(policy, order.cwd, filtered)
-    options = _inherited("options", b"".join(os.fsencode(word) + b"\0" for word in words))
-    home = {"TMPDIR": namespaces.temp_folder(policy), "HOME": f"{namespaces.PRIVATE}/home"}
-    confine.limit(policy, apart=False)
-    command = (order.plan.layers.bubblewrap, "--args", str(options), "--", *order.argv)
-    executable.become(command, order.env | home, streams)
+def _exec_bubblewrap(request: SpawnRequest, policy: Policy, streams: StreamFds) -> NoReturn:
+    sockets = confine.sockets(policy, request.plan.level, request.plan.layers, sealed=False)
+    filter_file = _inheritable_file("seccomp", seccomp.as_bytes(seccomp.assemble(MACHINE, sockets)))
+    words = bubblewrap.arguments(policy, request.cwd, filter_file)
+    options = _inheritable_file("options", b"".join(os.fsencode(word) + b"\0" for word in words))
+    confine.limit(policy, own_namespaces=False)
+    command = (request.plan.layers.bubblewrap, "--args", str(options), "--", *request.argv)
+    _exec(command, request.env | namespaces.home_variables(policy), streams)
 
 
-def _inherited(name: str, content: bytes) -> int:
-    """A file in memory that the next program gets, read from its start."""
+def _inheritable_file(name: str, content: bytes) -> int:
+    """A file in memory that the next program gets, at its start."""
     file = os.memfd_create(name, 0)
     os.write(file, content)
     os.lseek(file, 0, os.SEEK_SET)

@@ -14,145 +14,44 @@ from typing import Final
 
 MACHINE: Final = os.uname().machine if hasattr(os, "uname") else ""
 
-#: Calls whose number differs between the two machines. (x86-64, aarch64)
-_DIFFERENT: Final[dict[str, tuple[int, int]]] = {
-    "acct": (163, 89),
-    "add_key": (248, 217),
-    "adjtimex": (159, 171),
-    "bpf": (321, 280),
-    "capset": (126, 91),
-    "chroot": (161, 51),
-    "clock_adjtime": (305, 266),
-    "clock_settime": (227, 112),
-    "clone": (56, 220),
-    "delete_module": (176, 106),
-    "fanotify_init": (300, 262),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "finit_module": (313, 273),
-    "fremovexattr": (199, 16),
-    "fsetxattr": (190, 7),
-    "init_module": (175, 105),
-    "inotify_add_watch": (254, 27),
-    "ioctl": (16, 29),
-    "ioprio_set": (251, 30),
-    "kcmp": (312, 272),
-    "kexec_file_load": (320, 294),
-    "kexec_load": (246, 104),
-    "keyctl": (250, 219),
-    "kill": (62, 129),
-    "lremovexattr": (198, 15),
-    "lsetxattr": (189, 6),
-    "migrate_pages": (256, 238),
-    "mkdirat": (258, 34),
-    "mknodat": (259, 33),
-    "mount": (165, 40),
-    "move_pages": (279, 239),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181),
-    "msgctl": (71, 187),
-    "msgget": (68, 186),
-    "msgrcv": (70, 188),
-    "msgsnd": (69, 189),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "openat": (257, 56),
-    "perf_event_open": (298, 241),
-    "personality": (135, 92),
-    "pivot_root": (155, 41),
-    "prctl": (157, 167),
-    "prlimit64": (302, 261),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "ptrace": (101, 117),
-    "quotactl": (179, 60),
-    "reboot": (169, 142),
-    "removexattr": (197, 14),
-    "request_key": (249, 218),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-    "sched_setaffinity": (203, 122),
-    "sched_setattr": (314, 274),
-    "sched_setparam": (142, 118),
-    "sched_setscheduler": (144, 119),
-    "seccomp": (317, 277),
-    "semctl": (66, 191),
-    "semget": (64, 190),
-    "semop": (65, 193),
-    "semtimedop": (220, 192),
-    "setdomainname": (171, 162),
-    "sethostname": (170, 161),
-    "setns": (308, 268),
-    "setpriority": (141, 140),
-    "settimeofday": (164, 170),
-    "setxattr": (188, 5),
-    "shmat": (30, 196),
-    "shmctl": (31, 195),
-    "shmdt": (67, 197),
-    "shmget": (29, 194),
-    "socket": (41, 198),
-    "socketpair": (53, 199),
-    "swapoff": (168, 225),
-    "swapon": (167, 224),
-    "syslog": (103, 116),
-    "tgkill": (234, 131),
-    "tkill": (200, 130),
-    "umount2": (166, 39),
-    "unshare": (272, 97),
-    "userfaultfd": (323, 282),
-    "vhangup": (153, 58),
-}
+#: Calls whose number differs between the two machines: name, x86-64, aarch64.
+_DIFFERENT: Final = """
+    acct 163 89, add_key 248 217, adjtimex 159 171, bpf 321 280, capset 126 91, chroot 161 51, clock_adjtime 305 266,
+    clock_settime 227 112, clone 56 220, delete_module 176 106, fanotify_init 300 262, fchmod 91 52, fchmodat 268 53,
+    finit_module 313 273, fremovexattr 199 16, fsetxattr 190 7, init_module 175 105, inotify_add_watch 254 27,
+    ioctl 16 29, ioprio_set 251 30, kcmp 312 272, kexec_file_load 320 294, kexec_load 246 104, keyctl 250 219,
+    kill 62 129, lremovexattr 198 15, lsetxattr 189 6, migrate_pages 256 238, mkdirat 258 34, mknodat 259 33,
+    mount 165 40, move_pages 279 239, mq_open 240 180, mq_unlink 241 181, msgctl 71 187, msgget 68 186, msgrcv 70 188,
+    msgsnd 69 189, name_to_handle_at 303 264, open_by_handle_at 304 265, openat 257 56, perf_event_open 298 241,
+    pivot_root 155 41, prctl 157 167, prlimit64 302 261, process_vm_readv 310 270, process_vm_writev 311 271,
+    ptrace 101 117, quotactl 179 60, reboot 169 142, removexattr 197 14, request_key 249 218, rt_sigqueueinfo 129 138,
+    rt_tgsigqueueinfo 297 240, sched_setaffinity 203 122, sched_setattr 314 274, sched_setparam 142 118,
+    sched_setscheduler 144 119, seccomp 317 277, semctl 66 191, semget 64 190, semop 65 193, semtimedop 220 192,
+    setdomainname 171 162, sethostname 170 161, setns 308 268, setpriority 141 140, settimeofday 164 170,
+    setxattr 188 5, shmat 30 196, shmctl 31 195, shmget 29 194, socket 41 198, socketpair 53 199, swapoff 168 225,
+    swapon 167 224, syslog 103 116, tgkill 234 131, tkill 200 130, umount2 166 39, unshare 272 97,
+    userfaultfd 323 282, vhangup 153 58
+"""
 #: Since Linux 5.1 new calls have the same number everywhere.
-_SAME: Final[dict[str, int]] = {
-    "io_uring_setup": 425,
-    "io_uring_enter": 426,
-    "io_uring_register": 427,
-    "open_tree": 428,
-    "move_mount": 429,
-    "fsopen": 430,
-    "fsconfig": 431,
-    "fsmount": 432,
-    "fspick": 433,
-    "pidfd_send_signal": 424,
-    "pidfd_open": 434,
-    "clone3": 435,
-    "openat2": 437,
-    "pidfd_getfd": 438,
-    "process_madvise": 440,
-    "mount_setattr": 442,
-    "quotactl_fd": 443,
-    "landlock_create_ruleset": 444,
-    "landlock_add_rule": 445,
-    "landlock_restrict_self": 446,
-    "process_mrelease": 448,
-    "fchmodat2": 452,
-    "setxattrat": 463,
-    "removexattrat": 466,
-    "open_tree_attr": 467,
-}
-#: Only on x86-64; they have no place on aarch64.
-_X86_ONLY: Final[dict[str, int]] = {
-    "chmod": 90,
-    "creat": 85,
-    "mkdir": 83,
-    "mknod": 133,
-    "open": 2,
-    "modify_ldt": 154,
-    "iopl": 172,
-    "ioperm": 173,
-    "uselib": 134,
-    "ustat": 136,
-    "_sysctl": 156,
-}
+_SAME: Final = """
+    pidfd_send_signal 424, io_uring_setup 425, io_uring_enter 426, io_uring_register 427, open_tree 428,
+    move_mount 429, fsopen 430, fsconfig 431, fsmount 432, fspick 433, pidfd_open 434, clone3 435, openat2 437,
+    pidfd_getfd 438, process_madvise 440, mount_setattr 442, quotactl_fd 443, landlock_create_ruleset 444,
+    landlock_add_rule 445, landlock_restrict_self 446, process_mrelease 448, fchmodat2 452, setxattrat 463,
+    removexattrat 466, open_tree_attr 467
+"""
+#: Only on x86-64; aarch64 does not have these calls.
+_X86_ONLY: Final = """
+    _sysctl 156, chmod 90, creat 85, ioperm 173, iopl 172, mkdir 83, mknod 133, modify_ldt 154, open 2, uselib 134,
+    ustat 136
+"""
 
 
 def numbers(machine: str) -> dict[str, int]:
-    """Name to number on this machine; empty where we do not know the machine."""
-    if machine == "x86_64":
-        return _SAME | _X86_ONLY | {name: both[0] for name, both in _DIFFERENT.items()}
-    if machine == "aarch64":
-        return _SAME | {name: both[1] for name, both in _DIFFERENT.items()}
-    return {}
+    """Name to number on this machine; empty if we do not know the machine."""
+    tables = {"x86_64": ((_DIFFERENT, 1), (_SAME, 1), (_X86_ONLY, 1)), "aarch64": ((_DIFFERENT, 2), (_SAME, 1))}
+    rows = ((row.split(), column) for table, column in tables.get(machine, ()) for row in table.split(","))
+    return {fields[0]: int(fields[column]) for fields, column in rows}
 
 
 NUMBERS: Final = numbers(MACHINE)
@@ -239,6 +138,8 @@ def drop_capabilities() -> None:
     call("capset", buffer("=Ii", _CAPABILITY_VERSION_3, 0), buffer("=6I", 0, 0, 0, 0, 0, 0))
 
 
+#: For calls that take a folder's descriptor: paths start at the working directory.
+AT_FDCWD: Final = -100
 # openat2 resolve flags
 RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_IN_ROOT = 0x10

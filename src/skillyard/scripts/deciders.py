@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from skillyard.core.errors import SkillError
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
-from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import ThreatLevel
 from skillyard.scripts.interrupt import Interrupt
 
 
@@ -39,7 +39,7 @@ _KEEP = Message("{name}: keep or uninstall? ")
 class Rules:
     """Decides by the severity that the workflow gave each skill; one without a rule, or unheard of, stays undecided."""
 
-    def __init__(self, by_severity: Mapping[Severity, Decision]) -> None:
+    def __init__(self, by_severity: Mapping[ThreatLevel, Decision]) -> None:
         self._by_severity = by_severity
 
     def __call__(self, interrupt: Interrupt) -> Mapping[str, Decision]:
@@ -47,9 +47,9 @@ class Rules:
         known = severities if isinstance(severities, Mapping) else {}
         named = {name: str(known.get(name, "")).upper() for name in interrupt.skills}
         return {
-            name: self._by_severity[Severity[said]]
+            name: self._by_severity[ThreatLevel[said]]
             for name, said in named.items()
-            if said in Severity.__members__ and Severity[said] in self._by_severity
+            if said in ThreatLevel.__members__ and ThreatLevel[said] in self._by_severity
         }
 
 

@@ -21,7 +21,7 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.core.result import Result
 from skillyard.store import locks
-from skillyard.store.keys import Kept, Keys
+from skillyard.store.runs import KeyRecord, Keys
 
 WINDOW_SECONDS = 5.0
 
@@ -74,12 +74,12 @@ class LocalOnce:
             self._keys.forget_before(boot_id(), now() - self._window)
             return Answer(result, shared=False)
 
-    def _answers(self, kept: Kept, arrived: float, *, waited: bool) -> bool:
+    def _answers(self, kept: KeyRecord, arrived: float, *, waited: bool) -> bool:
         """A success within its window; for those who waited, whatever the run gave that they waited for."""
         ended_while_waiting = waited and kept.boot == boot_id() and kept.at >= arrived
         return self._is_fresh(kept) or ended_while_waiting
 
-    def _is_fresh(self, kept: Kept) -> bool:
+    def _is_fresh(self, kept: KeyRecord) -> bool:
         age = now() - kept.at
         return kept.ok and kept.boot == boot_id() and 0 <= age <= self._window
 
@@ -122,7 +122,7 @@ class LocalOnce:
         return keys
 
 
-def _shared(key: Key, kept: Kept) -> Answer:
+def _shared(key: Key, kept: KeyRecord) -> Answer:
     if kept.prompt != key.prompt:
         raise another_prompt(key)
     assert kept.result is not None  # noqa: S101  (asked before)

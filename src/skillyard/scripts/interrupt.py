@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.dirfd import read_below
+from skillyard.catalog.files import read_below
 from skillyard.core.envelope import parse
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.values import Json, check_value

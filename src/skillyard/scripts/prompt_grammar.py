@@ -10,8 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.plainfile import exists as path_exists
-from skillyard.catalog.plainfile import expand_home, is_folder
+from skillyard.catalog.files import exists as path_exists
+from skillyard.catalog.files import expand_home, is_folder
 from skillyard.core.errors import InvalidArgs, MultiStep
 from skillyard.core.messages import Message
 from skillyard.core.shell_words import Word, split

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.fingerprint import read_marks
+from skillyard.catalog.fingerprint import hash_folder
 from skillyard.core.envelope import read_envelope
 from skillyard.core.errors import (
     InvalidArgs,
@@ -31,7 +31,7 @@ from skillyard.runtime.cleanup import cleanup_of
 from skillyard.runtime.guard import OnProgress, guard
 from skillyard.runtime.paths import BOX
 from skillyard.runtime.record import Recorder
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.sandbox.launch import Exit, Launch, Mount, Sandbox, can_mount
 from skillyard.sandbox.policy import Policy
 from skillyard.scripts.deciders import Decider, Decision, checked
@@ -76,7 +76,7 @@ class Worker(NamedTuple):
     lang: Lang = Lang.EN
     limit_seconds: float = LIMIT_SECONDS
     #: Whoever holds it can end the scripts.
-    stop: Stop | None = None
+    stop: CancelToken | None = None
     #: The job that the runs belong to, as `jobs.about` tells it.
     job: Mapping[str, Json] = NOTHING
 
@@ -113,7 +113,7 @@ class Worker(NamedTuple):
     def _copy(self) -> FolderCopy:
         """The private copy of bin/ as it is now: what is allowed on the strength of its bytes runs from it."""
         folder = self.root / "bin"
-        return self.copies.find(read_marks(folder)) or self.copies.make(folder)
+        return self.copies.find(hash_folder(folder)) or self.copies.make(folder)
 
     def _demand(self, order: Order, copy: FolderCopy) -> Standing:
         """Somebody allowed it: we ourselves, where it is ours, or a person who saw these bytes."""

@@ -1,1 +1,1 @@
-"""What is kept: every table of ours."""
+"""Our database, the file of grants, logs, locks and private copies."""

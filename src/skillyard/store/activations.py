@@ -1,10 +1,9 @@
-"""Which skills are active, for whom and where: the only truth about it.
+"""Which skills are active, for which user, conversation and project.
 
 An activation names a skill by its folder, not by its name. An update puts new files into the same folder, so the skill
-stays active and its new text counts; a skill of the same name that comes with a clone never takes the place of the one
-that the user meant; where both the project's and the user's are active, both are. `project` is where it counts: a
-project's own skill and every conversation belong to their project, a skill of the user's that is active globally counts
-everywhere (the empty text).
+stays active with its new text; a skill of the same name that comes with a clone never replaces the one that the user
+meant; a project's and a user's skill of one name can both be active. `project` is where it counts: a project's own
+skill and every conversation belong to their project, a user's skill that is active globally counts everywhere.
 """
 
 import sqlite3
@@ -13,9 +12,9 @@ from typing import NamedTuple
 
 from skillyard.store.database import writing
 
-#: The conversation of what is active in all of them.
+#: The conversation of an activation that holds in all of them.
 GLOBAL = ""
-#: The project of what counts in all of them.
+#: The project of an activation that holds in all of them.
 EVERYWHERE = ""
 
 
@@ -27,18 +26,18 @@ class Activation(NamedTuple):
 
 
 class Activations:
-    """Of all users and projects. Rows are in the order of activation; to activate again changes nothing."""
+    """All users and projects. To activate again changes nothing."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def add(self, user: str, activations: Iterable[Activation], moment: float) -> tuple[Activation, ...]:
-        """All of them, in this order, or none; those that were not active before."""
+        """Add all or none. Return those that were not active before."""
         with writing(self._connection):
             return tuple(each for each in activations if self._insert(user, each, moment))
 
     def list(self, user: str, conversation: str, project: str) -> tuple[Activation, ...]:
-        """Global and of this conversation, as far as it counts in this project, in the order of activation."""
+        """What is active globally and in this conversation of this project, in the order of activation."""
         rows = self._connection.execute(
             "SELECT skill, conversation, project, id FROM activations WHERE user = ?1 AND conversation = ?2 "
             "AND project = ?3 UNION "
@@ -55,7 +54,7 @@ class Activations:
         )
 
     def forget(self, skills: Sequence[str]) -> None:
-        """Skills that are gone are active nowhere, for nobody."""
+        """Remove the activations of skills that are gone, for all users."""
         self._connection.executemany("DELETE FROM activations WHERE skill = ?", [(skill,) for skill in skills])
 
     def _insert(self, user: str, each: Activation, moment: float) -> bool:

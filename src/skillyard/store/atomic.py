@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-#: In the name of whatever was set aside because it was damaged.
+#: In the names of damaged files that were set aside.
 DAMAGED = ".damaged-"
 
 
@@ -25,34 +25,26 @@ def write_atomically(path: Path, content: bytes) -> None:
         with suppress(OSError):
             fresh.unlink()
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def give_to_owner_of(folder: Path, file: int | Path) -> None:
-    """What root writes into a user's home stays readable for that user."""
+    """Change the owner of what root writes into a user's home, so that the user can read it."""
     owner = folder.stat()
     if os.geteuid() == 0 and owner.st_uid != 0:
         os.chown(file, owner.st_uid, owner.st_gid)
 
 
 def put_in_place(fresh: Path, path: Path) -> None:
-    """Rename a finished file. Its content and owner are final before it gets its name."""
+    """Rename a finished file, once its owner is set and its content is on disk."""
     give_to_owner_of(path.parent, fresh)
-    sync_file(fresh)
+    sync(fresh)
     fresh.replace(path)
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames in the folder durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def sync_file(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Make the content of a file durable, or the renames in a folder."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
@@ -61,7 +53,7 @@ def sync_file(path: Path) -> None:
 
 
 def damaged_name(path: Path) -> Path:
-    """A name beside the file that is not taken: `state.db.damaged-20261118T004512Z`."""
+    """Return a free name beside the file, such as `state.db.damaged-20261118T004512Z`."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     name, number = path.with_name(f"{path.name}{DAMAGED}{stamp}"), 1
     while os.path.lexists(name):
@@ -71,5 +63,5 @@ def damaged_name(path: Path) -> Path:
 
 
 def list_damaged(path: Path) -> tuple[Path, ...]:
-    """What was set aside of this file, the oldest first."""
+    """The damaged versions of this file that were set aside, the oldest first."""
     return tuple(sorted(path.parent.glob(f"{path.name}{DAMAGED}*")))

@@ -14,28 +14,28 @@ from skillyard.core.errors import StateDamaged, StoreFailed
 from skillyard.core.messages import Message
 from skillyard.store import locks
 from skillyard.store.atomic import put_in_place
-from skillyard.store.connection import check_integrity, connect
+from skillyard.store.database import check_integrity, connect
 
 BACKUP = ".backup"
 OLDER = ".backup.1"
-#: Its time says when the latest attempt was.
+#: Its modification time is that of the latest attempt.
 LOCK = "backup.lock"
 EVERY_SECONDS = 3600.0
-#: Of a short command, which somebody may be waiting for.
+#: Limits for a short command, which somebody may be waiting for.
 SHORT_BYTES = 32_000_000
 SHORT_SECONDS = 2.0
-#: How many steps of SQLite's machine pass between two looks at the clock.
+#: How many instructions of SQLite's virtual machine run between two looks at the clock.
 _STEPS = 10_000
 
 
 def list_backups(path: Path) -> tuple[Path, ...]:
-    """Those that are there, the newest first."""
+    """The existing backups, the newest first."""
     names = (path.with_name(path.name + ending) for ending in (BACKUP, OLDER))
     return tuple(name for name in names if name.is_file())
 
 
 def is_due(path: Path, now: float, *, every_seconds: float = EVERY_SECONDS) -> bool:
-    """Whether the latest attempt, or where there was none the home itself, is older than an hour. Cheap."""
+    """Whether the latest attempt (or the home, if there was none) is older than `every_seconds`. Cheap."""
     for name in (LOCK, "state.lock"):
         try:
             return not 0 <= now - path.with_name(name).stat().st_mtime < every_seconds
@@ -45,9 +45,9 @@ def is_due(path: Path, now: float, *, every_seconds: float = EVERY_SECONDS) -> b
 
 
 def back_up(path: Path, lock_seconds: float, *, is_short: bool = False) -> Path | None:
-    """Make a backup now; None if another process does, or nothing changed, or it would take too long.
+    """Make a backup; return None if another process does, or nothing changed, or it would take too long.
 
-    Raises StateDamaged if the database is damaged, StoreFailed if the backup could not be written."""
+    Raise StateDamaged if the database is damaged, StoreFailed if the backup could not be written."""
     fresh = path.with_name(f"{path.name}{BACKUP}.new")
     try:
         with locks.trying(path.with_name(LOCK)) as held:
@@ -75,7 +75,7 @@ def _has_changed(path: Path) -> bool:
 
 
 def _copy(path: Path, fresh: Path, lock_seconds: float, limit_seconds: float | None) -> bool:
-    """False if the limit passed. Raises StateDamaged if the copy is not sound."""
+    """Return False if the limit passed. Raise StateDamaged if the copy is not sound."""
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = connect(path, lock_seconds)
     try:

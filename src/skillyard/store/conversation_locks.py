@@ -1,73 +1,51 @@
-"""Who is at work on a conversation, and how many are: locks, which the kernel takes away when a process dies.
+"""Which process works on a conversation, how many agents run, and how another process cancels a turn.
 
-No heartbeat: a conversation that is `running` in the table and that nobody holds has lost its runtime.
+A conversation that is `running` in the table and that no process has locked has lost its runtime.
 """
 
+import contextlib
+import errno
 import os
-import time
+import select
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
 
 from skillyard.store import locks
+from skillyard.store.locks import LockedFile
 
 #: Whoever only looks holds the lock for an instant: to be waited for, not taken for an owner.
 _GLANCE_SECONDS = 1.0
-_POLL_SECONDS = 0.005
-
-
-class Hold:
-    """Held until it is closed, or the process ends, however it ends. Programs that are started do not inherit it."""
-
-    def __init__(self, file: int) -> None:
-        self._file = file
-
-    def close(self) -> None:
-        os.close(self._file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-#: What stands for a conversation in the folder, beside its lock: its bell, and what a keeper of a warm agent has.
+_PIPE_BYTES = 4096
+#: What lies in the folder for a conversation beside its lock: its cancel pipe, and the files of a kept-warm agent.
 _BESIDE = (".bell", ".warm", ".sock", ".log", ".state", ".end")
 
 
-class Holds:
+class ConversationLocks:
     """The folder of all locks."""
 
     def __init__(self, folder: Path, ending: str = ".lock") -> None:
         self._folder = folder
         self._ending = ending
 
-    def warm(self) -> "Holds":
+    def warm(self) -> "ConversationLocks":
         """The other lock of each conversation: of the process that keeps an agent warm for it."""
-        return Holds(self._folder, ".warm")
+        return ConversationLocks(self._folder, ".warm")
 
     def list(self) -> tuple[int, ...]:
-        """Those that are held."""
+        """The conversations that are locked."""
         numbers = sorted(int(path.stem) for path in self._folder.glob(f"*{self._ending}") if path.stem.isdecimal())
         return tuple(filter(self.is_held, numbers))
 
-    def take(self, conversation_id: int) -> Hold | None:
-        """None where another is at work on it."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = os.open(self._path(conversation_id), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        ceiling = time.monotonic() + _GLANCE_SECONDS
-        while not locks.take(file):
-            if time.monotonic() > ceiling:
-                os.close(file)
-                return None
-            time.sleep(_POLL_SECONDS)
-        return Hold(file)
+    def take(self, conversation_id: int) -> LockedFile | None:
+        """Return None if another process works on it."""
+        return LockedFile.attempt(self._path(conversation_id), _GLANCE_SECONDS)
 
     def is_held(self, conversation_id: int) -> bool:
         return locks.is_held(self._path(conversation_id))
 
     def remove(self, conversation_id: int) -> None:
-        """With whatever a killed runtime left."""
+        """Remove the lock file, and whatever a killed runtime left beside it."""
         for ending in (self._ending, *_BESIDE):
             self._path(conversation_id).with_suffix(ending).unlink(missing_ok=True)
 
@@ -75,19 +53,77 @@ class Holds:
         return self._folder / f"{conversation_id}{self._ending}"
 
 
-class Slots:
-    """At most so many agents at once, in all processes of this user together."""
+class AgentSlots:
+    """At most `count` agents at once, in all processes of this user together."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self._folder = folder
         self.count = count
 
-    def take(self) -> Hold | None:
-        """None where all are taken."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    def take(self) -> LockedFile | None:
+        """Return None if all are taken."""
         for number in range(self.count):
-            file = os.open(self._folder / f"slot-{number}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            if locks.take(file):
-                return Hold(file)
-            os.close(file)
+            if slot := LockedFile.attempt(self._folder / f"slot-{number}.lock"):
+                return slot
         return None
+
+
+class CancelPipes:
+    """Lets another process cancel a turn through a named pipe, one for each conversation.
+
+    Nothing stale can be left behind: the kernel tells the sender if nobody listens. The message names the run, so one
+    that comes late never cancels the next turn.
+    """
+
+    def __init__(self, folder: Path, ending: str = ".bell") -> None:
+        self._folder, self._ending = folder, ending
+
+    @contextlib.contextmanager
+    def listening(self, conversation_id: int, run: str, on_cancel: Callable[[], None]) -> Iterator[None]:
+        """Within this block, call `on_cancel` in a thread of its own when this run is cancelled. Hold the lock."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._path(conversation_id)
+        path.unlink(missing_ok=True)
+        os.mkfifo(path, 0o600)
+        # Open for both, so that it never ends when a sender closes; without waiting for one.
+        pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        ended, end = os.pipe()
+        listener = threading.Thread(target=_listen, args=(pipe, ended, run, on_cancel), daemon=True)
+        listener.start()
+        try:
+            yield
+        finally:
+            os.close(end)
+            listener.join()
+            path.unlink(missing_ok=True)
+            os.close(pipe)
+            os.close(ended)
+
+    def cancel(self, conversation_id: int, run: str) -> bool:
+        """Return whether anybody listened."""
+        try:
+            pipe = os.open(self._path(conversation_id), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ENXIO}:
+                return False
+            raise
+        try:
+            os.write(pipe, f"{run}\n".encode())
+        finally:
+            os.close(pipe)
+        return True
+
+    def _path(self, conversation_id: int) -> Path:
+        return self._folder / f"{conversation_id}{self._ending}"
+
+
+def _listen(pipe: int, ended: int, run: str, on_cancel: Callable[[], None]) -> None:
+    received = b""
+    while True:
+        ready, _, _ = select.select([pipe, ended], [], [])
+        if ended in ready:
+            return
+        received = (received + os.read(pipe, _PIPE_BYTES))[-_PIPE_BYTES:]
+        if run.encode() in received.split(b"\n")[:-1]:
+            on_cancel()
+            received = b""

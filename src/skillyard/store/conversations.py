@@ -1,8 +1,8 @@
-"""Conversations with backend agents: where each stands, and what was told in it, bounded in size.
+"""Conversations with backend agents: the state of each, and its events, bounded in size.
 
 One row for each backend, working directory and name of ours. The agent's own session belongs to all three: an agent
-that is asked for it from another directory does not find it. What was told is kept as the agents' drivers tell it; the
-oldest goes first when a conversation grows too large. Secrets are taken out before, by whoever knows them.
+that is asked for it from another directory does not find it. Events are kept as the agents' drivers report them; the
+oldest goes first when a conversation grows too large. The caller removes secrets before.
 """
 
 import json
@@ -12,14 +12,15 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from skillyard.core.values import NOTHING, Json
-from skillyard.store.conversation_locks import Hold, Holds
+from skillyard.store.conversation_locks import ConversationLocks
 from skillyard.store.database import writing
+from skillyard.store.locks import LockedFile
 
-#: What a conversation's history may grow to, in characters; then the oldest tenth goes.
+#: The size of a conversation's history, in characters; above it the oldest tenth is dropped.
 HISTORY_CHARACTERS = 2_000_000
-#: What one event may say; the rest is cut, with a mark.
+#: The size of an event's text; the rest is cut, with a mark.
 EVENT_CHARACTERS = 20_000
-#: What an event costs beside its texts.
+#: What an event counts beside its texts.
 _OVERHEAD = 100
 
 
@@ -46,7 +47,7 @@ class Conversation(NamedTuple):
     folder: str
     #: What the user calls it.
     name: str
-    #: The agent's own session; empty until it told.
+    #: The agent's own session; empty until it reported one.
     session: str
     state: ConversationState
     started: float
@@ -55,8 +56,8 @@ class Conversation(NamedTuple):
     run: str
 
 
-class Telling(NamedTuple):
-    """One event as it is kept: what a driver told, in which run, and when."""
+class ConversationEvent(NamedTuple):
+    """What a driver reported, in which run, and when."""
 
     run: str
     at: float
@@ -69,12 +70,12 @@ _COLUMNS = ", ".join(Conversation._fields)
 
 
 class Conversations:
-    def __init__(self, connection: sqlite3.Connection, holds: Holds) -> None:
+    def __init__(self, connection: sqlite3.Connection, conversation_locks: ConversationLocks) -> None:
         self._connection = connection
-        self._holds = holds
+        self._locks = conversation_locks
 
     def open(self, backend: str, folder: str, name: str, moment: float) -> Conversation:
-        """Found, or made."""
+        """Find the conversation, or make it."""
         self._connection.execute(
             "INSERT INTO conversations (backend, folder, name, session, state, started, last, run, size) "
             "VALUES (?1, ?2, ?3, '', ?4, ?5, ?5, '', 0) ON CONFLICT DO NOTHING",
@@ -90,16 +91,21 @@ class Conversations:
             f"SELECT {_COLUMNS} FROM conversations WHERE backend = ? AND folder = ? AND name = ?",
             (backend, folder, name),
         ).fetchone()
-        return self._as_it_stands(row) if row else None
+        return self._checked(row) if row else None
 
     def get(self, number: int) -> Conversation | None:
-        row = self._connection.execute(f"SELECT {_COLUMNS} FROM conversations WHERE id = ?", (number,)).fetchone()
-        return self._as_it_stands(row) if row else None
+        row = self._row(number)
+        return self._checked(row) if row else None
+
+    def _row(self, number: int) -> tuple[Any, ...] | None:
+        query = f"SELECT {_COLUMNS} FROM conversations WHERE id = ?"
+        row: tuple[Any, ...] | None = self._connection.execute(query, (number,)).fetchone()
+        return row
 
     def list(
         self, limit: int = 100, *, backend: str = "", name: str = "", folder: str = ""
     ) -> tuple[Conversation, ...]:
-        """The latest first; only those of a backend, a name, a folder, where one is given."""
+        """The latest first; only those of a backend, name or folder, if given."""
         wanted = {"backend": backend, "name": name, "folder": folder}
         given = {column: value for column, value in wanted.items() if value}
         where = " AND ".join(f"{column} = ?" for column in given) or "true"
@@ -107,83 +113,81 @@ class Conversations:
             f"SELECT {_COLUMNS} FROM conversations WHERE {where} ORDER BY last DESC, id DESC LIMIT ?",
             (*given.values(), limit),
         ).fetchall()
-        return tuple(map(self._as_it_stands, rows))
+        return tuple(map(self._checked, rows))
 
-    def hold(self, conversation: Conversation) -> Hold | None:
-        """Take it before a turn begins, and keep it until its end is written down. None where another has it."""
-        return self._holds.take(conversation.id)
+    def hold(self, conversation: Conversation) -> LockedFile | None:
+        """Lock it before a turn begins and until its end is written. Return None if another process has it."""
+        return self._locks.take(conversation.id)
 
     def begin(self, conversation: Conversation, run: str, moment: float) -> None:
-        """A turn begins."""
+        """Write that a turn begins."""
         self._connection.execute(
             "UPDATE conversations SET state = ?, run = ?, last = ? WHERE id = ?",
             (ConversationState.STARTING, run, moment, conversation.id),
         )
 
     def move(self, conversation: Conversation, state: ConversationState, moment: float, session: str = "") -> None:
-        """Into another state; with the agent's own session where it told one."""
+        """Change its state, and the agent's own session if given."""
         self._connection.execute(
             "UPDATE conversations SET state = ?1, last = ?2, session = iif(?3 = '', session, ?3) WHERE id = ?4",
             (state, moment, _clean(session), conversation.id),
         )
 
-    def record(self, conversation: Conversation, telling: Telling) -> None:
-        """Kept at once, so that a crash loses nothing of what was told before it."""
-        text, data = _cut(telling.text), _as_data(telling.data)
+    def record(self, conversation: Conversation, event: ConversationEvent) -> None:
+        """Write at once, so that a crash loses nothing that came before it."""
+        text, data = _cut(event.text), _as_data(event.data)
         size = len(text) + len(data) + _OVERHEAD
         with writing(self._connection):
             self._connection.execute(
                 "INSERT INTO events (conversation, run, at, told, text, data, size) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (conversation.id, telling.run, telling.at, telling.told, text, data, size),
+                (conversation.id, event.run, event.at, event.told, text, data, size),
             )
             (total,) = self._connection.execute(
                 "UPDATE conversations SET size = size + ?, last = max(last, ?) WHERE id = ? RETURNING size",
-                (size, telling.at, conversation.id),
+                (size, event.at, conversation.id),
             ).fetchone()
             if total > HISTORY_CHARACTERS:
                 self._drop_oldest(conversation.id)
 
-    def history(self, conversation: Conversation, after: int = 0) -> "tuple[tuple[int, Telling], ...]":
-        """What was told, in order, each with its number; `after` a number only what came since."""
+    def history(self, conversation: Conversation, after: int = 0) -> "tuple[tuple[int, ConversationEvent], ...]":
+        """The events in order, each with its number; `after` a number only the later ones."""
         rows = self._connection.execute(
             "SELECT id, run, at, told, text, data FROM events WHERE conversation = ? AND id > ? ORDER BY id",
             (conversation.id, after),
         )
-        return tuple((number, Telling._make((*told, _from_data(data)))) for number, *told, data in rows)
+        return tuple((number, ConversationEvent._make((*told, _from_data(data)))) for number, *told, data in rows)
 
     def forget_before(self, moment: float) -> int:
-        """Drop conversations that nothing happened in since then, nobody is at work on and no agent is warm for."""
+        """Drop conversations without an event since then, if no process works on them and no agent is warm."""
         rows = self._connection.execute("SELECT id FROM conversations WHERE last < ?", (moment,)).fetchall()
         return sum(self._forget(number, moment) for (number,) in rows)
 
     def _forget(self, number: int, moment: float) -> bool:
-        hold = None if self._holds.warm().is_held(number) else self._holds.take(number)
-        if hold is None:
+        lock = None if self._locks.warm().is_held(number) else self._locks.take(number)
+        if lock is None:
             return False
-        with hold, writing(self._connection):
+        with lock, writing(self._connection):
             gone = self._connection.execute(
                 "DELETE FROM conversations WHERE id = ? AND last < ?", (number, moment)
             ).rowcount
             if gone:
                 self._connection.execute("DELETE FROM events WHERE conversation = ?", (number,))
-                self._holds.remove(number)
+                self._locks.remove(number)
         return bool(gone)
 
-    def _as_it_stands(self, row: tuple[Any, ...]) -> Conversation:
-        """A turn that nobody holds has lost its runtime: it crashed, and that is written down.
+    def _checked(self, row: tuple[Any, ...]) -> Conversation:
+        """Write that a turn crashed if no process has it locked: it has lost its runtime.
 
         Only for the very turn that was seen: another may have begun since.
         """
         conversation = _conversation(row)
-        if conversation.state not in _AT_WORK or self._holds.is_held(conversation.id):
+        if conversation.state not in _AT_WORK or self._locks.is_held(conversation.id):
             return conversation
         self._connection.execute(
             "UPDATE conversations SET state = ? WHERE id = ? AND state = ? AND run = ?",
             (ConversationState.CRASHED, conversation.id, conversation.state, conversation.run),
         )
-        again = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM conversations WHERE id = ?", (conversation.id,)
-        ).fetchone()
+        again = self._row(conversation.id)
         return _conversation(again) if again else conversation
 
     def _drop_oldest(self, number: int) -> None:
@@ -202,7 +206,7 @@ class Conversations:
 
 
 def _conversation(row: tuple[Any, ...]) -> Conversation:
-    """A state that is none of ours, after bytes changed on the disk, is that of a turn that was lost."""
+    """An unknown state, after bytes changed on the disk, counts as a crash."""
     found = Conversation._make(row)
     known = found.state in set(ConversationState)
     return found._replace(state=ConversationState(found.state) if known else ConversationState.CRASHED)
@@ -216,13 +220,13 @@ def _cut(text: str) -> str:
 
 
 def _as_data(data: Mapping[str, Json]) -> str:
-    """ASCII, so that whatever an agent said can be written; what is too large is only counted."""
+    """ASCII JSON, so that whatever an agent said can be written; if it is too large, only its size."""
     written = json.dumps(data, default=dict)
     return written if len(written) <= EVENT_CHARACTERS else json.dumps({"cut": len(written)})
 
 
 def _from_data(text: str) -> Mapping[str, Json]:
-    """Nothing if bytes of it changed on the disk: the rest of the event is shown."""
+    """Return nothing if bytes of it changed on the disk: the rest of the event is shown."""
     try:
         found = json.loads(text)
     except (ValueError, TypeError):
@@ -231,5 +235,5 @@ def _from_data(text: str) -> Mapping[str, Json]:
 
 
 def _clean(text: str) -> str:
-    """Half a character, which JSON can carry, cannot be kept."""
+    """Replace half surrogate pairs, which JSON can carry and the database cannot."""
     return text.encode("utf-8", "replace").decode()

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.fingerprint import Marks, read_marks
+from skillyard.catalog.fingerprint import FolderHashes, hash_folder
 from skillyard.core.errors import SkillError, StoreFailed
 
 #: The folder of all copies is named like our home, with this at its end.
@@ -32,13 +32,13 @@ _MOST_COPIES, _MOST_BYTES = 300, 4 << 30
 class FolderCopy(NamedTuple):
     """A folder as it was approved."""
 
-    marks: Marks
+    marks: FolderHashes
     #: The copied files.
     files: Path
 
     @property
     def notes(self) -> Path:
-        """A file beside them, for what was read from them once."""
+        """A file beside them that caches what was read from them."""
         return self.files.parent / _NOTES
 
 
@@ -47,12 +47,12 @@ class Copies:
         real = own_home.resolve()
         self.home = real.with_name(f"{real.name}{COPIES_SUFFIX}")
 
-    def find(self, marks: Marks) -> FolderCopy | None:
-        """The copy of this content, if it is there and undamaged."""
+    def find(self, marks: FolderHashes) -> FolderCopy | None:
+        """Return the copy of this content, if it exists and is undamaged."""
         place = self.home / marks.content
         files = place / _FILES
         try:
-            if read_marks(files).content != marks.content:
+            if hash_folder(files).content != marks.content:
                 raise FileNotFoundError
         except (OSError, SkillError):
             return None
@@ -61,7 +61,7 @@ class Copies:
         return FolderCopy(marks, files)
 
     def make(self, folder: Path, *, in_role: bool = False) -> FolderCopy:
-        """Copy a folder while hashing it; whoever has the grant must compare it with these marks."""
+        """Copy a folder while hashing it. The caller must compare the marks of the copy with the grant."""
         try:
             return self._made(folder, in_role=in_role)
         except OSError as error:
@@ -75,7 +75,7 @@ class Copies:
         fresh = self.home / f".{os.urandom(8).hex()}"
         fresh.mkdir(mode=0o700)
         try:
-            marks = read_marks(folder, fresh / _FILES, in_role=in_role)
+            marks = hash_folder(folder, fresh / _FILES, in_role=in_role)
             place = self.home / marks.content
             try:
                 fresh.rename(place)
@@ -90,7 +90,7 @@ class Copies:
                 rmtree(fresh, ignore_errors=True)
 
     def _prune(self) -> None:
-        """Remove what nobody uses any more, never what was used within the last day."""
+        """Remove old copies, never one that was used within the last day."""
         from shutil import rmtree  # noqa: PLC0415
 
         now, total = time.time(), 0

@@ -1,7 +1,8 @@
-"""Opens our database: one SQLite file in the user's home, shared by every process of theirs.
+"""Our database: one SQLite file in the user's home, shared by every process of theirs.
 
-A home that cannot be written can still be read: what is there is shown, and nothing but a write fails. A damaged file
-is set aside and repaired (`repair.py`); one of a newer version is not touched.
+A home that cannot be written can still be read: what is there is shown, and only a write fails. A damaged file is set
+aside and repaired (`repair.py`); one of a newer version is not touched. What SQLite reports becomes a named error, and
+damage is remembered, so that the next process checks the whole file.
 
 Every process opens the file under a shared lock on `state.lock`, and makes or repairs it under an exclusive one.
 """
@@ -13,11 +14,11 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, Self, TypeVar
 
 from skillyard.core.errors import SkillError, StateDamaged, StateNewer
 from skillyard.core.messages import Message
 from skillyard.store import locks
-from skillyard.store.connection import OTHER_TABLES, SUSPECT, StateConnection, connect
 
 _VERSIONS = (
     """
@@ -70,12 +71,164 @@ _VERSIONS = (
     DROP TABLE trusts;
     """,
 )
+#: The version that this Skillyard writes.
+VERSION = len(_VERSIONS)
 #: The last version that kept grants in tables.
 _WITH_GRANTS = 4
 LOCK_SECONDS = 30.0
 LOCK = "state.lock"
 
+#: An empty file beside the database: some statement met damage, so the next process that opens it checks all of it.
+SUSPECT = ".suspect"
+
 Tell = Callable[[SkillError], None]
+T = TypeVar("T")
+
+
+class StateConnection(sqlite3.Connection):
+    """Raises StateDamaged and StateLocked in place of sqlite3's errors; other errors pass."""
+
+    path: Path
+    lock_seconds: float
+
+    def cursor(self, *_: Any) -> "StateCursor":  # type: ignore[override]
+        return super().cursor(StateCursor)
+
+    # sqlite3's own methods would make cursors of its own class.
+    def execute(self, *args: Any) -> "StateCursor":
+        return self.cursor().execute(*args)
+
+    def executemany(self, *args: Any) -> "StateCursor":
+        return self.cursor().executemany(*args)
+
+    def guarded(self, call: Callable[..., T], *args: Any) -> T:
+        try:
+            return call(*args)
+        except sqlite3.DatabaseError as error:
+            # No local name for it: the cycle would keep the statement, and with it the file, open.
+            raise self._named(error) or error from None
+        except UnicodeDecodeError:  # sqlite3 cannot even say what is wrong with the definition of a table
+            mark_suspect(self.path)
+            raise StateDamaged(Message("{place}: {reason}", place=self.path, reason=OTHER_TABLES), _CHECKED) from None
+
+    def _named(self, error: sqlite3.DatabaseError) -> SkillError | None:
+        if _code(error) == sqlite3.SQLITE_READONLY and self._should_be_writable():
+            mark_suspect(self.path)
+            return StateDamaged(f"{self.path}: {error}", _CHECKED)
+        return as_named(error, self.path, self.lock_seconds)
+
+    def _should_be_writable(self) -> bool:
+        """A header in which a byte changed can claim that nobody may write."""
+        if not (os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)):
+            return False
+        return not super().execute("PRAGMA query_only").fetchone()[0]
+
+
+class StateCursor(sqlite3.Cursor):
+    connection: StateConnection
+
+    def execute(self, *args: Any) -> Self:
+        return self.connection.guarded(super().execute, *args)
+
+    def executemany(self, *args: Any) -> Self:
+        return self.connection.guarded(super().executemany, *args)
+
+    def fetchone(self) -> Any:
+        return self.connection.guarded(super().fetchone)
+
+    def fetchall(self) -> list[Any]:
+        return self.connection.guarded(super().fetchall)
+
+    def __next__(self) -> Any:
+        return self.connection.guarded(super().__next__)
+
+
+def connect(path: Path, lock_seconds: float, how: str = "") -> StateConnection:
+    """Open the file. Raise sqlite3.Error. Statements raise named errors. `how`: `mode=ro` or `immutable=1`."""
+    address = f"{path.absolute().as_uri()}?{how}" if how else path
+    connection = sqlite3.connect(
+        address,
+        lock_seconds,
+        isolation_level=None,
+        check_same_thread=False,  # one thread uses it, and another may close it
+        factory=StateConnection,
+        uri=bool(how),
+    )
+    connection.path, connection.lock_seconds = path, lock_seconds
+    connection.text_factory = _decode
+    return connection
+
+
+def _decode(text: bytes) -> str:
+    """A changed byte in a text must not hide the rest of the row."""
+    return text.decode("utf-8", "replace")
+
+
+OTHER_TABLES = Message("the definition of a table was changed")
+_CHECKED = Message("run it again: the file is checked, and repaired where it has to be")
+#: What SQLite says of a statement of ours if the definition of a table is not ours any more.
+_OTHER_TABLES = (
+    "no such table",
+    "no such column",
+    "has no column",
+    "malformed database schema",
+    "unsupported file format",
+    "text encoding",
+)
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    if _code(error) == sqlite3.SQLITE_ERROR:
+        return any(words in str(error) for words in _OTHER_TABLES)
+    return _code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    return _code(error) == sqlite3.SQLITE_BUSY
+
+
+def as_named(error: sqlite3.DatabaseError, path: Path, lock_seconds: float) -> SkillError | None:
+    """Return None for what is neither damage nor a lock. Mark damage, so that the next start checks everything."""
+    if is_damage(error):
+        mark_suspect(path)
+        return StateDamaged(f"{path}: {error}", _CHECKED)
+    if is_busy(error):
+        return locks.as_locked(path, locks.describe_lock_holders(path), lock_seconds)
+    return None
+
+
+def mark_suspect(path: Path) -> None:
+    try:
+        path.with_name(path.name + SUSPECT).touch(mode=0o600)
+    except OSError:  # a read-only home: it cannot be repaired either
+        return
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code, without the bits of the extended one."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def check_integrity(path: Path, lock_seconds: float, how: str = "mode=ro") -> str:
+    """Return SQLite's first complaint, or an empty text if the database is sound. Slow: every page is read.
+
+    Marks nothing. Raise StateLocked, and sqlite3.OperationalError if it cannot be read for another reason."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", lock_seconds, uri=True)
+        try:
+            found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        if is_damage(error):
+            return str(error)
+        raise as_named(error, path, lock_seconds) or error from None
+    except UnicodeDecodeError:
+        return OTHER_TABLES
+    return "" if found == "ok" else found
+
+
+# -- opening
 
 
 class Damage(Exception):
@@ -83,10 +236,10 @@ class Damage(Exception):
 
 
 def open_database(path: Path, lock_seconds: float = LOCK_SECONDS, tell: Tell = lambda _: None) -> sqlite3.Connection:
-    """The tables of the newest version; an older file is brought up to date, step by step.
+    """Open the database, and upgrade an older version step by step.
 
-    Raises StateNewer, StateLocked, and StateDamaged if the file is damaged and cannot be repaired now. `tell` hears of
-    every repair."""
+    Raise StateNewer, StateLocked, and StateDamaged if the file is damaged and cannot be repaired now. `tell` is called
+    with every repair."""
     try:
         return _open(path, lock_seconds, tell)
     except (OSError, sqlite3.OperationalError) as error:
@@ -102,14 +255,14 @@ def _is_closed_to_us(path: Path, error: OSError | sqlite3.OperationalError) -> b
 
 
 def _open_to_read(path: Path, lock_seconds: float) -> sqlite3.Connection:
-    """What is there, or nothing; a write says `readonly`."""
+    """Open the file read-only, or an empty database in its place; a write fails with `readonly`."""
     if os.access(path, os.R_OK) and path.is_file():
         # Without its -shm file, which nobody can make here, only the second can be read: it leaves out what a writer
         # that died has not yet moved into the file.
         for how in ("mode=ro", "immutable=1"):
             connection = connect(path, lock_seconds, how)
             try:
-                if _checked_version(connection) == len(_VERSIONS):
+                if _checked_version(connection) == VERSION:
                     return connection
             except Damage as damage:
                 connection.close()
@@ -143,7 +296,7 @@ def _open(path: Path, lock_seconds: float, tell: Tell) -> StateConnection:
         with locks.holding(lock, lock_seconds):
             connection = repair(path, lock_seconds, tell)
     try:
-        if _version(connection) < len(_VERSIONS):
+        if read_version(connection) < VERSION:
             _upgrade(connection, path.parent, tell)
     except BaseException:
         connection.close()
@@ -152,9 +305,10 @@ def _open(path: Path, lock_seconds: float, tell: Tell) -> StateConnection:
 
 
 def open_sound(path: Path, lock_seconds: float) -> StateConnection:
-    """A connection to a file that looks like ours, whatever its version. Hold the lock. Raises Damage with the reason,
-    StateNewer, StateLocked and sqlite3.Error."""
-    _look(path)
+    """Open a file that looks like ours, whatever its version. Hold the lock.
+
+    Raise Damage with the reason, StateNewer, StateLocked and sqlite3.Error."""
+    _check_file(path)
     connection = connect(path, lock_seconds)
     try:
         _checked_version(connection)
@@ -166,9 +320,8 @@ def open_sound(path: Path, lock_seconds: float) -> StateConnection:
     return connection
 
 
-def _look(path: Path) -> None:
-    """What can be told without opening it: to close the file would take away the locks that SQLite has on it in this
-    process."""
+def _check_file(path: Path) -> None:
+    """Raise Damage for what is visible without opening the file: to close it would release SQLite's locks on it."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -191,7 +344,7 @@ def _look(path: Path) -> None:
 def _has_sound_wal(path: Path) -> bool:
     """Whether SQLite will read the -wal file: it deletes one whose first bytes it does not know.
 
-    Damage further behind looks like what a writer that was killed leaves, and is not noticed."""
+    Damage after that looks like what a killed writer leaves, and is not noticed."""
     try:
         file = os.open(f"{path}-wal", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -210,16 +363,16 @@ _WAL_START = b"\x37\x7f\x06\x82"
 
 
 def _checked_version(connection: StateConnection) -> int:
-    """The version of a file whose tables can be read. Raises Damage and StateNewer."""
+    """Return the version of a file whose tables can be read. Raise Damage and StateNewer."""
     try:
-        version = _version(connection)
-        if version > len(_VERSIONS):
+        version = read_version(connection)
+        if version > VERSION:
             raise StateNewer(
                 Message(
                     "{path} has version {version}, this Skillyard knows {count}",
                     path=connection.path,
                     version=version,
-                    count=len(_VERSIONS),
+                    count=VERSION,
                 )
             )
         found = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'runs'").fetchone()[0]
@@ -232,7 +385,7 @@ def _checked_version(connection: StateConnection) -> int:
 
 @contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """One transaction: all of it is kept, or nothing."""
+    """One transaction: all of it is written, or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -244,10 +397,10 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def make_private(path: Path) -> None:
-    """What was run, and with which params, is nobody else's business; SQLite gives its files beside it the same mode.
+    """Make the file readable for its user only; SQLite gives its files beside it the same mode.
 
-    The file itself is never opened here: to close it would take away the locks that SQLite has on it in this process.
-    Where it cannot be made, whoever opens it finds out, and says so.
+    The file itself is never opened here: to close it would release the locks that SQLite has on it in this process.
+    If it cannot be made, whoever opens it reports that.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with suppress(OSError):
@@ -263,9 +416,9 @@ def make_private(path: Path) -> None:
 
 
 def make_new(path: Path, lock_seconds: float) -> None:
-    """An empty database of the newest version, which appears at once as a whole. Hold the lock exclusively.
+    """Make an empty database, which appears at once as a whole. Hold the lock exclusively.
 
-    So a database of zero length is never one that is only just being made."""
+    So a database of zero length is never one that is just being made."""
     fresh = path.with_name(f"{path.name}.new")
     for ending in ("", "-wal", "-shm", "-journal"):
         fresh.with_name(fresh.name + ending).unlink(missing_ok=True)
@@ -283,12 +436,12 @@ def make_new(path: Path, lock_seconds: float) -> None:
 
 
 def check_tables(path: Path, lock_seconds: float) -> str:
-    """Empty if the tables are defined as this version defines them, else what is wrong. Other versions pass."""
+    """Return what is wrong with the definitions of the tables; empty if nothing, or for another version."""
     made = sqlite3.connect(":memory:", isolation_level=None)
     there = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", lock_seconds, uri=True)
     there.text_factory = bytes
     try:
-        if _version(there) != len(_VERSIONS):
+        if read_version(there) != VERSION:
             return ""
         _upgrade(made, None)
         made.text_factory = bytes
@@ -306,29 +459,25 @@ def check_tables(path: Path, lock_seconds: float) -> str:
 _TABLES = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite%'"
 
 
-def version_known() -> int:
-    return len(_VERSIONS)
-
-
-def _version(connection: sqlite3.Connection) -> int:
+def read_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _upgrade(connection: sqlite3.Connection, home: Path | None, tell: Tell = lambda _: None) -> None:
-    """Once, even when two processes start together: the second finds it done."""
+    """Upgrade once, even if two processes start together: the second finds it done."""
     with writing(connection):
-        version = _version(connection)
+        version = read_version(connection)
         if home is not None and 0 < version <= _WITH_GRANTS:
             _move_grants(connection, home, tell)
         for step in _VERSIONS[version:]:
             for statement in step.split(";"):
                 connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(_VERSIONS)}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _move_grants(connection: sqlite3.Connection, home: Path, tell: Tell) -> None:
-    """Write the file before the tables go: a crash in between leaves both, and the file counts from then on."""
-    from skillyard.store.grantfile import GrantFile, GrantRow, TrustRow  # noqa: PLC0415  (once in a lifetime)
+    """Write the file of grants before the tables go: a crash in between leaves both, and then the file counts."""
+    from skillyard.store.grants import GrantFile, GrantRow, TrustRow  # noqa: PLC0415  (once in a lifetime)
 
     grants = connection.execute("SELECT project, skill, fingerprint, capability, granted FROM grants").fetchall()
     trusts = connection.execute("SELECT project, fingerprint, granted FROM trusts").fetchall()

@@ -1,4 +1,4 @@
-"""Repairs our database: the damaged file is set aside under its own name, and the last good backup takes its place.
+"""Repairs and inspects our database: a damaged file is set aside, and the last good backup takes its place.
 
 Nothing is ever deleted. The order of the renames is chosen so that a kill at any point leaves a state that the next
 process repairs: the database goes first, so its -wal file is never applied to another database, and never lost.
@@ -13,14 +13,27 @@ import shutil
 import sqlite3
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from skillyard.core.errors import SkillError, StateDamaged
 from skillyard.core.messages import Message
-from skillyard.store.atomic import damaged_name, list_damaged, put_in_place, sync_folder
+from skillyard.store.atomic import damaged_name, list_damaged, put_in_place, sync
 from skillyard.store.backups import list_backups
-from skillyard.store.connection import SUSPECT, StateConnection, check_integrity, connect
-from skillyard.store.database import Damage, Tell, check_tables, make_new, open_sound, version_known
-from skillyard.store.lockholders import describe, other_users
+from skillyard.store.database import (
+    LOCK_SECONDS,
+    SUSPECT,
+    VERSION,
+    Damage,
+    StateConnection,
+    Tell,
+    check_integrity,
+    check_tables,
+    connect,
+    make_new,
+    open_sound,
+    read_version,
+)
+from skillyard.store.locks import describe, list_users
 
 #: What SQLite keeps beside a database.
 SIDES = ("-wal", "-shm", "-journal")
@@ -29,9 +42,9 @@ _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 
 
 def repair(path: Path, lock_seconds: float, tell: Tell) -> StateConnection:
-    """A connection to a sound file of whatever version. Hold the lock exclusively.
+    """Repair the file and open it, whatever its version. Hold the lock exclusively.
 
-    Raises StateDamaged if another process still uses the damaged file: what it writes must not get lost."""
+    Raise StateDamaged if another process still uses the damaged file: what it writes must not get lost."""
     try:
         _check_suspect(path, lock_seconds)
         return open_sound(path, lock_seconds)  # another process was faster
@@ -51,7 +64,7 @@ def repair(path: Path, lock_seconds: float, tell: Tell) -> StateConnection:
 
 
 def _check_suspect(path: Path, lock_seconds: float) -> None:
-    """Another command met damage: believe it only if the whole file, looked through, shows it."""
+    """Check the whole file if another command met damage. Raise Damage if there is some."""
     mark = path.with_name(path.name + SUSPECT)
     if not mark.exists() or not path.is_file() or path.stat().st_size == 0:
         return
@@ -75,8 +88,8 @@ def _is_writable(path: Path, lock_seconds: float) -> bool:
 
 
 def _refuse_while_in_use(path: Path, reason: str) -> None:
-    """A process that has the file open would go on writing into what was set aside."""
-    users = other_users(path)
+    """A process that has the file open would continue to write into what was set aside."""
+    users = list_users(path)
     if users or _is_locked_elsewhere(path):
         raise StateDamaged(
             Message(
@@ -89,7 +102,7 @@ def _refuse_while_in_use(path: Path, reason: str) -> None:
 
 
 def _is_locked_elsewhere(path: Path) -> bool:
-    """Where /proc tells nothing. Nobody in this process uses the file, so to close it here takes no lock away."""
+    """For systems without /proc. Nobody in this process uses the file, so closing it here releases no lock."""
     try:
         file = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -104,9 +117,9 @@ def _is_locked_elsewhere(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename the database, then what SQLite keeps beside it; the new name, or None if there was nothing.
+    """Rename the database, then its side files. Return the new name, or None if there was nothing.
 
-    What a repair that died has left is put with the database that it belongs to."""
+    Side files that a killed repair left go with the database that they belong to."""
     aside = None
     if os.path.lexists(path):
         aside = damaged_name(path)
@@ -117,7 +130,7 @@ def set_aside(path: Path) -> Path | None:
     for ending in left:
         path.with_name(path.name + ending).rename(f"{aside}{ending}")
     if aside is not None:
-        sync_folder(path.parent)
+        sync(path.parent)
     return aside
 
 
@@ -133,7 +146,7 @@ def _widowed(path: Path) -> Path | None:
 
 
 def _restore(path: Path, lock_seconds: float) -> Path | None:
-    """Put a copy of the newest sound backup in place; None if there is none."""
+    """Put a copy of the newest sound backup in place. Return None if there is none."""
     for backup in list_backups(path):
         fresh = path.with_name(f"{path.name}.restoring")
         fresh.unlink(missing_ok=True)
@@ -155,10 +168,10 @@ def _check_backup(fresh: Path, lock_seconds: float) -> None:
         raise Damage(complaint)
     connection = connect(fresh, lock_seconds, "immutable=1")
     try:
-        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        version = read_version(connection)
     finally:
         connection.close()
-    if not 0 < version <= version_known():
+    if not 0 < version <= VERSION:
         raise Damage("is of another version")
 
 
@@ -187,3 +200,84 @@ def _as_told(path: Path, reason: str, source: Path | None, aside: Path | None) -
         ),
         advice,
     )
+
+
+# -- what `doctor` reports: it looks thoroughly, and changes nothing
+
+
+class StateReport(NamedTuple):
+    """`problem` says what is wrong and what to do; it is empty if all is well. `version` is 0 if there is no file, or
+    it could not be read."""
+
+    version: int = 0
+    size_bytes: int = 0
+    problem: str = ""
+
+
+class BackupReport(NamedTuple):
+    path: Path
+    age_seconds: float
+    problem: str
+
+
+def inspect_state(path: Path, lock_seconds: float = LOCK_SECONDS) -> StateReport:
+    """Inspect the database as it is; a missing one is a problem only if something of it is left."""
+    if not os.path.lexists(path):
+        left = list_backups(path) or os.path.lexists(f"{path}-wal")
+        problem = Message("{path} is missing; `skillyard runs` restores it", path=path)
+        return StateReport(problem=problem) if left else StateReport()
+    if not path.is_file():
+        return StateReport(problem=Message("{path} is not a plain file; `skillyard runs` repairs it", path=path))
+    size = path.stat().st_size
+    if size == 0:
+        return StateReport(problem=Message("{path} is empty; `skillyard runs` repairs it", path=path))
+    try:
+        if complaint := check_database(path, lock_seconds) or check_tables(path, lock_seconds):
+            problem = Message(
+                "{path} is damaged: {complaint}; `skillyard runs` repairs it", path=path, complaint=complaint
+            )
+            return StateReport(0, size, problem)
+        version = _version_of(path, lock_seconds)
+    except SkillError as error:
+        return StateReport(0, size, error.msg)
+    except (OSError, sqlite3.Error) as error:
+        problem = Message("{path} cannot be read: {error}; see `ls -l {path}`", path=path, error=error)
+        return StateReport(0, size, problem)
+    if version > VERSION:
+        problem = Message("{path} was written by a newer Skillyard: `pip install -U skillyard`", path=path)
+        return StateReport(version, size, problem)
+    return StateReport(version, size)
+
+
+def check_database(path: Path, lock_seconds: float = LOCK_SECONDS) -> str:
+    """Return SQLite's first complaint, or an empty text. In a read-only folder the -wal file is not checked."""
+    try:
+        return check_integrity(path, lock_seconds)
+    except sqlite3.OperationalError:
+        return check_integrity(path, lock_seconds, "immutable=1")
+
+
+def _version_of(path: Path, lock_seconds: float) -> int:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", lock_seconds, uri=True)
+    try:
+        return read_version(connection)
+    finally:
+        connection.close()
+
+
+def inspect_backups(path: Path) -> tuple[BackupReport, ...]:
+    """The newest first."""
+    found = []
+    for name in list_backups(path):
+        try:
+            problem = check_integrity(name, 0.0, "immutable=1")
+        except (SkillError, sqlite3.Error) as error:
+            problem = str(error)
+        found.append(BackupReport(name, max(0.0, time.time() - name.stat().st_mtime), problem))
+    return tuple(found)
+
+
+def list_set_aside(home: Path) -> tuple[Path, ...]:
+    """The damaged databases and files of grants that were set aside, without side files."""
+    names = (name for file in ("state.db", "grants.json", "grants.json.copy") for name in list_damaged(home / file))
+    return tuple(name for name in names if not name.name.endswith(SIDES))

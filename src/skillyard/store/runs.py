@@ -1,18 +1,30 @@
-"""The history of runs: what was asked, what was started, what came of it."""
+"""The history of runs: requests, launches, results and logs, and the latest result under each idempotency key.
+
+A log is a file, locked for as long as the runtime of its run lives: a run that is `running` in the table and whose log
+nobody holds has lost its runtime.
+"""
 
 import json
+import os
 import sqlite3
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
+from skillyard.core.envelope import as_json, from_json
+from skillyard.core.result import Result
 from skillyard.core.values import NOTHING, Json
+from skillyard.store import locks
 from skillyard.store.database import writing
+from skillyard.store.locks import LockedFile
 
 RUNNING = "running"
+#: How large a log may grow; what comes after is dropped.
+LOG_BYTES = 4_194_304
 
 
 class Run(NamedTuple):
-    """One row. `state` is `running` until the result is there; the log lies in a file of its own."""
+    """One row. `state` is `running` until there is a result."""
 
     id: str
     agent: str
@@ -21,7 +33,7 @@ class Run(NamedTuple):
     state: str
     started: float
     seconds: float | None = None
-    #: The job that it is an attempt of, by name.
+    #: The name of the job that it is an attempt of.
     job: str = ""
     request: Mapping[str, Json] = NOTHING
     launch: Mapping[str, Json] = NOTHING
@@ -39,15 +51,8 @@ class Runs:
         self._connection = connection
         self._project = project
 
-    def start(self, run: Run) -> None:
-        """An attempt of a job whose worker died begins again under the same id."""
-        self._put(run)
-
-    def keep(self, run: Run) -> None:
-        """What ended without ever starting a program."""
-        self._put(run)
-
-    def _put(self, run: Run) -> None:
+    def put(self, run: Run) -> None:
+        """Add a run. Only an attempt of a job whose worker died begins again under the same id."""
         texts = (_text(run.request), _text(run.launch), _text(run.result))
         self._connection.execute(
             f"INSERT INTO runs (project, {_COLUMNS}) VALUES (?{', ?' * len(Run._fields)}) "
@@ -56,7 +61,7 @@ class Runs:
         )
 
     def finish(self, run: Run) -> None:
-        """The result and the use are kept together, or not at all."""
+        """Write the result and count the use, together or not at all."""
         with writing(self._connection):
             self._connection.execute(
                 "UPDATE runs SET state = ?, seconds = ?, launch = ?, result = ? WHERE id = ?",
@@ -66,7 +71,7 @@ class Runs:
                 self.record_use(run.skill, run.started)
 
     def close_abandoned(self, run_id: str, state: str, result: Mapping[str, Json]) -> None:
-        """The end of a run whose runtime died: only where nobody else has written one, and anything can be written."""
+        """Write the end of a run whose runtime died, if nobody else has, and the database can be written."""
         try:
             self._connection.execute(
                 "UPDATE runs SET state = ?, result = ? WHERE id = ? AND state = ?",
@@ -77,38 +82,31 @@ class Runs:
                 raise
 
     def list(self, limit: int = 20) -> tuple[Run, ...]:
-        rows = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM runs WHERE project = ? ORDER BY started DESC, id DESC LIMIT ?",
-            (self._project, limit),
-        )
-        return tuple(map(_run, rows))
+        """The newest first."""
+        return self._select("ORDER BY started DESC, id DESC LIMIT ?", limit)
 
     def list_jobs(self, limit: int = 20) -> tuple[Run, ...]:
         """Only the attempts of jobs."""
-        rows = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM runs WHERE project = ? AND job != '' ORDER BY started DESC, id DESC LIMIT ?",
-            (self._project, limit),
-        )
-        return tuple(map(_run, rows))
+        return self._select("AND job != '' ORDER BY started DESC, id DESC LIMIT ?", limit)
 
     def list_of(self, job: str) -> tuple[Run, ...]:
         """Those of one job, or of the flow of that id, the first first."""
+        return self._select("AND job = ? ORDER BY started, id", job)
+
+    def _select(self, how: str, *values: object) -> tuple[Run, ...]:
         rows = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM runs WHERE project = ? AND job = ? ORDER BY started, id", (self._project, job)
+            f"SELECT {_COLUMNS} FROM runs WHERE project = ? {how}", (self._project, *values)
         )
         return tuple(map(_run, rows))
 
     def find(self, run_id: str) -> Run | None:
-        """By id, or by the beginning of one where only one starts so."""
-        rows = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM runs WHERE project = ? AND substr(id, 1, ?) = ? ORDER BY length(id) LIMIT 2",
-            (self._project, len(run_id), run_id),
-        ).fetchall()
-        exact = [row for row in rows if row[0] == run_id]  # a job's second attempt starts like its first
-        return _run((exact or rows)[0]) if run_id and (exact or len(rows) == 1) else None
+        """Find by id, or by the beginning of one if only one starts so."""
+        runs = self._select("AND substr(id, 1, ?) = ? ORDER BY length(id) LIMIT 2", len(run_id), run_id)
+        exact = [run for run in runs if run.id == run_id]  # a job's second attempt starts like its first
+        return (exact or runs)[0] if run_id and (exact or len(runs) == 1) else None
 
     def forget_before(self, moment: float, keep: int) -> tuple[str, ...]:
-        """Drop what is older, or beyond the newest `keep`; the ids, whose logs can go too.
+        """Drop what is older, or beyond the newest `keep`; return the ids, whose logs can go too.
 
         A flow's own row goes only by its age: it is older than the runs of its steps, and they may be many."""
         rows = self._connection.execute(
@@ -135,7 +133,7 @@ def _text(value: Mapping[str, Json]) -> str:
 
 
 def _run(row: tuple[Any, ...]) -> Run:
-    """A row in which bytes changed on the disk is shown as far as it can be read."""
+    """The run of a row. If bytes of it changed on the disk, as far as it can be read."""
     mappings: tuple[Mapping[str, Json], ...]
     try:
         mappings = tuple(map(_mapping, row[-3:]))
@@ -159,3 +157,106 @@ def _mapping(text: object) -> dict[str, Json]:
 def _is_time(value: object) -> bool:
     """A number that a date can be made of."""
     return isinstance(value, int | float) and 0 <= value < 1e11
+
+
+class Log:
+    """A log that is being written. Pieces come from another thread than the one that opened it."""
+
+    def __init__(self, locked: LockedFile) -> None:
+        self._locked = locked
+        self._left = LOG_BYTES
+
+    def write(self, piece: bytes) -> None:
+        kept = piece[: self._left]
+        self._left -= len(kept)
+        while kept:
+            kept = kept[os.write(self._locked.file, kept) :]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._locked.close()
+
+
+class Logs:
+    """The folder of all logs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, run_id: str) -> Path:
+        return self._folder / f"{run_id}.log"
+
+    def open(self, run_id: str) -> Log:
+        return Log(LockedFile.wait(self.path(run_id), os.O_WRONLY | os.O_APPEND))
+
+    def read(self, run_id: str) -> str:
+        try:
+            return self.path(run_id).read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+    def read_from(self, run_id: str, offset: int) -> bytes:
+        """What was written since then, for somebody who follows the log."""
+        try:
+            with self.path(run_id).open("rb") as file:
+                file.seek(offset)
+                return file.read()
+        except FileNotFoundError:
+            return b""
+
+    def is_held(self, run_id: str) -> bool:
+        """Whether the run's runtime still lives."""
+        return locks.is_held(self.path(run_id))
+
+    def remove(self, run_id: str) -> None:
+        self.path(run_id).unlink(missing_ok=True)
+
+
+class KeyRecord(NamedTuple):
+    """The latest run under an idempotency key. Without a result it is active, or was lost with its owner."""
+
+    prompt: str
+    boot: str
+    #: Seconds since that boot.
+    at: float
+    result: Result | None
+
+    @property
+    def ok(self) -> bool:
+        return self.result is not None and self.result.ok
+
+
+class Keys:
+    """Idempotency keys."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def find(self, digest: str) -> KeyRecord | None:
+        row = self._connection.execute(
+            "SELECT prompt, boot, at, result FROM keys WHERE digest = ?", (digest,)
+        ).fetchone()
+        if row is None:
+            return None
+        try:
+            return KeyRecord(row[0], row[1], float(row[2]), from_json(row[3]) if row[3] else None)
+        except (ValueError, TypeError):  # bytes changed on the disk: nothing is known of this key
+            return None
+
+    def begin(self, digest: str, prompt: str, boot: str, at: float) -> None:
+        self._connection.execute(
+            "INSERT INTO keys (digest, prompt, boot, at, result) VALUES (?, ?, ?, ?, '') ON CONFLICT (digest) "
+            "DO UPDATE SET prompt = excluded.prompt, boot = excluded.boot, at = excluded.at, result = excluded.result",
+            (digest, prompt, boot, at),
+        )
+
+    def finish(self, digest: str, result: Result, boot: str, at: float) -> None:
+        self._connection.execute(
+            "UPDATE keys SET boot = ?, at = ?, result = ? WHERE digest = ?", (boot, at, as_json(result), digest)
+        )
+
+    def forget_before(self, boot: str, at: float) -> None:
+        """Drop what no window reaches any more."""
+        self._connection.execute("DELETE FROM keys WHERE result != '' AND (boot != ? OR at < ?)", (boot, at))

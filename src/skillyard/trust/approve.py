@@ -7,7 +7,7 @@ modules are started from it. Without a grant the folder is used as it is: it get
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.catalog.fingerprint import read_marks
+from skillyard.catalog.fingerprint import hash_folder
 from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.messages import Message
 from skillyard.core.skill import Skill
@@ -34,7 +34,7 @@ def approve(skill: Skill, grants: "Grants", own_home: "Path") -> Approved:
     if not grants.has_any(key) or not skill.folder.is_dir():
         return Approved(skill)
     in_role = bool(skill.role)
-    marks = read_marks(skill.folder, in_role=in_role)
+    marks = hash_folder(skill.folder, in_role=in_role)
     if not grants.of(key, marks.approved):
         return Approved(skill)
     copies = Copies(own_home)
@@ -55,21 +55,19 @@ def _described(skill: Skill, copy: FolderCopy) -> Skill:
 
 def _readings(skill: Skill, copy: FolderCopy) -> "Sequence[Skill]":
     """Parsed once for each copy: parsing YAML takes longer than everything else here."""
-    from skillyard.catalog.records import as_record, from_record
-
     key = str(skill.path)
     try:
         notes = json.loads(copy.notes.read_bytes())
-        return [from_record(record) for record in notes[key]]
+        return [Skill.from_record(record) for record in notes[key]]
     except (OSError, ValueError, KeyError, TypeError):
         readings = _parsed(skill, copy)
-    copy.notes.write_text(json.dumps({key: [as_record(reading) for reading in readings]}), "utf-8")
+    copy.notes.write_text(json.dumps({key: [reading.as_record() for reading in readings]}), "utf-8")
     return readings
 
 
 def _parsed(skill: Skill, copy: FolderCopy) -> "Sequence[Skill]":
-    from skillyard.catalog.discover import MAX_FILE_BYTES
-    from skillyard.catalog.plainfile import read_plain
+    from skillyard.catalog.files import read_plain
+    from skillyard.catalog.manifest import MAX_FILE_BYTES
 
     content = read_plain(copy.files / skill.path.name, MAX_FILE_BYTES)
     if skill.role:

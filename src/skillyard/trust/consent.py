@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint, read_digests
 from skillyard.core.capability import ALLOWED_TOOLS, NETWORK, ON_FAILURE, PLAIN, SCHEDULE, WITH_ARGUMENT, is_capability
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RoleInvalid
 from skillyard.core.messages import Message
 from skillyard.core.secrets import MASK

@@ -13,8 +13,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from skillyard.catalog.dirfd import make_below, open_below, refuse_links
-from skillyard.catalog.plainfile import read_plain
+from skillyard.catalog.files import make_below, open_below, read_plain, refuse_links
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 

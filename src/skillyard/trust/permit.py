@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.bounds import Secret
-from skillyard.catalog.dirfd import make_below, make_file, open_resolved, remove_if_empty
-from skillyard.catalog.plainfile import is_utf8
+from skillyard.catalog.files import is_utf8, make_below, make_file, open_resolved, remove_if_empty
 from skillyard.core.capability import ENV, NETWORK, READ, READ_PROJECT, WRITE
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.messages import Message

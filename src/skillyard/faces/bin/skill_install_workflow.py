@@ -71,7 +71,7 @@ def _opened(yard: Project) -> "Iterator[tuple[Workflow, InstallSteps]]":
         ) from None
     from skillyard.scripts.install_workflow import InstallSteps
 
-    steps = InstallSteps(yard, script.tell, on_terminal=on_terminal())
+    steps = InstallSteps(yard.installer(), yard.reviews, script.tell, on_terminal=on_terminal())
     with open_workflow(steps, yard.places.own_home / "workflows.db", yard.root) as workflow:
         yield workflow, steps
 
@@ -79,11 +79,9 @@ def _opened(yard: Project) -> "Iterator[tuple[Workflow, InstallSteps]]":
 def _told(yard: Project, steps: "InstallSteps", thread: str, stand: "Stand") -> Answer:
     kept, dropped = ([name for name, word in sorted(stand.outcomes.items()) if word == said] for said in _WORDS)
     done: dict[str, Json] = {"kept": [*kept], "uninstalled": [*dropped], "thread": thread}
-    from skillyard.install.pipeline import forget_review
-
     review = steps.find(stand.review)
     if review is None or not stand.waiting:
-        forget_review(yard, stand.review)
+        yard.reviews.forget(stand.review)
         return Answer(summary=_DONE, words={"kept": len(kept), "dropped": len(dropped)}, data=done)
     command = f"python bin/skill_install_workflow.py resume {thread} --decisions {script.SLOT}"
     told = script.paused(yard, review, command)

@@ -110,10 +110,8 @@ def _record(options: Options) -> Answer:
 
 
 def _install(options: Options) -> Answer:
-    from skillyard.scripts.install_workflow import install_from
-
     with open_project() as yard:
-        brought = install_from(yard, options.source, options.skill, script.tell, everything=options.all)
+        brought = yard.installer().add(options.source, options.skill, script.tell, everything=options.all)
         installed: dict[str, Json] = {"installed": [skill.folder for skill in brought.installed]}
         if brought.review:
             return _waits(yard, brought.review, installed)
@@ -121,12 +119,9 @@ def _install(options: Options) -> Answer:
 
 
 def _resume(options: Options) -> Answer:
-    from skillyard.install.pipeline import resume_review
-    from skillyard.scripts.install_workflow import review_here
-
     with open_project() as yard:
-        review = review_here(yard, options.review)
-        resumed = resume_review(yard, review, options.decisions, on_terminal=on_terminal())
+        review = yard.installer().read_review(options.review)
+        resumed = yard.reviews.resume(review, options.decisions, on_terminal=on_terminal())
         data: dict[str, Json] = {"installed": list(resumed.installed), "uninstalled": list(resumed.uninstalled)}
         if resumed.changed:
             data["changed"] = list(resumed.changed)
@@ -142,14 +137,10 @@ def _waits(yard: Project, review: "Review", done: Mapping[str, Json]) -> Answer:
 
 
 def _uninstall(options: Options) -> Answer:
-    from skillyard.install.changes import find_installed, remove
-    from skillyard.install.lock import read_lock
-    from skillyard.install.pipeline import place_of
-
     with open_project() as yard:
-        place = place_of(yard, is_global=False)
-    folders = [skill.folder for skill in find_installed(read_lock(place.lock_file), [_plain(options.name)])]
-    kept = remove(place, folders)
+        installer = yard.installer()
+    folders = [skill.folder for skill in installer.find([_plain(options.name)])]
+    kept = installer.remove(folders)
     return Answer(
         summary=REMOVED,
         words={"count": len(folders)},

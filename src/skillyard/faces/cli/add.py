@@ -13,9 +13,8 @@ examples:
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-from skillyard.app.project import Project, open_project
+from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
@@ -23,10 +22,8 @@ from skillyard.faces.ask import ask, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import answer_of
 from skillyard.faces.present import Lines, Steps
-from skillyard.install.candidates import Candidate, Offer, choose, open_staging
-from skillyard.install.pipeline import bring_in, inner_folder, look, pick_named, place_of, wanted_from
-from skillyard.install.slug import as_slug
-from skillyard.install.target import Place
+from skillyard.install.names import as_slug
+from skillyard.install.offers import Offer, ScannedSkill, choose
 
 _ADDING = Message("adding")
 _WHICH = Message("\n{source} holds {count} skills:\n{lines}\nWhich? Numbers or names, or all: ")
@@ -55,31 +52,36 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     lang = lang_of(options)
-    with open_project() as yard, open_staging(yard.places.own_home) as staging:
-        place = place_of(yard, is_global=options.is_global)
-        with Steps(_ADDING.render(lang), lang=lang) as steps:
-            found = [each for text in options.sources for each in _look(yard, place, text, options, staging, steps)]
-        if options.name and len(found) != 1:
-            raise InvalidArgs(Message("--as names one skill, not {count}", count=len(found)))
-        _check_apart(found)
-        if options.dry_run:
-            return _planned(found, lang)
-        return answer_of(yard, bring_in(yard, place, found), lang, terminal=on_terminal() and not options.json)
+    terminal = on_terminal() and not options.json
+    with open_project() as yard:
+        installer = yard.installer(is_global=options.is_global)
+        with installer.open_staging() as staging:
+            with Steps(_ADDING.render(lang), lang=lang) as steps:
+                found = [
+                    each
+                    for text in options.sources
+                    for each in installer.look(
+                        text,
+                        staging,
+                        steps,
+                        ref=options.ref,
+                        names=options.skill,
+                        everything=options.all or options.yes,
+                        folder=as_slug(options.name) if options.name else "",
+                        ask=partial(_ask, text, lang) if terminal else None,
+                    )
+                ]
+            if options.name and len(found) != 1:
+                raise InvalidArgs(Message("--as names one skill, not {count}", count=len(found)))
+            _check_apart(found)
+            if options.dry_run:
+                return _planned(found, lang)
+            return answer_of(yard, installer.bring_in(found), lang, terminal=terminal)
 
 
-def _look(yard: Project, place: Place, text: str, options: Options, staging: Path, steps: Steps) -> Sequence[Candidate]:
-    wanted = wanted_from(yard, place, text, options.ref)
-    names = [*options.skill, *([wanted.skill] if wanted.skill else [])]
-    folder = as_slug(options.name) if options.name else ""
-    return look(wanted.narrowed(names), inner_folder(staging), partial(_pick, text, names, options), steps, folder)
-
-
-def _pick(text: str, names: Sequence[str], options: Options, offers: Sequence[Offer]) -> Sequence[Offer]:
-    everything = options.all or options.yes
-    if len(offers) < 2 or names or everything or not on_terminal() or options.json:
-        return pick_named(text, names, everything=everything)(offers)
+def _ask(text: str, lang: Lang, offers: Sequence[Offer]) -> Sequence[Offer]:
     lines = "\n".join(f"  {number:>3}  {offer.name}" for number, offer in enumerate(offers, 1))
-    said = ask(_WHICH.render(lang_of(options), source=text, count=len(offers), lines=lines)) or ""
+    said = ask(_WHICH.render(lang, source=text, count=len(offers), lines=lines)) or ""
     words = said.replace(",", " ").split()
     if words in (["all"], ["全部"]):
         return offers
@@ -94,7 +96,7 @@ def _named(word: str, offers: Sequence[Offer]) -> str:
     return word
 
 
-def _check_apart(found: Sequence[Candidate]) -> None:
+def _check_apart(found: Sequence[ScannedSkill]) -> None:
     folders = [each.skill.folder for each in found]
     twice = sorted({folder for folder in folders if folders.count(folder) > 1})
     if twice:
@@ -103,7 +105,7 @@ def _check_apart(found: Sequence[Candidate]) -> None:
         )
 
 
-def _planned(found: Sequence[Candidate], lang: Lang) -> Answer:
+def _planned(found: Sequence[ScannedSkill], lang: Lang) -> Answer:
     skills: list[Json] = [
         {
             "name": each.skill.name,

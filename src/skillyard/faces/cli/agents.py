@@ -13,7 +13,7 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import show_progress
 from skillyard.faces.present import Steps, one_line
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 
 _MOST_SHOWN = 160
 _STARTED = Message("started: {session}")
@@ -21,6 +21,8 @@ _WAITING = Message("waiting: {why}")
 _RETRYING = Message("trying again: {why}")
 _ASKS = Message("{tool} asks: {says}  Allow it?")
 _STOPPING = Message("stopping (Ctrl-C again ends it at once)")
+#: The Ctrl-C that waits for nothing; one more is for a program that hangs itself.
+_FORCING = 2
 
 
 class Watching:
@@ -29,20 +31,25 @@ class Watching:
     def __init__(self, lang: Lang) -> None:
         self._lang = lang
         self._asking = False
+        self._signals = 0
         self._steps: Steps | None = None
         self._at_line_start = True
-        self.stop = Stop()
+        self.stop = CancelToken()
 
     @contextmanager
     def watching(self, *, stream: bool) -> Iterator[Tell]:
-        """Within it the first Ctrl-C stops the agent, and the second one everything. Gives who is to be told."""
+        """Within it the first Ctrl-C stops the agent, the second ends it at once. Gives who is to be told.
+
+        Neither raises: an exception between any two lines would cut short what puts an end to the conversation. After
+        them another Ctrl-C means nothing any more: all that is left is to show the result.
+        """
         before = {number: signal.signal(number, self._signalled) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             with Steps("→") as self._steps:
                 yield self._stream if stream else self._step
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if self._signals else handler)
             if not self._at_line_start:
                 show_progress(b"\n")
 
@@ -54,21 +61,22 @@ class Watching:
         try:
             return confirm(one_line(_ASKS.render(self._lang, tool=permission.tool, says=permission.says)))
         except KeyboardInterrupt:
-            self._stop()
+            self.stop.cancel()
             return False
         finally:
             self._asking = False
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
+        """Hand the work to a thread: whoever was interrupted may hold a lock that it needs, or be writing to stderr."""
         del number, frame
-        if self._asking or self.stop.asked:
+        self._signals += 1
+        if self._asking or self._signals > _FORCING:
             raise KeyboardInterrupt
-        show_progress(f"\n{_STOPPING.render(self._lang)}\n".encode())
-        self._stop()
+        threading.Thread(target=self._stop if self._signals < _FORCING else self.stop.force).start()
 
     def _stop(self) -> None:
-        """Not here: whoever was interrupted may hold the very lock that this needs."""
-        threading.Thread(target=self.stop.ask).start()
+        show_progress(f"\n{_STOPPING.render(self._lang)}\n".encode())
+        self.stop.cancel()
 
     def _step(self, event: Event) -> None:
         """The latest of it, on one line, on a terminal only; what has to be waited for, always."""

@@ -39,7 +39,7 @@ from skillyard.faces.cli.command import (
     style_of,
 )
 from skillyard.faces.present import Lines, Steps, Table, one_line
-from skillyard.store.conversations import Conversation, ConversationState, Telling
+from skillyard.store.conversations import Conversation, ConversationEvent, ConversationState
 
 if TYPE_CHECKING:
     from skillyard.backends.driver import Driver
@@ -198,7 +198,7 @@ def _log(options: Options) -> Answer:
     style = style_of(options)
     with open_project() as yard:
         talk = _one(yard, options)
-        told: list[tuple[int, Telling]] = []
+        told: list[tuple[int, ConversationEvent]] = []
         while True:
             at_work = talk.state in _AT_WORK
             fresh = yard.conversations.history(talk, told[-1][0] if told else 0)
@@ -267,7 +267,7 @@ def as_talk_data(talk: Conversation, kept: "WarmBackend | None" = None) -> dict[
     }
 
 
-def lines_of(telling: Telling, lang: Lang) -> list[str]:
+def lines_of(telling: ConversationEvent, lang: Lang) -> list[str]:
     """What was said as it was said, the rest a line each."""
     from skillyard.faces.cli.agents import line_of
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from skillyard.app.project import Project, open_project
 from skillyard.app.sandbox_cache import find_layers, holds
+from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.result import as_size
-from skillyard.core.searchpath import absolute_entries
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
@@ -78,7 +78,7 @@ def _claim(finding: Finding, lang: Lang) -> str:
 
 
 def _sandbox() -> Iterator[Finding]:
-    from skillyard.sandbox.layers import choose, plan
+    from skillyard.sandbox.layers import plan
     from skillyard.sandbox.policy import Policy
 
     layers = find_layers()
@@ -92,9 +92,9 @@ def _sandbox() -> Iterator[Finding]:
         return
     missing = ", ".join(plan(layers, Policy(demand=frozenset())).missing)
     level = (
-        Message("{layers}; not covered: {missing}", layers=choose(layers), missing=missing)
+        Message("{layers}; not covered: {missing}", layers=layers.level, missing=missing)
         if missing
-        else str(choose(layers))
+        else str(layers.level)
     )
     yield Finding("sandbox", ok=holds(layers), detail=level, needed=True)
     for name, there in (
@@ -138,7 +138,7 @@ def _places(yard: Project) -> Iterator[Finding]:
 
 def _state(yard: Project) -> Iterator[Finding]:
     """The files of ours. Each problem comes with the next step."""
-    from skillyard.store.inspection import check_database, inspect_backups, inspect_state, list_set_aside
+    from skillyard.store.repair import check_database, inspect_backups, inspect_state, list_set_aside
 
     home, path = yard.places.own_home, yard.places.database
     report = inspect_state(path, yard.settings.lock_seconds)
@@ -195,7 +195,7 @@ def _complaint(check: Callable[[Path], str], path: Path) -> str:
 
 
 def _grants(home: Path) -> Finding:
-    from skillyard.store.grantfile import inspect_grants
+    from skillyard.store.grants import inspect_grants
 
     report = inspect_grants(home)
     if not report.problem and report.copy_intact:

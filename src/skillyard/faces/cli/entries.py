@@ -1,14 +1,14 @@
 """A catalog entry as data and as a row."""
 
 from skillyard.catalog.catalog import Catalog
-from skillyard.catalog.index import Entry
+from skillyard.catalog.index import CatalogEntry
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 
 READING = Message("reading skills")
 
 
-def as_skill_data(entry: Entry, catalog: Catalog) -> dict[str, Json]:
+def as_skill_data(entry: CatalogEntry, catalog: Catalog) -> dict[str, Json]:
     return {
         "name": entry.name,
         "folder_name": entry.folder_name,
@@ -23,7 +23,7 @@ def as_skill_data(entry: Entry, catalog: Catalog) -> dict[str, Json]:
     }
 
 
-def as_row(entry: Entry, catalog: Catalog) -> tuple[str, ...]:
+def as_row(entry: CatalogEntry, catalog: Catalog) -> tuple[str, ...]:
     return (
         display_name(entry),
         str(entry.kind) if entry.usable else "broken",
@@ -32,9 +32,9 @@ def as_row(entry: Entry, catalog: Catalog) -> tuple[str, ...]:
     )
 
 
-def display_name(entry: Entry) -> str:
+def display_name(entry: CatalogEntry) -> str:
     return f"{entry.role}/{entry.name}" if entry.role else entry.name
 
 
-def _label(entry: Entry, catalog: Catalog) -> str:
+def _label(entry: CatalogEntry, catalog: Catalog) -> str:
     return catalog.labels.get(entry.root, entry.root)

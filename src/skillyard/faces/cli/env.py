@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from skillyard.app.project import Project, open_project
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from skillyard.app.project import Project, open_project
-from skillyard.catalog.flowfile import SCHEMA_FILE, Workflow
+from skillyard.catalog.flowfile import SCHEMA_FILE, WorkflowFile
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Lang, Message
@@ -122,7 +122,7 @@ def _list(options: Options) -> Answer:
     )
 
 
-def _as_data(workflow: Workflow, root: Path, run: Run | None = None) -> dict[str, Json]:
+def _as_data(workflow: WorkflowFile, root: Path, run: Run | None = None) -> dict[str, Json]:
     return {
         "name": workflow.name,
         "path": os.path.relpath(workflow.path, root),

@@ -24,8 +24,8 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, Table
-from skillyard.install.link import Outcome, Step, link
-from skillyard.install.linking import Standing, View, ask_agents, chosen_skills, ledger_of, wishes_of
+from skillyard.install.linker import LinkView, Visibility
+from skillyard.install.links import LinkOutcome, LinkStep
 
 _LINE = Message("{outcome:<9} {name} for {agent}: {path}")
 _CHECKING = Message("checking")
@@ -72,22 +72,16 @@ def _answer(options: Options) -> Answer:
         raise InvalidArgs(Message("say for whom: --to {agents}", agents=",".join(AGENTS)))
     lang = lang_of(options)
     with open_project() as yard:
-        ledger = ledger_of(yard, is_user=options.user)
-        entries = chosen_skills(yard, ledger, options.names, with_linked=options.check)
-        if not entries:
-            raise InvalidArgs(
-                Message("nothing is installed here: name the skills to link, or install some with `skillyard add`")
-            )
+        linker = yard.linker(is_user=options.user)
         if options.check:
             with Steps(_CHECKING.render(lang), lang=lang) as tell:
-                return _checked(lang, ask_agents(yard, ledger, entries, options.to or AGENTS, tell))
-        wishes = wishes_of(yard, ledger, entries, options.to)
-        steps = link(ledger, wishes, copy=options.copy, dry_run=options.dry_run)
-    new = sum(step.outcome in {Outcome.LINKED, Outcome.COPIED} for step in steps)
+                return _checked(lang, linker.check(options.names, options.to or AGENTS, tell))
+        steps = linker.link(options.names, options.to, copy=options.copy, dry_run=options.dry_run)
+    new = sum(step.outcome in {LinkOutcome.LINKED, LinkOutcome.COPIED} for step in steps)
     summary = Message("{count} linked, {seen} visible already, {bad} in conflict")
     if options.dry_run:
         summary = Message("would link {count} (nothing was made), {seen} visible already, {bad} in conflict")
-    seen = sum(step.outcome is Outcome.VISIBLE for step in steps)
+    seen = sum(step.outcome is LinkOutcome.VISIBLE for step in steps)
     bad = len(steps) - new - seen
     return Answer(
         summary=summary,
@@ -98,11 +92,11 @@ def _answer(options: Options) -> Answer:
     )
 
 
-def links_data(steps: Sequence[Step]) -> list[Json]:
+def links_data(steps: Sequence[LinkStep]) -> list[Json]:
     return [{**step._asdict(), "outcome": str(step.outcome), "path": str(step.path)} for step in steps]
 
 
-def links_page(steps: Sequence[Step], lang: Lang) -> Lines:
+def links_page(steps: Sequence[LinkStep], lang: Lang) -> Lines:
     lines: list[str] = []
     for step in steps:
         lines.append(_LINE.render(lang, **step._asdict()))
@@ -111,14 +105,14 @@ def links_page(steps: Sequence[Step], lang: Lang) -> Lines:
     return Lines(lines or [_NOTHING.render(lang)])
 
 
-def _checked(lang: Lang, views: Sequence[View]) -> Answer:
-    asked = [view for view in views if view.standing is not Standing.NOT_INSTALLED]
+def _checked(lang: Lang, views: Sequence[LinkView]) -> Answer:
+    asked = [view for view in views if view.standing is not Visibility.NOT_INSTALLED]
     if not asked:
         missing = ", ".join(sorted({view.agent for view in views}))
         raise AgentNotInstalled(
             Message("not installed: {missing}", missing=missing), agent=missing, command=views[0].note
         )
-    seen = sum(view.standing is Standing.SEEN for view in asked)
+    seen = sum(view.standing is Visibility.SEEN for view in asked)
     rows = [
         (view.name, view.agent, str(view.standing), " ".join(filter(None, (view.path, render(view.note, lang)))))
         for view in views

@@ -21,10 +21,8 @@ from skillyard.core.kinds import Kind
 from skillyard.core.messages import Message
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines
-from skillyard.install.create import create
-from skillyard.install.skill_template import CONVENTIONAL, Program, as_files, make_draft
+from skillyard.install.new_skill import CONVENTIONAL, ProgramLanguage, make_draft
 
-_PLACE = ".claude/skills"
 _MADE, _NEXT = Message("made {folder}"), Message("next:")
 _LANGUAGES = ("zh", "en")
 
@@ -51,9 +49,9 @@ def arguments(parser: Parser) -> None:
     offered = ", ".join(CONVENTIONAL)
     parser.add_argument("--actions", default="", help=f"of a JSON skill, with commas: {offered}, or your own")
     add_output_options(parser, lang=False)
-    choices = (*map(str, Program), *_LANGUAGES)
+    choices = (*map(str, ProgramLanguage), *_LANGUAGES)
     parser.add_argument("--lang", action=_Lang, choices=choices, help="of the program (python), and of the words")
-    parser.set_defaults(answer=partial(answer_with, _answer), program=str(Program.PYTHON))
+    parser.set_defaults(answer=partial(answer_with, _answer), program=str(ProgramLanguage.PYTHON))
 
 
 def _answer(options: Options) -> Answer:
@@ -61,17 +59,15 @@ def _answer(options: Options) -> Answer:
     draft = make_draft(
         options.name,
         Kind(options.kind),
-        program=Program(options.program),
+        program=ProgramLanguage(options.program),
         title=options.title,
         description=options.description,
         actions=tuple(word.strip() for word in options.actions.split(",") if word.strip()),
         lang=lang,
     )
-    files = as_files(draft)
-    folder = f"{_PLACE}/{draft.slug}"
-    root = open_project(ends_with_process=True).root
-    create(root, root / folder, files)
-    from_here = os.path.relpath(root / folder)
+    project = open_project(ends_with_process=True)
+    folder, files = project.new_skill(draft)
+    from_here = os.path.relpath(project.root / folder)
     steps = (
         ("validate", f"skillyard validate {quote(from_here)}"),
         ("check", f"skillyard check {quote(from_here)}"),

@@ -16,11 +16,6 @@ from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import links_data
 from skillyard.faces.present import Lines
-from skillyard.install.changes import find_installed, remove
-from skillyard.install.link import unlink_sources
-from skillyard.install.linking import ledger_for
-from skillyard.install.lock import read_lock
-from skillyard.install.pipeline import place_of
 
 _QUESTION = Message("Remove {names}?")
 _KEPT, _REMOVED = Message("kept {path}"), Message("removed {folder}")
@@ -45,16 +40,15 @@ def _answer(options: Options) -> Answer:
 
 def _remove(yard: Project, options: Options) -> Answer:
     lang = lang_of(options)
-    place = place_of(yard, is_global=options.is_global)
-    chosen = find_installed(read_lock(place.lock_file), options.names, options.source)
-    folders = [skill.folder for skill in chosen]
+    installer = yard.installer(is_global=options.is_global)
+    folders = [skill.folder for skill in installer.find(options.names, options.source)]
     if not options.yes and not (on_terminal() and confirm(_QUESTION.render(lang, names=", ".join(folders)))):
         raise InvalidArgs(
             Message("nothing was removed: say yes on a terminal, or give --yes"), details={"skills": folders}
         )
-    links = unlink_sources(ledger_for(yard, place), [place.skills / folder for folder in folders])
-    kept = remove(place, folders)
-    yard.contents.forget([place.skills / folder for folder in folders])
+    links = installer.unlink(folders)
+    kept = installer.remove(folders)
+    yard.contents.forget([installer.target.skills / folder for folder in folders])
     notes = [_KEPT.render(lang, path=f"{folder}/{path}") for folder, paths in kept.items() for path in paths]
     notes += [
         _LINK.render(lang, **step._asdict()) + (f": {render(step.note, lang)}" if step.note else "") for step in links

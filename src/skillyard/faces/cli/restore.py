@@ -16,7 +16,6 @@ from skillyard.faces.ask import on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import answer_of
 from skillyard.faces.present import Steps
-from skillyard.install.pipeline import place_of, restore
 
 _RESTORING = Message("restoring")
 
@@ -32,5 +31,5 @@ def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     with open_project() as yard:
         with Steps(_RESTORING.render(lang), lang=lang) as steps:
-            brought = restore(yard, place_of(yard, is_global=options.is_global), steps, theirs=options.theirs)
+            brought = yard.installer(is_global=options.is_global).restore(steps, theirs=options.theirs)
         return answer_of(yard, brought, lang, terminal=on_terminal() and not options.json)

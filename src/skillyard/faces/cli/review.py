@@ -22,8 +22,7 @@ from skillyard.faces.ask import on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import ADDED, NOT_INSTALLED, all_lines, ask_decisions, three_lines, waiting_lines
 from skillyard.faces.present import Lines, Table
-from skillyard.install.pipeline import forget_review, resume_review
-from skillyard.install.review import Resumed, Review, drop, interrupt_data, list_reviews, read_review
+from skillyard.install.review import Resumed, Review
 
 _EMPTY = Message("Nothing is held back.")
 _CHANGED = Message("changed since it was shown, scanned again: {name}")
@@ -43,16 +42,15 @@ def _answer(options: Options) -> Answer:
     lang = lang_of(options)
     with open_project() as yard:
         if options.verb == "list":
-            return _list(list_reviews(yard.places.own_home), lang)
+            return _list(yard.reviews.list(), lang)
         if not options.review:
             raise InvalidArgs(
                 Message("say which: `skillyard review {verb} ID`; `skillyard review` lists them", verb=options.verb)
             )
         if options.verb == "drop":
-            drop(yard.places.own_home, options.review)
-            forget_review(yard, options.review)
+            yard.reviews.drop(options.review)
             return Answer(Message("dropped: {id}"), {"id": options.review}, {"review": options.review})
-        review = read_review(yard.places.own_home, options.review)
+        review = yard.reviews.read(options.review)
         return _show(review, lang) if options.verb == "show" else _resume(yard, review, options)
 
 
@@ -64,7 +62,7 @@ def _list(reviews: tuple[Review, ...], lang: Lang) -> Answer:
     return Answer(
         summary=Message("{count} reviews wait"),
         words={"count": len(reviews)},
-        data={"reviews": [interrupt_data(review) for review in reviews]},
+        data={"reviews": [review.as_data() for review in reviews]},
         page=Table(columns=("id", "held back"), rows=rows, empty=_EMPTY.render(lang)),
     )
 
@@ -74,7 +72,7 @@ def _show(review: Review, lang: Lang) -> Answer:
     return Answer(
         summary=Message("review: {id}"),
         words={"id": review.id},
-        data=interrupt_data(review),
+        data=review.as_data(),
         page=Lines(lines),
     )
 
@@ -85,7 +83,7 @@ def _resume(yard: Project, review: Review, options: Options) -> Answer:
         _parsed(options.decisions) if options.decisions else ask_decisions(review, lang_of(options)) if terminal else {}
     )
     unknown = sorted(decisions.keys() - review.held.keys())
-    resumed = resume_review(yard, review, decisions, on_terminal=on_terminal())
+    resumed = yard.reviews.resume(review, decisions, on_terminal=on_terminal())
     return _told(resumed, unknown, lang_of(options))
 
 
@@ -102,7 +100,7 @@ def _parsed(text: str) -> dict[str, Json]:
 def _told(resumed: Resumed, unknown: list[str], lang: Lang) -> Answer:
     review = resumed.review
     data: dict[str, Json] = {
-        **(interrupt_data(review) if review.held else {"review": review.id}),
+        **(review.as_data() if review.held else {"review": review.id}),
         "installed": list(resumed.installed),
         "uninstalled": list(resumed.uninstalled),
         "changed": list(resumed.changed),

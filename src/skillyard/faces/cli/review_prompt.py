@@ -9,8 +9,9 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import ask_key
 from skillyard.faces.cli.command import Answer
 from skillyard.faces.present import Lines, one_line
-from skillyard.install.pipeline import Brought, resume_review
-from skillyard.install.review import KEEP, UNINSTALL, Held, Review, interrupt_data
+from skillyard.install.installer import InstallResult
+from skillyard.install.offers import ScannedSkill
+from skillyard.install.review import KEEP, UNINSTALL, Review
 
 _ADDED = Message("{count} skills installed")
 _PAUSED = Message("{count} skills are held back until somebody decides")
@@ -26,11 +27,11 @@ _STAGED = Message("  staged in {path}")
 _SHOWN_FILES = 40
 
 
-def answer_of(yard: Project, brought: Brought, lang: Lang, *, terminal: bool) -> Answer:
+def answer_of(yard: Project, brought: InstallResult, lang: Lang, *, terminal: bool) -> Answer:
     installed = [skill.folder for skill in brought.installed]
     review, uninstalled = brought.review, list[str]()
     if review and terminal:
-        resumed = resume_review(yard, review, ask_decisions(review, lang), on_terminal=True)
+        resumed = yard.reviews.resume(review, ask_decisions(review, lang), on_terminal=True)
         review = resumed.review
         installed, uninstalled = [*installed, *resumed.installed], list(resumed.uninstalled)
     waiting = review if review and review.held else None
@@ -38,7 +39,7 @@ def answer_of(yard: Project, brought: Brought, lang: Lang, *, terminal: bool) ->
     lines = [ADDED.render(lang, name=name) for name in installed]
     lines += [NOT_INSTALLED.render(lang, name=name) for name in uninstalled]
     if waiting:
-        data = {**interrupt_data(waiting), **data}
+        data = {**waiting.as_data(), **data}
         lines += waiting_lines(waiting, lang)
     return Answer(
         summary=_PAUSED if waiting else _ADDED,
@@ -55,7 +56,7 @@ def waiting_lines(review: Review, lang: Lang) -> list[str]:
     return [*lines, _DECIDE.render(lang, command=f"{review.resume_command} --decisions '{{{example}}}'")]
 
 
-def three_lines(held: Held, lang: Lang) -> list[str]:
+def three_lines(held: ScannedSkill, lang: Lang) -> list[str]:
     """What it is, and the two worst things about it."""
     skill, verdict = held.skill, held.verdict
     commit = f" @ {skill.commit[:12]}" if skill.commit and not skill.commit.startswith("sha256:") else ""
@@ -82,7 +83,7 @@ def ask_decisions(review: Review, lang: Lang) -> dict[str, Json]:
     return decisions
 
 
-def all_lines(held: Held, lang: Lang) -> list[str]:
+def all_lines(held: ScannedSkill, lang: Lang) -> list[str]:
     hits = [f"  {hit.severity.name:<8} {hit.where}  {hit.rule}: {hit.excerpt}" for hit in held.verdict.hits[:100]]
     files = [f"  {path}" for path in list(held.skill.files)[:_SHOWN_FILES]]
     return [*hits, _STAGED.render(lang, path=held.at), *files]

@@ -21,7 +21,7 @@ from typing import NoReturn
 from skillyard.app.project import Project, open_project
 from skillyard.catalog.agentfile import SCHEMA_FILE, Role
 from skillyard.catalog.bounds import read_bounds
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, RoleInvalid, RuntimeFailed
 from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
@@ -44,7 +44,6 @@ from skillyard.faces.cli.findings import finding_lines, verdict_line
 from skillyard.faces.labels import as_words, label
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Table
-from skillyard.install.new_role import find_role, make_role, roles_of
 from skillyard.trust.consent import untrusted_roles
 
 _FINE, _PROBLEMS = Message("ok"), Message("problems")
@@ -89,7 +88,7 @@ def arguments(parser: Parser) -> None:
 def _list(options: Options) -> Answer:
     lang = lang_of(options)
     with open_project(ends_with_process=True) as yard:
-        roles = roles_of(yard.root)
+        roles = yard.roles()
         waiting = untrusted_roles(yard.grants, yard.root)
     return Answer(
         summary=Message("{count} roles"),
@@ -136,7 +135,7 @@ def as_role_data(role: Role, *, waiting: bool) -> dict[str, Json]:
 
 def _show(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
-        role = find_role(yard.root, options.name)
+        role = yard.resolve_role(options.name)
         data = _as_full_data(role, yard)
     lang = lang_of(options)
     return Answer(
@@ -191,7 +190,7 @@ def _lines(key: str, value: Json, lang: Lang) -> Iterator[str]:
 def _new(options: Options) -> Answer:
     style = style_of(options)
     with open_project(ends_with_process=True) as yard:
-        made = make_role(yard.root, options.name, description=options.description, skill=options.skill, lang=style.lang)
+        made = yard.new_role(options.name, description=options.description, skill=options.skill, lang=style.lang)
     steps = {"validate": f"skillyard role validate {quote(made.draft.slug)}", "run": made.draft.call}
     return Answer(
         summary=Message("made: {folder}"),
@@ -213,7 +212,7 @@ def _new(options: Options) -> Answer:
 
 def _validate(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
-        roles = [find_role(yard.root, name) for name in options.names] or list(roles_of(yard.root))
+        roles = [yard.resolve_role(name) for name in options.names] or list(yard.roles())
     worst = Severity.WARNING if options.strict else Severity.ERROR
     passed = [all(finding.severity.rank < worst.rank for finding in role.findings) for role in roles]
     bad = passed.count(False)

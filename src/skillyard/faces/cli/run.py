@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.app.project import Project, open_project
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.messages import Lang, Message
 from skillyard.core.request import Request
 from skillyard.core.result import Result
@@ -51,7 +51,7 @@ from skillyard.scripts.prompt_grammar import may_name_source, split_name
 from skillyard.trust.consent import grant, mark_of_skill, refuse_inside_agents
 
 if TYPE_CHECKING:
-    from skillyard.install.source_run import Ready
+    from skillyard.install.source_run import SourceRun
 
 #: As long as we wait to see whether a pipe brings anything.
 _PIPE_SECONDS = 0.2
@@ -104,7 +104,7 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
         show_and_exit(result if style.json else pass_through(result, yard.root), style)
 
 
-def _target(yard: Project, text: str, lang: Lang) -> "tuple[Request, Ready | None]":
+def _target(yard: Project, text: str, lang: Lang) -> "tuple[Request, SourceRun | None]":
     """An installed skill, a folder as it is, or a skill of a source: then it is fetched, and the copy is what runs."""
     name, script = split_name(text)
     here = None if os.environ.get(DEPTH) else Path.cwd()
@@ -127,7 +127,7 @@ def _target(yard: Project, text: str, lang: Lang) -> "tuple[Request, Ready | Non
     return Request(name=asked.name, script=asked.script, typed_in=here, staged=ready.staged.at), ready
 
 
-def _from_outside(yard: Project, request: Request, ready: "Ready", options: Options) -> Result:
+def _from_outside(yard: Project, request: Request, ready: "SourceRun", options: Options) -> Result:
     """A dry run starts nothing, so it asks nothing."""
     from skillyard.faces.cli import run_source
 

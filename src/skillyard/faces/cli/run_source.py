@@ -4,7 +4,7 @@ import os
 from datetime import UTC, datetime
 
 from skillyard.app.project import Project
-from skillyard.core.depth import DEPTH
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result, make_meta
@@ -13,7 +13,7 @@ from skillyard.core.values import Json
 from skillyard.faces.ask import ask_key
 from skillyard.faces.cli.review_prompt import all_lines, tell_lines, three_lines
 from skillyard.faces.present import Steps
-from skillyard.install.source_run import Asked, Ready, make_ready
+from skillyard.install.source_run import SkillAddress, SourceRun
 
 _NOT_RUN = Message("not run: a person must decide on {name} first")
 _QUESTION = Message("  r run it this once · s show · q do not run ")
@@ -22,19 +22,19 @@ _REUSED = Message("using the copy of {state} that was fetched before")
 _DECIDE = Message("look at it and decide: {command}")
 
 
-def fetch(yard: Project, asked: Asked, lang: Lang) -> Ready:
+def fetch(yard: Project, asked: SkillAddress, lang: Lang) -> SourceRun:
     if os.environ.get(DEPTH):
         raise PermissionDenied(
             Message("an agent runs only what is installed: a person runs other things, or installs them")
         )
     with Steps(_FETCHING.render(lang), lang=lang) as steps:
-        ready = make_ready(yard, asked, steps)
+        ready = yard.installer().prepare_run(asked, steps)
     if ready.reused:
         tell_lines([_REUSED.render(lang, state=_state(ready))])
     return ready
 
 
-def may_run(ready: Ready, lang: Lang, *, on_terminal: bool) -> bool:
+def may_run(ready: SourceRun, lang: Lang, *, on_terminal: bool) -> bool:
     """What is not held back may; else one key of a person decides, for this run alone."""
     if not ready.is_held:
         return True
@@ -48,7 +48,7 @@ def may_run(ready: Ready, lang: Lang, *, on_terminal: bool) -> bool:
     return key == "r"
 
 
-def not_run(ready: Ready, agent: str, lang: Lang) -> Result:
+def not_run(ready: SourceRun, agent: str, lang: Lang) -> Result:
     """Interrupted, with what a person does next. Nothing was started, and nothing is installed."""
     name, verdict = ready.held.skill.folder, ready.held.verdict
     data: dict[str, Json] = {
@@ -63,10 +63,10 @@ def not_run(ready: Ready, agent: str, lang: Lang) -> Result:
     return Result(agent=agent, state=State.INTERRUPTED, summary=summary, data=data, meta=meta)
 
 
-def about(ready: Ready) -> dict[str, Json]:
+def about(ready: SourceRun) -> dict[str, Json]:
     """For a result's meta: exactly what ran."""
     return {"source": ready.staged.skill.source, "commit": _state(ready), "reused": ready.reused}
 
 
-def _state(ready: Ready) -> str:
+def _state(ready: SourceRun) -> str:
     return ready.staged.skill.commit or ready.staged.skill.hash

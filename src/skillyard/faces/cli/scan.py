@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from skillyard import __version__
-from skillyard.catalog.discover import SKILL_FILE
 from skillyard.catalog.manifest import read_skill
+from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import RuntimeFailed, SkillError
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
@@ -38,13 +38,12 @@ from skillyard.faces.present import Lines, Progress
 from skillyard.install.threats.rule import all_rules
 from skillyard.install.threats.sarif import as_sarif
 from skillyard.install.threats.scan import scan_skill
-from skillyard.install.threats.severity import HELD, Severity
-from skillyard.install.threats.verdict import Hit, Verdict
+from skillyard.install.threats.verdict import HELD, ScanVerdict, ThreatHit, ThreatLevel
 
 _SOME = Message("{total} scanned, {bad} at {level} or worse")
 _NONE = Message("{total} scanned, none at {level} or worse")
 _SCANNING = Message("scanning")
-_LEVELS = [severity.name for severity in Severity if severity > Severity.SAFE]
+_LEVELS = [severity.name for severity in ThreatLevel if severity > ThreatLevel.SAFE]
 
 
 class Scanned(NamedTuple):
@@ -52,7 +51,7 @@ class Scanned(NamedTuple):
 
     path: str
     name: str
-    verdict: Verdict
+    verdict: ScanVerdict
 
 
 def arguments(parser: Parser) -> None:
@@ -140,8 +139,8 @@ def _resolve(name: str) -> Path:
         return yard.catalog.resolve(name.removeprefix("@")).folder
 
 
-def _fails(verdict: Verdict, options: Options) -> bool:
-    return verdict.severity >= Severity[options.fail_on]
+def _fails(verdict: ScanVerdict, options: Options) -> bool:
+    return verdict.severity >= ThreatLevel[options.fail_on]
 
 
 def _as_data(one: Scanned) -> dict[str, Json]:
@@ -153,14 +152,14 @@ def _as_data(one: Scanned) -> dict[str, Json]:
     }
 
 
-def _as_hit(hit: Hit) -> dict[str, Json]:
+def _as_hit(hit: ThreatHit) -> dict[str, Json]:
     rule = all_rules()[hit.rule]
     return {**hit.as_dict(), "title": rule.title, "advice": rule.advice}
 
 
 def _lines(scanned: list[Scanned], lang: Lang) -> Iterator[str]:
     for one in scanned:
-        if one.verdict.severity is Severity.SAFE and len(scanned) > 1:
+        if one.verdict.severity is ThreatLevel.SAFE and len(scanned) > 1:
             continue
         yield f"{one.verdict.severity.name:<9}{one.path}"
         for hit in one.verdict.hits:

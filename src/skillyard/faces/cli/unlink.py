@@ -17,8 +17,7 @@ from skillyard.core.messages import Message
 from skillyard.core.states import State
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import add_where, links_data, links_page
-from skillyard.install.link import Outcome, unlink
-from skillyard.install.linking import ledger_of
+from skillyard.install.links import LinkOutcome
 
 
 def arguments(parser: Parser) -> None:
@@ -35,8 +34,8 @@ def _answer(options: Options) -> Answer:
         raise InvalidArgs(Message("say which: names, or --all"))
     names = None if options.all else [name.removeprefix("@") for name in options.names]
     with open_project() as yard:
-        steps = unlink(ledger_of(yard, is_user=options.user), names, options.to, dry_run=options.dry_run)
-    kept = sum(step.outcome is Outcome.KEPT for step in steps)
+        steps = yard.linker(is_user=options.user).unlink(names, options.to, dry_run=options.dry_run)
+    kept = sum(step.outcome is LinkOutcome.KEPT for step in steps)
     summary = Message("{count} unlinked, {kept} kept")
     if options.dry_run:
         summary = Message("would unlink {count} (nothing changed), {kept} kept")

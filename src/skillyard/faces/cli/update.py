@@ -24,13 +24,8 @@ from skillyard.faces.cli.command import Answer, Options, Parser, add_output_opti
 from skillyard.faces.cli.link import links_data, links_page
 from skillyard.faces.cli.review_prompt import NOTHING_INSTALLED, answer_of
 from skillyard.faces.present import Lines, Steps, one_line
-from skillyard.install.candidates import open_staging
-from skillyard.install.changes import find_installed
-from skillyard.install.link import Step as LinkStep
-from skillyard.install.lock import read_lock
-from skillyard.install.pipeline import bring_in, place_of
-from skillyard.install.target import Place
-from skillyard.install.update import Plan, Standing, Step, differences, plan_update
+from skillyard.install.links import LinkStep
+from skillyard.install.update import UpdatePlan, UpdateState, UpdateStep
 
 _UPDATING = Message("updating")
 _WOULD = Message("{count} skills would change")
@@ -54,27 +49,25 @@ def _answer(options: Options) -> Answer:
     if bool(options.names) == options.all:
         raise InvalidArgs(Message("say which: names, or --all"))
     lang = lang_of(options)
-    with open_project() as yard, open_staging(yard.places.own_home) as staging:
-        place = place_of(yard, is_global=options.is_global)
-        lock = read_lock(place.lock_file)
-        chosen = tuple(lock.skills.values()) if options.all else find_installed(lock, options.names)
-        with Steps(_UPDATING.render(lang), lang=lang) as steps:
-            plan = plan_update(place, chosen, staging, steps)
-        if options.dry_run:
-            return _told(plan, place, _WOULD, lang)
-        if not (options.keep or options.theirs):
-            _refuse_edits(plan, place, show=not options.json)
-        changed = [step.candidate for step in plan.steps if step.candidate and step.standing is Standing.CHANGED]
-        brought = bring_in(yard, place, changed, keep=options.keep, theirs=options.theirs)
-        if brought.review:
-            return answer_of(yard, brought, lang, terminal=on_terminal() and not options.json)
-        return _told(plan, place, _DID, lang, brought.links)
+    with open_project() as yard:
+        installer = yard.installer(is_global=options.is_global)
+        with installer.open_staging() as staging:
+            with Steps(_UPDATING.render(lang), lang=lang) as steps:
+                plan = installer.plan_update(None if options.all else options.names, staging, steps)
+            if options.dry_run:
+                return _told(plan, _WOULD, lang)
+            if not (options.keep or options.theirs):
+                _refuse_edits(plan, show=not options.json)
+            brought = installer.apply_update(plan, keep=options.keep, theirs=options.theirs)
+            if brought.review:
+                return answer_of(yard, brought, lang, terminal=on_terminal() and not options.json)
+            return _told(plan, _DID, lang, brought.links)
 
 
-def _refuse_edits(plan: Plan, place: Place, *, show: bool) -> None:
+def _refuse_edits(plan: UpdatePlan, *, show: bool) -> None:
     edited = [step for step in plan.steps if step.edited]
     if edited:
-        diff = [line for step in edited for line in differences(place, step)]
+        diff = [line for step in edited for line in step.diff()]
         shown = ", ".join(f"{step.skill.folder}/{path}" for step in edited for path in step.edited[:5])
         told = "\n".join(diff)
         if show:
@@ -85,17 +78,17 @@ def _refuse_edits(plan: Plan, place: Place, *, show: bool) -> None:
         )
 
 
-def _told(plan: Plan, place: Place, summary: Message, lang: Lang, links: Sequence[LinkStep] = ()) -> Answer:
-    changed = sum(step.standing is Standing.CHANGED for step in plan.steps)
-    failed = any(step.standing is Standing.FAILED for step in plan.steps)
+def _told(plan: UpdatePlan, summary: Message, lang: Lang, links: Sequence[LinkStep] = ()) -> Answer:
+    changed = sum(step.state is UpdateState.CHANGED for step in plan.steps)
+    failed = any(step.state is UpdateState.FAILED for step in plan.steps)
     new: list[Json] = [{"source": source, "name": name} for source, name in plan.new]
     return Answer(
         summary=summary,
         words={"count": changed},
-        data={"skills": [_as_data(step, place) for step in plan.steps], "new": new, "links": links_data(links)},
+        data={"skills": [_as_data(step) for step in plan.steps], "new": new, "links": links_data(links)},
         page=Lines(
             [
-                *_lines(plan.steps, place, lang),
+                *_lines(plan.steps, lang),
                 *(_NEW.render(lang, name=name, source=source) for source, name in plan.new),
                 *(links_page(links, lang).lines if links else ()),
             ]
@@ -104,25 +97,23 @@ def _told(plan: Plan, place: Place, summary: Message, lang: Lang, links: Sequenc
     )
 
 
-def _as_data(step: Step, place: Place) -> dict[str, Json]:
+def _as_data(step: UpdateStep) -> dict[str, Json]:
     return {
         "folder": step.skill.folder,
-        "standing": str(step.standing),
+        "standing": str(step.state),
         "from": step.skill.commit,
         "to": step.candidate.skill.commit if step.candidate else "",
         **{key: list(paths) for key, paths in step.drift._asdict().items()},
         "edited": list(step.edited),
-        "diff": "\n".join(differences(place, step)),
+        "diff": "\n".join(step.diff()),
         "reason": step.reason,
     }
 
 
-def _lines(steps: Sequence[Step], place: Place, lang: Lang) -> list[str]:
+def _lines(steps: Sequence[UpdateStep], lang: Lang) -> list[str]:
     lines: list[str] = []
     for step in steps:
-        lines.append(
-            f"{step.standing:<8} {step.skill.folder}{f'  ({render(step.reason, lang)})' if step.reason else ''}"
-        )
+        lines.append(f"{step.state:<8} {step.skill.folder}{f'  ({render(step.reason, lang)})' if step.reason else ''}")
         lines += [f"         {what:<8} {path}" for what, paths in step.drift._asdict().items() for path in paths]
-        lines += [f"         {line}" for line in differences(place, step)]
+        lines += [f"         {line}" for line in step.diff()]
     return lines or [NOTHING_INSTALLED.render(lang)]

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from time import time_ns
 
-from skillyard.catalog.discover import SKILL_FILE, survey
 from skillyard.catalog.lint import lint
-from skillyard.catalog.manifest import read_skill
-from skillyard.catalog.reading import Reading
+from skillyard.catalog.manifest import Reading, read_skill
+from skillyard.catalog.roots import SKILL_FILE
+from skillyard.catalog.scan import find_skill_files
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Lang, Message
 from skillyard.core.skill import Severity
@@ -69,7 +69,7 @@ def find_files(path: Path) -> Iterator[Path]:
     elif (path / SKILL_FILE).is_file():
         yield path / SKILL_FILE
     elif path.is_dir():
-        found = sorted(survey(path, {}, (), time_ns()).skills)
+        found = sorted(find_skill_files(path, {}, (), time_ns()).skills)
         if not found:
             raise InvalidArgs(Message("{path}: no {skill_file} in it or below it", path=path, skill_file=SKILL_FILE))
         yield from map(Path, found)

@@ -14,8 +14,6 @@ from skillyard.core.values import Json
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import NOTHING_INSTALLED
 from skillyard.faces.present import Lines
-from skillyard.install.changes import compare
-from skillyard.install.pipeline import place_of
 from skillyard.install.tree import Drift
 
 
@@ -27,7 +25,7 @@ def arguments(parser: Parser) -> None:
 
 def _answer(options: Options) -> Answer:
     with open_project() as yard:
-        found = compare(place_of(yard, is_global=options.is_global))
+        found = yard.installer(is_global=options.is_global).compare()
     bad = sum(not drift.is_none for drift in found.values())
     skills: list[Json] = [
         {"folder": folder, **{key: list(paths) for key, paths in drift._asdict().items()}}

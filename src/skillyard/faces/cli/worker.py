@@ -18,9 +18,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from skillyard.app.project import Project, open_project
+from skillyard.core.child_process import own_command
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Lang, Message, render
-from skillyard.core.own_process import own_command
 from skillyard.faces.cli.command import (
     Answer,
     Options,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from skillyard.jobs.engine import Engine
     from skillyard.jobs.jobs import Job
     from skillyard.runtime.guard import OnProgress
-    from skillyard.sandbox.cancel_token import Stop
+    from skillyard.sandbox.cancel_token import CancelToken
 
 _FOUND = Message("{count} skills match: {query}")
 _SKILL = Message("skill: {name}")
@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
     request: Request
 
-    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
+    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
         return yard.runtime.run(self.request, on_progress, stop)
 
     @property
@@ -74,7 +74,7 @@ class Task(NamedTuple):
     lang: Lang
     may_work: bool
 
-    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
+    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
         if self.agent in _WORKERS and not self.may_work:
             raise NotGranted(Message("the worker over MCP"), "skillyard mcp --allow worker")
         return Kernel(yard, self.lang).task(
@@ -110,7 +110,7 @@ class Dispatch(NamedTuple):
     cwd: str | None
     lang: Lang
 
-    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
+    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
         from skillyard.app.dispatching import dispatch_task  # noqa: PLC0415
         from skillyard.faces.cli.agents import line_of  # noqa: PLC0415  (only who may dispatch needs the agents)
 
@@ -155,7 +155,7 @@ class JobRun(NamedTuple):
     wait_seconds: float
     lang: Lang
 
-    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "Stop") -> Result:
+    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
         from skillyard.jobs.agent_task import refuse_loops  # noqa: PLC0415  (only who may run jobs needs the engine)
         from skillyard.jobs.setup import make_jobs, open_engine  # noqa: PLC0415
 
@@ -172,7 +172,7 @@ class JobRun(NamedTuple):
             jobs = make_jobs(yard, engine)
             job_id = jobs.enqueue(job)
             known, until = None, time.monotonic() + self.wait_seconds
-            while known is None and not stop.asked and (left := until - time.monotonic()) > 0:
+            while known is None and not stop.cancelled and (left := until - time.monotonic()) > 0:
                 known = jobs.wait(job_id, min(left, _LOOK_SECONDS))
             known = known or jobs.find(job_id)
         finally:
@@ -272,7 +272,7 @@ def told(answer: Callable[[], tuple[str, Mapping[str, Json]]], lang: Lang) -> Re
     return Result(AGENT, State.SUCCESS, summary, data, make_meta(AGENT, time.monotonic() - started, moment))
 
 
-def run(asked: Asked, yard: Project, on_progress: "OnProgress", stop: "Stop", lang: Lang) -> Result:
+def run(asked: Asked, yard: Project, on_progress: "OnProgress", stop: "CancelToken", lang: Lang) -> Result:
     """The runtime tells its own failures; what it leaves are ours: a full disk, a worker that nobody allowed."""
     started, moment = time.monotonic(), datetime.now(UTC)
     try:

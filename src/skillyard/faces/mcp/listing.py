@@ -11,7 +11,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from skillyard.catalog.catalog import Catalog, qualified
-from skillyard.catalog.index import Entry
+from skillyard.catalog.index import CatalogEntry
 from skillyard.core.kinds import Kind
 from skillyard.core.messages import Lang
 
@@ -86,7 +86,7 @@ class Shown(NamedTuple):
     address: str
     #: What it is called by as a tool or a prompt.
     name: str
-    entry: Entry
+    entry: CatalogEntry
     #: Changes with the file that declares it.
     digest: str
 
@@ -119,7 +119,7 @@ def read_surface(catalog: Catalog) -> Surface:
     )
 
 
-def _addressed(entries: list[Entry]) -> Mapping[str, Entry]:
+def _addressed(entries: list[CatalogEntry]) -> Mapping[str, CatalogEntry]:
     """The shortest name that only this one answers to."""
     folders: dict[str, int] = {}
     for entry in entries:

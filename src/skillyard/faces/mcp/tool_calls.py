@@ -26,7 +26,7 @@ from skillyard.core.values import Json, check_value
 from skillyard.faces.mcp import calls
 from skillyard.faces.mcp.listing import WORKER, Options, Shown, clean
 from skillyard.faces.mcp.tools import Signature, form_of, own_tools, signature_of
-from skillyard.sandbox.cancel_token import Stop
+from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.scripts.prompt_grammar import split_name
 
 #: Programs that run at once; more wait for their turn.
@@ -49,7 +49,7 @@ class Threads:
         self._runs = ThreadPoolExecutor(_MOST_RUNS, "run")
         self._looks = ThreadPoolExecutor(_MOST_LOOKS, "look")
         self._watch = ThreadPoolExecutor(1, "watch")
-        self._running: dict[Future[Any], Stop] = {}
+        self._running: dict[Future[Any], CancelToken] = {}
 
     async def look(self, work: Callable[[Project], T]) -> T:
         """Something short: what the catalog or the history knows."""
@@ -66,23 +66,23 @@ class Threads:
 
         return await asyncio.get_running_loop().run_in_executor(self._watch, watch)
 
-    async def run(self, work: Callable[[Project, Stop], T]) -> T:
+    async def run(self, work: Callable[[Project, CancelToken], T]) -> T:
         """A run. Whoever is cancelled here takes the run with it."""
-        stop = Stop()
+        stop = CancelToken()
         future = self._runs.submit(lambda: work(self._yard, stop))
         self._running[future] = stop
         future.add_done_callback(lambda ended: self._running.pop(ended, None))
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            stop.ask()
+            stop.cancel()
             raise
 
     def close(self) -> None:
         """End every run, and return when each has its end in the history, or cannot have one in time."""
         running = dict(self._running)
         for stop in running.values():
-            stop.ask()
+            stop.cancel()
         for pool in (self._runs, self._looks, self._watch):
             pool.shutdown(wait=False, cancel_futures=True)
         wait(running, timeout=_END_SECONDS)

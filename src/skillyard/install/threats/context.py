@@ -9,7 +9,7 @@ import re
 from bisect import bisect
 from functools import cached_property
 
-from skillyard.install.threats.files import File
+from skillyard.install.threats.files import SkillFile
 
 _WARNING = re.compile(
     r"\b(?:never|don['’]?t|do not|avoid|must not|should(?: not|n['’]t)|cannot|can['’]?t|forbid\w*|prohibit\w*|"
@@ -35,15 +35,15 @@ _NEAR = 80
 _LOOK_BACK = 400
 
 
-class Context:
-    """One file's layout, worked out at its first match."""
+class MatchContext:
+    """One file's layout, computed at its first match."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: SkillFile) -> None:
         self._file = file
         self._text = file.joined
 
     def milder(self, start: int, end: int) -> int:
-        """By how many steps, 0 to 2."""
+        """By how many levels a match is milder, 0 to 2."""
         begin = self._text.rfind("\n", 0, start) + 1
         line = self._text[begin : self._line_end(end)]
         if self._file.is_script:
@@ -93,7 +93,7 @@ class Context:
 
     @cached_property
     def _frontmatter(self) -> int:
-        """Where it ends."""
+        """The index at which it ends."""
         return self._text.find("\n---", 3) if self._text.startswith("---") else 0
 
     @cached_property
@@ -101,7 +101,7 @@ class Context:
         return [found for found in _HEADING.finditer(self._text) if self._fence_at(found.start()) is None]
 
     def _fence_at(self, index: int) -> re.Match[str] | None:
-        """The opening of the fence that this place is inside of."""
+        """The opening of the fence around this index."""
         position = bisect(self._fences, index, key=lambda fence: fence[0].start()) - 1
         if position < 0:
             return None

@@ -38,8 +38,8 @@ _INTERPRETERS = (
 _HEAD = 8192
 
 
-class File:
-    """One file, and what is worked out of it only where somebody asks."""
+class SkillFile:
+    """One file; what follows from its content is computed when it is needed."""
 
     def __init__(self, name: str, content: bytes, mode: int = 0o644, size: int | None = None) -> None:
         self.name = name
@@ -54,7 +54,7 @@ class File:
 
     @cached_property
     def language(self) -> str:
-        """By its ending, else by its first line; `binary` where it is no text, `other` where nobody knows."""
+        """By its ending, else by its first line; `binary` if it is no text, else `other`."""
         known = _BY_ENDING.get(PurePosixPath(self.name).suffix.lower())
         if self.is_skill:
             return "text"
@@ -72,7 +72,7 @@ class File:
 
     @cached_property
     def is_prose(self) -> bool:
-        """What somebody acts on after reading it, or what happens inside a container that is thrown away."""
+        """Whether somebody reads it before acting on it, or it acts only inside a container."""
         name = PurePosixPath(self.name).name.lower()
         return (
             self.language == "text" or name.startswith(("dockerfile", "containerfile")) or name.endswith(".dockerfile")
@@ -95,7 +95,7 @@ class File:
 
     @cached_property
     def joined(self) -> str:
-        """Continued lines as one, each character where it was."""
+        """The text with continued lines joined, at unchanged indices."""
         return self.text.replace("\\\n", "  ") if "\\\n" in self.text else self.text
 
     @cached_property
@@ -103,14 +103,14 @@ class File:
         return self.joined.lower()
 
     def has(self, word: str) -> bool:
-        """Whether it stands anywhere, in small letters; many rules ask for the same words."""
+        """Whether the small-letter text contains the word; cached, because many rules ask for the same words."""
         known = self._has.get(word)
         if known is None:
             known = self._has[word] = word in self.small
         return known
 
 
-class Trouble(NamedTuple):
+class UnreadFile(NamedTuple):
     """Something that was not read: the rule that says so, where, and the reason."""
 
     rule: str
@@ -118,35 +118,35 @@ class Trouble(NamedTuple):
     reason: str
 
 
-def read_files(folder: Path, max_files: int = MAX_FILES) -> Iterator[File | Trouble]:
-    """Everything below the folder, SKILL.md first; what cannot be read is told, never raised."""
+def read_files(folder: Path, max_files: int = MAX_FILES) -> Iterator[SkillFile | UnreadFile]:
+    """Everything below the folder, SKILL.md first. What cannot be read is yielded, never raised."""
     total = 0
     for count, entry in enumerate(_entries(folder)):
-        if isinstance(entry, Trouble):
+        if isinstance(entry, UnreadFile):
             yield entry
             continue
         if count >= max_files or total > MAX_TOTAL_BYTES:
-            yield Trouble("too-much", ".", f"only {count} files and {total} bytes were looked at")
+            yield UnreadFile("too-much", ".", f"only {count} files and {total} bytes were looked at")
             return
         found = _read(folder, entry)
-        total += len(found.content) if isinstance(found, File) else 0
+        total += len(found.content) if isinstance(found, SkillFile) else 0
         if found:
             yield found
 
 
-def _entries(folder: Path) -> Iterator[str | Trouble]:
+def _entries(folder: Path) -> Iterator[str | UnreadFile]:
     """Paths relative to the folder, by name, files before folders."""
     queue = [("", 0)]
     while queue:
         inside, depth = queue.pop()
         if depth > MAX_DEPTH:
-            yield Trouble("too-much", inside, f"folders inside folders, more than {MAX_DEPTH} deep")
+            yield UnreadFile("too-much", inside, f"folders inside folders, more than {MAX_DEPTH} deep")
             continue
         try:
             with os.scandir(folder / inside) as listed:
                 entries = sorted(listed, key=lambda entry: (entry.name.lower() != "skill.md", entry.name))
         except OSError as error:
-            yield Trouble("unreadable", inside or ".", error.strerror or "it cannot be listed")
+            yield UnreadFile("unreadable", inside or ".", error.strerror or "it cannot be listed")
             continue
         folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
         yield from (f"{inside}{entry.name}" for entry in entries if entry not in folders)
@@ -154,27 +154,27 @@ def _entries(folder: Path) -> Iterator[str | Trouble]:
         queue += [(f"{inside}{name}/", depth + 1) for name in names]
 
 
-def _read(folder: Path, name: str) -> File | Trouble | None:
+def _read(folder: Path, name: str) -> SkillFile | UnreadFile | None:
     path = folder / name
     try:
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
             return _link(folder, name)
         if not stat.S_ISREG(found.st_mode):
-            return Trouble("unreadable", name, "it is no file, no folder and no link")
+            return UnreadFile("unreadable", name, "it is no file, no folder and no link")
         with path.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES)
     except (OSError, ValueError) as error:
-        return Trouble("unreadable", name, getattr(error, "strerror", None) or str(error))
-    return File(name, content, found.st_mode, found.st_size)
+        return UnreadFile("unreadable", name, getattr(error, "strerror", None) or str(error))
+    return SkillFile(name, content, found.st_mode, found.st_size)
 
 
-def _link(folder: Path, name: str) -> Trouble | None:
-    """A link inside the folder leads to what is read anyway."""
+def _link(folder: Path, name: str) -> UnreadFile | None:
+    """Report a link out of the folder; one that stays inside leads to what is read anyway."""
     path = folder / name
     try:
         inside = path.resolve().is_relative_to(folder.resolve())
         target = str(path.readlink())
     except (OSError, RuntimeError) as error:
-        return Trouble("unreadable", name, f"a link that leads in a circle: {error}")
-    return None if inside else Trouble("link-outside", name, f"it leads to {target}")
+        return UnreadFile("unreadable", name, f"a link that leads in a circle: {error}")
+    return None if inside else UnreadFile("link-outside", name, f"it leads to {target}")

@@ -15,7 +15,7 @@ _MAX_NODES = 2_000
 _DEPTH = 3
 
 
-class Call(NamedTuple):
+class PythonCall(NamedTuple):
     name: str
     line: int
     column: int
@@ -23,52 +23,52 @@ class Call(NamedTuple):
     literals: tuple[str, ...]
 
 
-class Imported(NamedTuple):
+class PythonImport(NamedTuple):
     name: str
     line: int
     column: int
 
 
-class Program(NamedTuple):
-    calls: tuple[Call, ...]
-    imports: tuple[Imported, ...]
+class PythonProgram(NamedTuple):
+    calls: tuple[PythonCall, ...]
+    imports: tuple[PythonImport, ...]
 
 
-def read_program(text: str, wanted: Container[str]) -> Program | None:
-    """All imports, and the calls of what is wanted; None where Python itself could not read it."""
+def read_program(text: str, wanted: Container[str]) -> PythonProgram | None:
+    """All imports, and the calls of the wanted names. None if Python cannot parse it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return _Reader(tree).program(wanted)
+    return _PythonReader(tree).program(wanted)
 
 
-class _Reader:
+class _PythonReader:
     def __init__(self, tree: ast.Module) -> None:
         self._nodes = list(ast.walk(tree))
         self._aliases: dict[str, str] = {}
         self._assigned: dict[str, list[ast.AST]] = defaultdict(list)
 
-    def program(self, wanted: Container[str]) -> Program:
+    def program(self, wanted: Container[str]) -> PythonProgram:
         imports = tuple(found for node in self._nodes for found in self._imported(node))
         for node in self._nodes:
             self._assign(node)
         calls = [node for node in self._nodes if isinstance(node, ast.Call) and self._dotted(node.func) in wanted]
-        return Program(tuple(map(self._call, calls)), imports)
+        return PythonProgram(tuple(map(self._call, calls)), imports)
 
-    def _imported(self, node: ast.AST) -> Iterator[Imported]:
+    def _imported(self, node: ast.AST) -> Iterator[PythonImport]:
         if isinstance(node, ast.Import):
             for name in node.names:
                 self._aliases[name.asname or name.name.partition(".")[0]] = (
                     name.name if name.asname else name.name.partition(".")[0]
                 )
-                yield Imported(name.name, node.lineno, node.col_offset + 1)
+                yield PythonImport(name.name, node.lineno, node.col_offset + 1)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for name in node.names:
                 self._aliases[name.asname or name.name] = f"{node.module}.{name.name}"
-            yield Imported(node.module, node.lineno, node.col_offset + 1)
+            yield PythonImport(node.module, node.lineno, node.col_offset + 1)
 
     def _assign(self, node: ast.AST) -> None:
         match node:
@@ -85,7 +85,7 @@ class _Reader:
             case _:
                 pass
 
-    def _call(self, node: ast.Call) -> Call:
+    def _call(self, node: ast.Call) -> PythonCall:
         mentions: set[str] = set()
         literals: list[str] = []
         arguments: list[ast.AST] = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -97,7 +97,7 @@ class _Reader:
                 literals.append(value if isinstance(value, str) else value.decode("latin-1"))
             elif name := self._dotted(inner.func if isinstance(inner, ast.Call) else inner):
                 mentions.add(name)
-        return Call(
+        return PythonCall(
             self._dotted(node.func), node.lineno, node.col_offset + 1, frozenset(mentions), _with_joined(literals)
         )
 
@@ -129,5 +129,5 @@ class _Reader:
 
 
 def _with_joined(literals: list[str]) -> tuple[str, ...]:
-    """Also as one line: `["curl", url, "|", "sh"]` and `"~" "/.ssh"` are what they are together."""
+    """Add all literals joined: `["curl", url, "|", "sh"]` and `"~" "/.ssh"` only mean something together."""
     return (*literals, " ".join(reversed(literals[:100]))) if len(literals) > 1 else tuple(literals)

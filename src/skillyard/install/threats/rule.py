@@ -9,11 +9,11 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from skillyard.core.messages import Message
-from skillyard.install.threats.severity import Severity
+from skillyard.install.threats.verdict import ThreatLevel
 
 
-class Example(NamedTuple):
-    """A file that a rule must find, or must leave alone."""
+class RuleExample(NamedTuple):
+    """A file that a rule must hit, or must not hit."""
 
     file: str
     content: bytes
@@ -21,7 +21,7 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rule:
+class ThreatRule:
     """One kind of threat.
 
     `patterns` are looked for in the files that it applies to; `calls` and `imports` in the syntax tree of Python. A
@@ -30,9 +30,9 @@ class Rule:
 
     id: str
     category: str
-    severity: Severity
+    severity: ThreatLevel
     #: What it weighs in a text that an agent reads, where that is less than in a program.
-    prose: Severity
+    prose: ThreatLevel
     title: Message
     why: str
     advice: Message
@@ -55,8 +55,8 @@ class Rule:
     literal: str = ""
     #: Only where SKILL.md does not say this.
     unless_said: str = ""
-    must_hit: tuple[Example, ...] = ()
-    must_not_hit: tuple[Example, ...] = ()
+    must_hit: tuple[RuleExample, ...] = ()
+    must_not_hit: tuple[RuleExample, ...] = ()
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
@@ -77,9 +77,9 @@ class Rule:
 
 
 @cache
-def all_rules() -> Mapping[str, Rule]:
+def all_rules() -> Mapping[str, ThreatRule]:
     """Every rule by its id, in the order of the files."""
-    found: dict[str, Rule] = {}
+    found: dict[str, ThreatRule] = {}
     folder = resources.files("skillyard.install.threats") / "rules"
     for file in sorted(folder.iterdir(), key=lambda path: path.name):
         if file.name.endswith(".toml"):
@@ -98,8 +98,8 @@ _PLAIN = ("softer", "case", "spans", "quotable", "literal", "unless_said")
 _WORDS = ("id", "severity", "prose", "title", "why", "advice", "applies", "ranges", "must_hit", "must_not_hit")
 
 
-def _as_rule(category: str, data: Mapping[str, Any]) -> Rule:
-    """A key that nobody reads is a typing error in a rule, and a rule that does not work is worse than none."""
+def _as_rule(category: str, data: Mapping[str, Any]) -> ThreatRule:
+    """Refuse unknown keys: a misspelt key makes a rule that does not work, which is worse than none."""
     if unknown := data.keys() - {*_LISTS, *_SETS, *_PLAIN, *_WORDS}:
         raise ValueError(f"{data['id']}: unknown keys {sorted(unknown)}")
     more: dict[str, Any] = {key: tuple(data[key]) for key in _LISTS if key in data}
@@ -108,11 +108,11 @@ def _as_rule(category: str, data: Mapping[str, Any]) -> Rule:
     more |= {key: frozenset(data[key]) for key in _SETS if key in data}
     more |= {key: data[key] for key in _PLAIN if key in data}
     applies = frozenset(data["applies"])
-    return Rule(
+    return ThreatRule(
         id=data["id"],
         category=category,
-        severity=Severity[data["severity"]],
-        prose=Severity[data.get("prose", data["severity"])],
+        severity=ThreatLevel[data["severity"]],
+        prose=ThreatLevel[data.get("prose", data["severity"])],
         title=Message.plain(data["title"]),
         why=data["why"],
         advice=Message.plain(data["advice"]),
@@ -127,9 +127,9 @@ def _as_rule(category: str, data: Mapping[str, Any]) -> Rule:
 _FILES = {"shell": "run.sh", "script": "run.sh", "python": "run.py", "javascript": "run.js", "skill": "SKILL.md"}
 
 
-def _as_example(data: str | Mapping[str, Any], applies: frozenset[str]) -> Example:
+def _as_example(data: str | Mapping[str, Any], applies: frozenset[str]) -> RuleExample:
     usual = next((file for language, file in _FILES.items() if language in applies), "notes.txt")
     if isinstance(data, str):
-        return Example(usual, data.encode())
+        return RuleExample(usual, data.encode())
     content = bytes.fromhex(data["hex"]) if "hex" in data else data["text"].encode()
-    return Example(data.get("file", usual), content, data.get("mode", 0o644))
+    return RuleExample(data.get("file", usual), content, data.get("mode", 0o644))

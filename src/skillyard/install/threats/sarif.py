@@ -4,24 +4,23 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 from skillyard.core.values import Json
-from skillyard.install.threats.rule import Rule, all_rules
-from skillyard.install.threats.severity import Severity
-from skillyard.install.threats.verdict import Hit, Verdict
+from skillyard.install.threats.rule import ThreatRule, all_rules
+from skillyard.install.threats.verdict import ScanVerdict, ThreatHit, ThreatLevel
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: SARIF knows three words; the number is what GitHub sorts security results by.
 _LEVELS = {
-    Severity.SAFE: ("none", "0.0"),
-    Severity.INFO: ("note", "1.0"),
-    Severity.LOW: ("note", "3.0"),
-    Severity.MEDIUM: ("warning", "5.0"),
-    Severity.UNKNOWN: ("warning", "6.0"),
-    Severity.HIGH: ("error", "8.0"),
-    Severity.CRITICAL: ("error", "9.5"),
+    ThreatLevel.SAFE: ("none", "0.0"),
+    ThreatLevel.INFO: ("note", "1.0"),
+    ThreatLevel.LOW: ("note", "3.0"),
+    ThreatLevel.MEDIUM: ("warning", "5.0"),
+    ThreatLevel.UNKNOWN: ("warning", "6.0"),
+    ThreatLevel.HIGH: ("error", "8.0"),
+    ThreatLevel.CRITICAL: ("error", "9.5"),
 }
 
 
-def as_sarif(verdicts: Iterable[tuple[str, Verdict]], version: str) -> dict[str, Json]:
+def as_sarif(verdicts: Iterable[tuple[str, ScanVerdict]], version: str) -> dict[str, Json]:
     """One run over all skills; each comes with the path of its folder."""
     rules = list(all_rules().values())
     positions = {rule.id: position for position, rule in enumerate(rules)}
@@ -31,7 +30,7 @@ def as_sarif(verdicts: Iterable[tuple[str, Verdict]], version: str) -> dict[str,
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(rule: Rule) -> dict[str, Json]:
+def _rule(rule: ThreatRule) -> dict[str, Json]:
     level, number = _LEVELS[rule.severity]
     return {
         "id": rule.id,
@@ -43,13 +42,13 @@ def _rule(rule: Rule) -> dict[str, Json]:
     }
 
 
-def _results(verdicts: Iterable[tuple[str, Verdict]], positions: dict[str, int]) -> Iterator[dict[str, Json]]:
+def _results(verdicts: Iterable[tuple[str, ScanVerdict]], positions: dict[str, int]) -> Iterator[dict[str, Json]]:
     for folder, verdict in verdicts:
         for hit in verdict.hits:
             yield _result(folder, hit, positions[hit.rule])
 
 
-def _result(folder: str, hit: Hit, position: int) -> dict[str, Json]:
+def _result(folder: str, hit: ThreatHit, position: int) -> dict[str, Json]:
     path = f"{folder.rstrip('/')}/{hit.file}" if folder not in {"", "."} else hit.file
     place: dict[str, Json] = {
         "artifactLocation": {"uri": quote(path)},

@@ -10,17 +10,14 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from skillyard.catalog.manifest import parse_skill
-from skillyard.catalog.reading import Reading
-from skillyard.install.threats.binaries import find_binary
-from skillyard.install.threats.context import Context
-from skillyard.install.threats.excerpt import clean, line_at, place
-from skillyard.install.threats.fields import find_asked
-from skillyard.install.threats.files import File, Trouble, read_files
-from skillyard.install.threats.packages import find_squats
-from skillyard.install.threats.pycode import Call, read_program
-from skillyard.install.threats.rule import Rule, all_rules
-from skillyard.install.threats.verdict import Hit, Verdict
+from skillyard.catalog.manifest import Reading, parse_skill
+from skillyard.core.secrets import mask_keys
+from skillyard.install.threats.checks import find_asked, find_binary, find_squats
+from skillyard.install.threats.context import MatchContext
+from skillyard.install.threats.files import SkillFile, UnreadFile, read_files
+from skillyard.install.threats.pycode import PythonCall, read_program
+from skillyard.install.threats.rule import ThreatRule, all_rules
+from skillyard.install.threats.verdict import ScanVerdict, ThreatHit
 
 #: One rule in one file makes its point with so many, and a skill with so many in all.
 MAX_HITS_OF_RULE = 5
@@ -28,37 +25,37 @@ MAX_HITS = 200
 MAX_MATCHES = 1_000
 
 
-def scan_skill(folder: Path) -> Verdict:
-    """Read a skill's folder and say what is wrong with it. Never raises for what stands in the files."""
+def scan_skill(folder: Path) -> ScanVerdict:
+    """Scan a skill's folder. Never raises for what is in the files."""
     return scan_files(folder, read_files(folder))
 
 
-def scan_files(folder: Path, found: Iterator[File | Trouble]) -> Verdict:
-    """Pure but for the reading that the iterator does."""
+def scan_files(folder: Path, found: Iterator[SkillFile | UnreadFile]) -> ScanVerdict:
+    """Scan these files. Pure, except for what the iterator reads."""
     everything = list(found)
-    files = [item for item in everything if isinstance(item, File)]
+    files = [item for item in everything if isinstance(item, SkillFile)]
     skill = _Skill(folder, files)
-    hits = [_trouble(item) for item in everything if isinstance(item, Trouble)]
+    hits = [_trouble(item) for item in everything if isinstance(item, UnreadFile)]
     for file in files:
         for find in _FINDERS:
             hits += find(file, skill)
-    return Verdict(tuple(sorted(dict.fromkeys(hits), key=_order)[:MAX_HITS]))
+    return ScanVerdict(tuple(sorted(dict.fromkeys(hits), key=_order)[:MAX_HITS]))
 
 
-def _order(hit: Hit) -> tuple[int, str, int, int, str]:
+def _order(hit: ThreatHit) -> tuple[int, str, int, int, str]:
     return (-hit.severity, hit.file, hit.line, hit.column, hit.rule)
 
 
 class _Skill:
     """What rules ask about the skill as a whole."""
 
-    def __init__(self, folder: Path, files: list[File]) -> None:
+    def __init__(self, folder: Path, files: list[SkillFile]) -> None:
         self.folder = folder
         self.names = frozenset(file.name for file in files)
         self._text = next((file.text for file in files if file.is_skill), "")
         self._said: dict[str, bool] = {}
 
-    def says(self, rule: Rule) -> bool:
+    def says(self, rule: ThreatRule) -> bool:
         if not rule.unless_said:
             return False
         if rule.unless_said not in self._said:
@@ -66,43 +63,45 @@ class _Skill:
         return self._said[rule.unless_said]
 
 
-def _trouble(trouble: Trouble) -> Hit:
-    return Hit(trouble.rule, all_rules()[trouble.rule].severity, clean(trouble.name), 1, 1, clean(trouble.reason))
+def _trouble(trouble: UnreadFile) -> ThreatHit:
+    return ThreatHit(trouble.rule, all_rules()[trouble.rule].severity, clean(trouble.name), 1, 1, clean(trouble.reason))
 
 
-def _whole(rule: str, file: File, said: str) -> Hit:
-    """A hit on the file as it is, not on a line of it."""
-    return Hit(rule, all_rules()[rule].severity, clean(file.name), 1, 1, clean(said))
+def _whole(rule: str, file: SkillFile, said: str) -> ThreatHit:
+    """A hit on the whole file, not on a line."""
+    return ThreatHit(rule, all_rules()[rule].severity, clean(file.name), 1, 1, clean(said))
 
 
-def _find_binaries(file: File, skill: _Skill) -> Iterator[Hit]:
+def _find_binaries(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
     for rule, said in find_binary(file, skill.names):
         yield _whole(rule, file, said)
 
 
-def _find_asked(file: File, skill: _Skill) -> Iterator[Hit]:
+def _find_asked(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
     if not file.is_skill:
         return
     reading: Reading = parse_skill(file.content, skill.folder / file.name)
-    for asked in find_asked(reading):
-        line, column = reading.places.get(asked.field, (1, 1))
-        rule = all_rules()[asked.rule]
-        yield Hit(rule.id, rule.severity, file.name, line, column, clean(f"{asked.field}: {asked.shown}"[:200]))
+    for name, field, value in find_asked(reading):
+        line, column = reading.positions.get(field, (1, 1))
+        rule = all_rules()[name]
+        yield ThreatHit(rule.id, rule.severity, file.name, line, column, clean(f"{field}: {value}"[:200]))
 
 
-def _find_squats(file: File, _: _Skill) -> Iterator[Hit]:
+def _find_squats(file: SkillFile, _: _Skill) -> Iterator[ThreatHit]:
     if file.language == "binary":
         return
     rule = all_rules()["package-squat"]
     for wanted, near in islice(find_squats(file), MAX_HITS_OF_RULE):
         line, column = place(file.text, wanted.at)
-        yield Hit(rule.id, rule.severity, clean(file.name), line, column, clean(f"{wanted.name} is nearly {near}"))
+        yield ThreatHit(
+            rule.id, rule.severity, clean(file.name), line, column, clean(f"{wanted.name} is nearly {near}")
+        )
 
 
-def _find_patterns(file: File, skill: _Skill) -> Iterator[Hit]:
+def _find_patterns(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
     if file.language == "binary":
         return
-    context = Context(file)
+    context = MatchContext(file)
     for rule in _rules_for(file.kinds):
         if rule.needs and not any(map(file.has, rule.needs)):
             continue
@@ -111,12 +110,12 @@ def _find_patterns(file: File, skill: _Skill) -> Iterator[Hit]:
 
 
 @cache
-def _rules_for(kinds: frozenset[str]) -> tuple[Rule, ...]:
+def _rules_for(kinds: frozenset[str]) -> tuple[ThreatRule, ...]:
     return tuple(rule for rule in all_rules().values() if rule.patterns and not kinds.isdisjoint(rule.applies))
 
 
-def _matches(rule: Rule, file: File, context: Context) -> Iterator[Hit]:
-    """At most one for each line. Whoever hides a match behind a thousand quoted ones gets it at full weight."""
+def _matches(rule: ThreatRule, file: SkillFile, context: MatchContext) -> Iterator[ThreatHit]:
+    """At most one hit for each line. After a thousand quoted matches the next counts in full: it may hide there."""
     base = rule.prose if file.is_prose else rule.severity
     last = 0
     for count, found in enumerate(_found(rule, file)):
@@ -125,16 +124,16 @@ def _matches(rule: Rule, file: File, context: Context) -> Iterator[Hit]:
             continue
         last = line
         if count >= MAX_MATCHES:
-            yield Hit(rule.id, base, clean(file.name), line, column, line_at(file, found.start()))
+            yield ThreatHit(rule.id, base, clean(file.name), line, column, line_at(file, found.start()))
             return
         steps = context.milder(found.start(), found.end()) if rule.quotable else 0
         if rule.softer and rule.softer_regex.fullmatch(found[0]):
             steps += 2
-        yield Hit(rule.id, base.lowered(steps), clean(file.name), line, column, line_at(file, found.start()))
+        yield ThreatHit(rule.id, base.lowered(steps), clean(file.name), line, column, line_at(file, found.start()))
 
 
-def _found(rule: Rule, file: File) -> Iterator[re.Match[str]]:
-    """On the lines that hold what the rule needs: a pattern costs a hundred times what the look for a word costs."""
+def _found(rule: ThreatRule, file: SkillFile) -> Iterator[re.Match[str]]:
+    """Match only on lines with a needed word: a pattern costs a hundred times what the search for a word costs."""
     text, small = file.joined, file.small
     if rule.spans or not rule.needs or len(small) != len(text):
         yield from rule.regex.finditer(text)
@@ -151,7 +150,7 @@ def _found(rule: Rule, file: File) -> Iterator[re.Match[str]]:
         yield from rule.regex.finditer(text, start, end)
 
 
-def _find_python(file: File, skill: _Skill) -> Iterator[Hit]:
+def _find_python(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
     if file.language != "python":
         return
     program = read_program(file.text, _called())
@@ -165,11 +164,11 @@ def _find_python(file: File, skill: _Skill) -> Iterator[Hit]:
         spots = {(found.line, found.column) for found in program.imports if found.name.split(".")[0] in rule.imports}
         spots |= {(call.line, call.column) for call in program.calls if _is_meant(call, rule)}
         for line, column in sorted(spots)[:MAX_HITS_OF_RULE]:
-            yield Hit(rule.id, rule.severity, clean(file.name), line, column, line_at(file, starts[line - 1]))
+            yield ThreatHit(rule.id, rule.severity, clean(file.name), line, column, line_at(file, starts[line - 1]))
 
 
 @cache
-def _python_rules() -> tuple[Rule, ...]:
+def _python_rules() -> tuple[ThreatRule, ...]:
     return tuple(rule for rule in all_rules().values() if rule.calls or rule.imports)
 
 
@@ -178,7 +177,7 @@ def _called() -> frozenset[str]:
     return frozenset().union(*(rule.calls for rule in _python_rules()))
 
 
-def _is_meant(call: Call, rule: Rule) -> bool:
+def _is_meant(call: PythonCall, rule: ThreatRule) -> bool:
     if call.name not in rule.calls:
         return False
     if not rule.mentions and not rule.literal:
@@ -196,10 +195,43 @@ def _line_starts(text: str) -> list[int]:
     return starts
 
 
-_FINDERS: tuple[Callable[[File, _Skill], Iterator[Hit]], ...] = (
+_FINDERS: tuple[Callable[[SkillFile, _Skill], Iterator[ThreatHit]], ...] = (
     _find_binaries,
     _find_asked,
     _find_patterns,
     _find_python,
     _find_squats,
 )
+
+
+_WIDTH = 160
+
+
+def place(text: str, index: int) -> tuple[int, int]:
+    """Line and column, both counted from 1."""
+    return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
+
+
+def line_at(file: SkillFile, index: int) -> str:
+    """The line around this index, safe to print; of a long one, the part that is near."""
+    text = file.text
+    start = text.rfind("\n", 0, index) + 1
+    end = text.find("\n", index)
+    line = text[start : end if end >= 0 else len(text)]
+    if len(line.strip()) > _WIDTH:
+        near = max(index - start - _WIDTH // 3, 0)
+        line = ("…" if near else "") + line[near : near + _WIDTH] + ("…" if near + _WIDTH < len(line) else "")
+    return clean(line)
+
+
+def clean(text: str) -> str:
+    masked = mask_keys(text.strip())
+    if masked.isprintable():
+        return masked
+    return "".join(_shown_letter(letter) for letter in masked)
+
+
+def _shown_letter(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    return " " if letter in "\t\n\r" else f"\\u{ord(letter):04x}"

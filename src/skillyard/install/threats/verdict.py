@@ -1,20 +1,49 @@
-"""What a scan says of one skill: how bad, and every hit with its place."""
+"""The verdict of a scan on one skill: its level, and every hit with file and line."""
 
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import NamedTuple
 
 from skillyard.core.values import Json
-from skillyard.install.threats.severity import HELD, Severity
+
+
+class ThreatLevel(IntEnum):
+    """How bad a threat is, in order. Results carry its name."""
+
+    SAFE = 0
+    INFO = 1
+    LOW = 2
+    MEDIUM = 3
+    #: Something could not be read. It may be anything, so it stands above what an agent may decide.
+    UNKNOWN = 4
+    HIGH = 5
+    CRITICAL = 6
+
+    def __str__(self) -> str:
+        return self.name
+
+    def lowered(self, steps: int) -> "ThreatLevel":
+        """So many steps milder, at least INFO; UNKNOWN stays UNKNOWN."""
+        if self not in _LADDER:
+            return self
+        return _LADDER[max(_LADDER.index(self) - steps, 0)]
+
+
+_LADDER = (ThreatLevel.INFO, ThreatLevel.LOW, ThreatLevel.MEDIUM, ThreatLevel.HIGH, ThreatLevel.CRITICAL)
+
+#: From here on an install is held back, and `scan` fails.
+HELD = ThreatLevel.MEDIUM
+
 
 #: The lines that a held-back install shows.
 LINES_THAT_MATTER = 3
 
 
-class Hit(NamedTuple):
+class ThreatHit(NamedTuple):
     """One rule at one place. `file` is relative to the skill's folder; `excerpt` is safe to print."""
 
     rule: str
-    severity: Severity
+    severity: ThreatLevel
     file: str
     line: int = 1
     column: int = 1
@@ -28,12 +57,14 @@ class Hit(NamedTuple):
         return {**self._asdict(), "severity": self.severity.name}
 
     @classmethod
-    def of(cls, data: Mapping[str, Json]) -> "Hit":
-        """Reads back what `as_dict` wrote; what is not there or of another type is as bad as not read."""
+    def of(cls, data: Mapping[str, Json]) -> "ThreatHit":
+        """Read back what `as_dict` wrote. A missing or wrong severity becomes UNKNOWN."""
         name, line, column = data.get("severity"), data.get("line"), data.get("column")
         return cls(
             rule=str(data.get("rule", "")),
-            severity=Severity[name] if isinstance(name, str) and name in Severity.__members__ else Severity.UNKNOWN,
+            severity=ThreatLevel[name]
+            if isinstance(name, str) and name in ThreatLevel.__members__
+            else ThreatLevel.UNKNOWN,
             file=str(data.get("file", "")),
             line=line if isinstance(line, int) else 1,
             column=column if isinstance(column, int) else 1,
@@ -41,18 +72,18 @@ class Hit(NamedTuple):
         )
 
 
-class Verdict(NamedTuple):
-    """The worst first."""
+class ScanVerdict(NamedTuple):
+    """All hits, the worst first."""
 
-    hits: tuple[Hit, ...] = ()
+    hits: tuple[ThreatHit, ...] = ()
 
     @property
-    def severity(self) -> Severity:
-        return max((hit.severity for hit in self.hits), default=Severity.SAFE)
+    def severity(self) -> ThreatLevel:
+        return max((hit.severity for hit in self.hits), default=ThreatLevel.SAFE)
 
-    def with_hit(self, hit: Hit) -> "Verdict":
-        """One more, in its place."""
-        return Verdict(tuple(sorted((hit, *self.hits), key=lambda each: -each.severity)))
+    def with_hit(self, hit: ThreatHit) -> "ScanVerdict":
+        """Add a hit."""
+        return ScanVerdict(tuple(sorted((hit, *self.hits), key=lambda each: -each.severity)))
 
     @property
     def held(self) -> bool:
@@ -60,9 +91,9 @@ class Verdict(NamedTuple):
         return self.severity >= HELD
 
     @property
-    def lines_that_matter(self) -> tuple[Hit, ...]:
+    def lines_that_matter(self) -> tuple[ThreatHit, ...]:
         """The worst hits, each rule once while there are others to show."""
-        firsts: dict[str, Hit] = {}
+        firsts: dict[str, ThreatHit] = {}
         for hit in self.hits:
             firsts.setdefault(hit.rule, hit)
         shown = [*firsts.values(), *(hit for hit in self.hits if hit not in firsts.values())]

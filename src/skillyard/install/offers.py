@@ -1,0 +1,192 @@
+"""The skills that a source offers, checked and scanned in a staging folder before anything is installed."""
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+from uuid import uuid4
+
+from skillyard.catalog.manifest import read_skill
+from skillyard.catalog.roots import SKILL_FILE
+from skillyard.catalog.scan import IGNORED, MAX_DEPTH
+from skillyard.core.errors import InvalidArgs, SkillNotFound
+from skillyard.core.messages import Message
+from skillyard.install.lock import InstalledSkill
+from skillyard.install.names import MAX_CHARACTERS, as_slug
+from skillyard.install.source import Fetched, SkillSource, Tell
+from skillyard.install.threats.scan import scan_skill
+from skillyard.install.threats.verdict import ScanVerdict, ThreatHit, ThreatLevel
+from skillyard.install.tree import check_tree, digests_of, find_skill_file, tree_hash
+
+#: Looks at a staged folder and never runs anything of it.
+Scan: TypeAlias = Callable[[Path], ScanVerdict]
+
+
+def threat_scan(folder: Path) -> ScanVerdict:
+    """Scan by the threat rules. A folder without a readable SKILL.md is unknown."""
+    verdict = scan_skill(folder)
+    reading = read_skill(find_skill_file(folder) or folder / SKILL_FILE)
+    if reading.skill is not None:
+        return verdict
+    return verdict.with_hit(_unreadable(reading.findings[0].message if reading.findings else "it is no skill"))
+
+
+def scanned(folder: Path, scan: Scan = threat_scan) -> ScanVerdict:
+    """Scan a folder. A scan that fails makes the verdict unknown, never clean."""
+    try:
+        return scan(folder)
+    except (OSError, ValueError, RecursionError) as error:
+        return ScanVerdict((_unreadable(f"the scan failed: {error}"),))
+
+
+def _unreadable(reason: str) -> ThreatHit:
+    return ThreatHit("unreadable", ThreatLevel.UNKNOWN, SKILL_FILE, excerpt=reason)
+
+
+class Offer(NamedTuple):
+    """A skill that a source holds."""
+
+    name: str
+    description: str
+    #: The folder that it would be installed as.
+    folder: str
+    #: Its folder inside the source; empty if the source is the skill.
+    path: str
+    at: Path
+
+
+class ScannedSkill(NamedTuple):
+    """A skill that was checked and scanned: what would be installed, exactly."""
+
+    skill: InstalledSkill
+    at: Path
+    verdict: ScanVerdict
+    is_ours: bool = False
+
+    @property
+    def reviewed_skill(self) -> InstalledSkill:
+        """As the lock records it: with the severity that it is installed in spite of."""
+        return self.skill._replace(reviewed=str(self.verdict.severity) if self.verdict.held else "")
+
+
+@contextmanager
+def open_staging(own_home: Path) -> Iterator[Path]:
+    """A folder for one fetch. Folders of processes that died are deleted first: nobody holds their lock."""
+    base = own_home / "staging"
+    base.mkdir(parents=True, exist_ok=True)
+    _clean(base)
+    name = uuid4().hex
+    with (base / f"{name}.lock").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        folder = base / name
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            (base / f"{name}.lock").unlink(missing_ok=True)
+
+
+def _clean(base: Path) -> None:
+    for lock in base.glob("*.lock"):
+        try:
+            with lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if lock.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                    shutil.rmtree(base / lock.stem, ignore_errors=True)
+                    lock.unlink(missing_ok=True)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # somebody works there, or has just left
+
+
+def new_subfolder(staging: Path) -> Path:
+    folder = staging / str(sum(1 for _ in staging.iterdir()))
+    folder.mkdir()
+    return folder
+
+
+def find_offers(fetched: Fetched, path: str, source: str) -> tuple[Offer, ...]:
+    """Every skill at or below the path, in the order of their paths; each gets a folder name of its own."""
+    base = fetched.folder / path if path else fetched.folder
+    root = fetched.folder.resolve()
+    if not base.is_dir() or base.resolve() != root / base.relative_to(fetched.folder):  # a link that leads elsewhere
+        raise InvalidArgs(Message("there is no folder {path!r} with a skill in {source}", path=path, source=source))
+    taken: set[str] = set()
+    offers: list[Offer] = []
+    for folder, file in _skill_files(base):
+        inner = folder.relative_to(fetched.folder)
+        skill = read_skill(file).skill
+        named = skill.name if skill and "name" in skill.fields else ""
+        name = named or inner.name or _stem(source)
+        inside = inner.as_posix() if inner.parts else ""
+        offers.append(Offer(name, skill.description if skill else "", unique_slug(name, taken), inside, folder))
+        taken.add(offers[-1].folder)
+    return tuple(offers)
+
+
+def _stem(source: str) -> str:
+    """The last part of a path or an address, without its ending."""
+    last = re.split(r"[/:\\]", source.rstrip("/"))[-1]
+    return re.sub(r"\.(?:git|skill|zip|tar|tgz|tar\.gz)$", "", last) or "skill"
+
+
+def _skill_files(base: Path) -> Iterator[tuple[Path, Path]]:
+    """Links are not followed: only what the source itself holds is offered."""
+    for parent, folders, _ in os.walk(base):
+        folder = Path(parent)
+        if file := find_skill_file(folder):
+            yield folder, file
+            folders.clear()
+        elif len(folder.relative_to(base).parts) >= MAX_DEPTH:
+            folders.clear()
+        folders[:] = sorted(name for name in folders if name not in IGNORED)
+
+
+def unique_slug(name: str, taken: set[str]) -> str:
+    """The name's slug, with a number if another skill has it already."""
+    try:
+        slug = as_slug(name)
+    except InvalidArgs:
+        slug = "skill"  # nothing but signs
+    number, found = 2, slug
+    while found in taken:
+        ending = f"-{number}"
+        found = slug[: MAX_CHARACTERS - len(ending)].rstrip("-") + ending
+        number += 1
+    return found
+
+
+def choose(offers: Sequence[Offer], names: Sequence[str]) -> tuple[Offer, ...]:
+    """The named offers, each once. SkillNotFound, with the known names, if there is none."""
+    found: dict[str, Offer] = {}
+    for name in names:
+        matches = [offer for offer in offers if name in {offer.name, offer.folder, offer.path}]
+        if not matches:
+            raise SkillNotFound(name, tuple(offer.name for offer in offers[:20]))
+        found.update((offer.path, offer) for offer in matches)
+    return tuple(found.values())
+
+
+def scan_offer(
+    offer: Offer, source: SkillSource, fetched: Fetched, tell: Tell, folder: str = "", scan: Scan = threat_scan
+) -> ScannedSkill:
+    """Check and scan every file, and record what it holds. SourceRefused if it may not be installed at all."""
+    tell(Message("scanning {name}", name=offer.name))
+    check_tree(offer.at)
+    files = digests_of(offer.at)
+    skill = InstalledSkill(
+        folder=folder or offer.folder,
+        name=offer.name,
+        source=source.text,
+        ref=source.ref,
+        commit=fetched.commit,
+        path=offer.path,
+        reviewed="",
+        hash=tree_hash(files),
+        files=files,
+    )
+    return ScannedSkill(skill, offer.at, scanned(offer.at, scan), fetched.is_ours)
