@@ -10,7 +10,6 @@ from bench.ground import make_skills
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.catalog.scan import is_settled, stamp_of
-from skillyard.dispatch.handover import find_active, prepare
 
 _SKILLS = 20
 
@@ -24,9 +23,10 @@ def measure(folder: Path) -> Iterator[Figure]:
     with Project(places) as yard:
         yard.catalog.sync()
         yard.activator.activate([f"skill-{number:05d}" for number in range(_SKILLS)], "talk", time.time())
-        prepare(yard, "Review the auth module", "talk")
+        held = partial(yard.make_dispatch_request, "Review the auth module", session="talk")
+        held()
         cases: dict[str, Callable[[], object]] = {
-            "held": partial(prepare, yard, "Review the auth module", "talk"),
+            "held": held,
             "anew": partial(_anew, places),
         }
         taken = interleaved(cases, rounds=501)
@@ -36,7 +36,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 def _anew(places: ProjectPaths) -> None:
     with Project(places) as yard:
-        find_active(yard, conversation="talk")
+        yard.contents.active("talk")
 
 
 def _settle(file: Path) -> None:

@@ -7,6 +7,8 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # what typing has under this name, without its import
 if TYPE_CHECKING:
+    from skillyard.app.dispatching import active_skills as active_skills
+    from skillyard.app.dispatching import dispatch_task as dispatch_task
     from skillyard.app.project import Project as Project
     from skillyard.app.project import run as run
     from skillyard.app.task import JobExecutor as JobExecutor
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from skillyard.core.result import Result as Result
     from skillyard.core.states import State as State
     from skillyard.core.values import Json as Json
-    from skillyard.dispatch.handover import active_skills as active_skills
-    from skillyard.dispatch.handover import dispatch_task as dispatch_task
     from skillyard.dispatch.text import ActiveSkill as ActiveSkill
     from skillyard.dispatch.text import build_enhanced_task as build_enhanced_task
     from skillyard.store.runs import Run as Run
@@ -41,9 +41,9 @@ _MODULES = {
     "Run": "skillyard.store.runs",
     "SkillError": "skillyard.core.errors",
     "State": "skillyard.core.states",
-    "active_skills": "skillyard.dispatch.handover",
+    "active_skills": "skillyard.app.dispatching",
     "build_enhanced_task": "skillyard.dispatch.text",
-    "dispatch_task": "skillyard.dispatch.handover",
+    "dispatch_task": "skillyard.app.dispatching",
     "execute_skill": "skillyard.app.task",
     "parse": "skillyard.core.envelope",
     "run": "skillyard.app.project",

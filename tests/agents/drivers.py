@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.backends.driver import Driver, Event, Running, Start, Told
-from skillyard.backends.programs import PROGRAMS
-from skillyard.backends.registry import make_drivers
+from skillyard.backends.driver import Driver, Running, Start
+from skillyard.backends.registry import list_backends, make_drivers
+from skillyard.core.backend_events import Event, EventKind
 from tests.agents.agent import Agent
 
 CEILING_SECONDS = 120.0
@@ -37,7 +37,11 @@ TOOLS = {
 
 
 def environment(agent: Agent, mark: str = "") -> dict[str, str]:
-    return {**agent.env, PROGRAMS[agent.name].variable: str(agent.program), **({MARK: mark} if mark else {})}
+    return {
+        **agent.env,
+        list_backends()[agent.name].program.variable: str(agent.program),
+        **({MARK: mark} if mark else {}),
+    }
 
 
 def driver_of(agent: Agent, mark: str = "") -> Driver:
@@ -62,16 +66,16 @@ def open_agent(
 
 
 def texts(events: Iterable[Event]) -> list[str]:
-    return [event.text for event in events if event.told is Told.TEXT]
+    return [event.text for event in events if event.kind is EventKind.TEXT]
 
 
 def kinds(events: Iterable[Event]) -> list[str]:
     """Each kind once, in the order in which it came first."""
-    return list(dict.fromkeys(event.told.value for event in events))
+    return list(dict.fromkeys(event.kind.value for event in events))
 
 
-def first(events: Iterable[Event], told: Told) -> Event:
-    return next(event for event in events if event.told is told)
+def first(events: Iterable[Event], kind: EventKind) -> Event:
+    return next(event for event in events if event.kind is kind)
 
 
 def alive(mark: str) -> list[str]:

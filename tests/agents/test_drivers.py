@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.backends.driver import Event, Permission, Stop, Told, Turn
+from skillyard.backends.driver import Turn
+from skillyard.core.backend_events import Event, EventKind, Permission, TurnEnd
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import AgentSilent, BackendFailed, Timeout, TooDeep
 from skillyard.core.messages import Lang
@@ -45,9 +46,9 @@ def test_an_answer_comes_in_pieces_between_started_and_done(agent: Agent, stub: 
     assert kinds(events) == ["started", "text", "usage", "done"]
     assert len(texts(events)) > 1
     assert "".join(texts(events)) == "All done, 好的 🎉." == events[-1].text
-    assert events[-1].data["stop"] == Stop.END
+    assert events[-1].data["stop"] == TurnEnd.END
     assert events[0].data["session"] == events[-1].data["session"] == running.session
-    assert first(events, Told.USAGE).data["output"]
+    assert first(events, EventKind.USAGE).data["output"]
 
 
 @pytest.mark.parametrize(
@@ -91,9 +92,9 @@ def test_a_refused_tool_is_not_run_and_the_agent_is_told(agent: Agent, stub: Stu
 
     assert [permission.tool for permission in asked] == [tool.permission]
     assert "touch made-by-the-tool" in asked[0].says
-    assert first(events, Told.TOOL_CALL).data["id"] == first(events, Told.TOOL_RESULT).data["id"]
-    assert first(events, Told.TOOL_RESULT).data["ok"] is False
-    assert events[-1].told is Told.DONE
+    assert first(events, EventKind.TOOL_CALL).data["id"] == first(events, EventKind.TOOL_RESULT).data["id"]
+    assert first(events, EventKind.TOOL_RESULT).data["ok"] is False
+    assert events[-1].kind is EventKind.DONE
     assert contents(agent.cwd) == {}
 
 
@@ -104,7 +105,7 @@ def test_an_allowed_tool_is_run_and_its_result_comes_back(agent: Agent, stub: St
     with open_agent(agent) as running:
         events = list(running.turn(Turn("Make a file."), lambda _: True))
 
-    called, came = first(events, Told.TOOL_CALL), first(events, Told.TOOL_RESULT)
+    called, came = first(events, EventKind.TOOL_CALL), first(events, EventKind.TOOL_RESULT)
     assert "made-by-the-tool" in json.dumps(called.data) or agent.name == "opencode"
     assert (came.data["id"], came.data["ok"]) == (called.data["id"], True)
     assert "said-so" in came.text
@@ -158,12 +159,12 @@ def test_cancel_ends_a_turn_whose_model_hangs_and_leaves_nothing_running(agent: 
         seen: list[Event] = []
         for event in running.turn(Turn("Hello?")):
             seen.append(event)
-            if event.told is Told.TEXT and len(texts(seen)) == 1:
+            if event.kind is EventKind.TEXT and len(texts(seen)) == 1:
                 assert alive(mark)
                 threading.Thread(target=running.cancel).start()
 
-        assert seen[-1].told is Told.DONE
-        assert seen[-1].data["stop"] == Stop.CANCELLED
+        assert seen[-1].kind is EventKind.DONE
+        assert seen[-1].data["stop"] == TurnEnd.CANCELLED
         assert alive(mark) == []
     stub.wait_until_hung_up()
 
@@ -184,7 +185,7 @@ def test_cancel_ends_a_tool_that_sleeps(agent: Agent, stub: Stub) -> None:
         events = list(running.turn(Turn("Sleep."), lambda _: True))
         stopper.join()
 
-        assert events[-1].data["stop"] == Stop.CANCELLED
+        assert events[-1].data["stop"] == TurnEnd.CANCELLED
         assert alive(mark) == []
 
 
@@ -194,7 +195,7 @@ def test_a_cancelled_session_can_be_gone_on_with(agent: Agent, stub: Stub) -> No
     with open_agent(agent) as running:
         list(running.turn(Turn("The first thing.")))
         for event in running.turn(Turn("The second thing.")):
-            if event.told is Told.TEXT:
+            if event.kind is EventKind.TEXT:
                 running.cancel()
     stub.play(answer("Three."))
     with open_agent(agent, session=running.session) as again:
@@ -227,7 +228,7 @@ def test_retries_are_told_as_they_happen(agent: Agent, stub: Stub) -> None:
     assert events[-1].text == "Better now."
     if agent.name == "codex":  # it says nothing of the first retry of a request
         return
-    assert first(events, Told.ERROR).data["retrying"] is True
+    assert first(events, EventKind.ERROR).data["retrying"] is True
 
 
 def test_a_model_that_is_not_there_is_an_error(agent: Agent, stub: Stub) -> None:
@@ -274,7 +275,7 @@ def test_an_agent_that_is_killed_is_a_clear_error(agent: Agent, stub: Stub) -> N
 
     with open_agent(agent, mark=mark) as running:
         events = running.turn(Turn("Hello?"))
-        next(event for event in events if event.told is Told.TEXT)
+        next(event for event in events if event.kind is EventKind.TEXT)
         _kill(mark)
         with pytest.raises(BackendFailed) as raised:
             list(events)
@@ -297,7 +298,7 @@ def test_whoever_stops_listening_ends_the_agent(agent: Agent, stub: Stub) -> Non
 
     with open_agent(agent, mark=mark) as running:
         events = running.turn(Turn("Hello?"))
-        next(event for event in events if event.told is Told.TEXT)
+        next(event for event in events if event.kind is EventKind.TEXT)
         events.close()  # type: ignore[attr-defined]
 
         assert alive(mark) == []

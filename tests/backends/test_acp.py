@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.backends.acp import Acp
-from skillyard.backends.driver import Permission, Running, Start, Stop, Told, Turn
+from skillyard.backends.driver import Running, Start, Turn
 from skillyard.backends.registry import make_drivers
+from skillyard.core.backend_events import EventKind, Permission, TurnEnd
 from skillyard.core.errors import AgentSilent, BackendFailed, Timeout
 
-AGENT = Acp("small", (sys.executable, str(Path(__file__).with_name("acp_agent.py"))))
+COMMAND = (sys.executable, str(Path(__file__).with_name("acp_agent.py")))
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 def start(folder: Path, session: str | None = None) -> Running:
-    return make_drivers({"PATH": os.environ["PATH"]}, (AGENT,))["small"].start(Start(folder, session))
+    return make_drivers({"PATH": os.environ["PATH"]}, {"small": COMMAND})["small"].start(Start(folder, session))
 
 
 def test_a_turn_starts_tells_and_is_done(running: Running) -> None:
     events = list(running.turn(Turn("你好 🎉")))
 
-    assert [event.told for event in events] == [Told.STARTED, Told.TEXT, Told.USAGE, Told.DONE]
+    assert [event.kind for event in events] == [EventKind.STARTED, EventKind.TEXT, EventKind.USAGE, EventKind.DONE]
     assert events[-1].text == "你好 🎉"
     assert events[-1].data == {"stop": "end", "session": "s1"}
 
@@ -65,7 +65,7 @@ def test_noise_is_forgiven_and_what_we_never_offered_is_refused(running: Running
 
 
 def test_an_agent_that_gives_up_says_so_in_its_own_word(running: Running) -> None:
-    assert list(running.turn(Turn("cut")))[-1].data == {"stop": Stop.CUT, "session": "s1", "reason": "max_tokens"}
+    assert list(running.turn(Turn("cut")))[-1].data == {"stop": TurnEnd.CUT, "session": "s1", "reason": "max_tokens"}
 
 
 def test_a_crash_is_an_error_with_the_last_words_and_without_keys(running: Running) -> None:
@@ -93,7 +93,7 @@ def test_a_cancel_before_the_turn_is_not_lost(running: Running) -> None:
 
     events = list(running.turn(Turn("hello")))
 
-    assert [(event.told, event.data["stop"]) for event in events] == [(Told.DONE, Stop.CANCELLED)]
+    assert [(event.kind, event.data["stop"]) for event in events] == [(EventKind.DONE, TurnEnd.CANCELLED)]
 
 
 def test_a_close_from_elsewhere_ends_a_turn_as_cancelled(running: Running) -> None:
@@ -105,7 +105,7 @@ def test_a_close_from_elsewhere_ends_a_turn_as_cancelled(running: Running) -> No
     seen += list(events)
     closer.join()
 
-    assert (seen[-1].told, seen[-1].data["stop"]) == (Told.DONE, Stop.CANCELLED)
+    assert (seen[-1].kind, seen[-1].data["stop"]) == (EventKind.DONE, TurnEnd.CANCELLED)
 
 
 def test_a_second_turn_at_the_same_time_is_refused(running: Running) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.backends.process import FAREWELL_SECONDS, Ended, Process
+from skillyard.backends.process import EXIT_SECONDS, Process, ProcessEnded
 from skillyard.core.values import Json
 from tests.sandbox.test_trees import HOSTILE, marked, until
 
@@ -24,9 +24,9 @@ CEILING_SECONDS = 60.0
 
 
 @contextmanager
-def running(code: str, folder: Path, farewell_seconds: float = FAREWELL_SECONDS, **env: str) -> Iterator[Process]:
+def running(code: str, folder: Path, exit_seconds: float = EXIT_SECONDS, **env: str) -> Iterator[Process]:
     argv = (sys.executable, "-S", "-c", code)
-    process = Process(argv, folder, {"PATH": os.environ["PATH"], **env}, farewell_seconds=farewell_seconds)
+    process = Process(argv, folder, {"PATH": os.environ["PATH"], **env}, exit_seconds=exit_seconds)
     try:
         yield process
     finally:
@@ -70,19 +70,19 @@ def test_what_is_no_message_is_noise_and_kept_as_words(tmp_path: Path) -> None:
 def test_the_end_is_told_again_and_again_with_how_it_ended(tmp_path: Path) -> None:
     with running('import sys; print("bad key", file=sys.stderr); sys.exit(3)', tmp_path) as process:
         for _ in range(2):
-            with pytest.raises(Ended):
+            with pytest.raises(ProcessEnded):
                 received(process)
 
         assert process.close() == process.close() == "exit code 3"
         assert process.words() == "bad key"
-        with pytest.raises(Ended):
+        with pytest.raises(ProcessEnded):
             process.receive(1)
 
 
 def test_a_program_that_cannot_start_says_why(tmp_path: Path) -> None:
     process = Process((str(tmp_path / "nobody"),), tmp_path, {})
 
-    with pytest.raises(Ended):
+    with pytest.raises(ProcessEnded):
         received(process)
     assert process.close().startswith("it could not start: ")
     assert process.close().endswith("nobody: No such file or directory")
@@ -90,7 +90,7 @@ def test_a_program_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 def test_words_on_stderr_are_bounded(tmp_path: Path) -> None:
     with running('import sys; sys.stderr.write("x" * 1_000_000 + "the end")', tmp_path) as process:
-        with pytest.raises(Ended):
+        with pytest.raises(ProcessEnded):
             received(process)
         process.close()
 
@@ -120,7 +120,7 @@ def test_somebody_who_waits_can_be_woken(tmp_path: Path) -> None:
 def test_a_program_that_ends_by_itself_at_the_end_of_its_input_is_left_to(tmp_path: Path) -> None:
     code = 'import sys; sys.stdin.read(); open("farewell", "w").write("written")'
 
-    with running(code, tmp_path, farewell_seconds=CEILING_SECONDS) as process:
+    with running(code, tmp_path, exit_seconds=CEILING_SECONDS) as process:
         assert process.close() == "exit code 0"
 
     assert (tmp_path / "farewell").read_text() == "written"

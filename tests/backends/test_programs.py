@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.backends.acp import Acp
-from skillyard.backends.programs import PROGRAMS, find, locate
-from skillyard.backends.registry import make_drivers
+from skillyard.backends.driver import find, locate
+from skillyard.backends.registry import list_backends, make_drivers
 from skillyard.core.child_process import DEPTH, deeper
 from skillyard.core.errors import AgentNotInstalled, AgentTooOld, TooDeep
 from skillyard.core.messages import Lang
 
-CODEX = PROGRAMS["codex"]
+CODEX = list_backends()["codex"].program
 
 
 def script(path: Path, says: str) -> Path:
@@ -26,7 +25,7 @@ def test_an_agent_that_is_not_there_comes_with_the_command_that_installs_it(tmp_
         with pytest.raises(AgentNotInstalled) as raised:
             driver.locate()
 
-        assert PROGRAMS[backend].package in raised.value.hint(Lang.EN)
+        assert list_backends()[backend].program.package in raised.value.hint(Lang.EN)
         assert "npm install -g" in raised.value.hint(Lang.ZH)
 
 
@@ -41,9 +40,9 @@ def test_an_agent_is_found_on_the_path_and_a_variable_names_another(tmp_path: Pa
         locate(CODEX, {**env, CODEX.variable: str(tmp_path / "nowhere")})
 
 
-@pytest.mark.parametrize("backend", PROGRAMS)
+@pytest.mark.parametrize("backend", list_backends())
 def test_npms_wrapper_gives_way_to_the_binary_that_it_would_start(backend: str, tmp_path: Path) -> None:
-    program = PROGRAMS[backend]
+    program = list_backends()[backend].program
     package = tmp_path / "lib" / "node_modules" / program.package
     wrapper = script(package / "bin" / "wrapper.js", "wrapper")
     binary = script(package / "node_modules" / program.native.replace("*", "-x"), "binary")
@@ -72,7 +71,7 @@ def test_a_program_that_says_no_version_is_not_the_agent(tmp_path: Path) -> None
 
 def test_any_other_acp_agent_is_a_name_and_a_command_but_never_takes_one_of_ours(tmp_path: Path) -> None:
     mine = script(tmp_path / "my-agent", "x")
-    drivers = make_drivers({"PATH": str(tmp_path)}, (Acp("mine", ("my-agent", "--acp")), Acp("codex", ("my-agent",))))
+    drivers = make_drivers({"PATH": str(tmp_path)}, {"mine": ("my-agent", "--acp"), "codex": ("my-agent",)})
 
     assert list(drivers) == ["claude-code", "codex", "opencode", "mine"]
     assert drivers["mine"].locate() == mine

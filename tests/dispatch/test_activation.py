@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.errors import InvalidArgs, MetadataMissing, SkillNotFound
-from skillyard.dispatch.handover import find_active
 from skillyard.store.activations import Activation, Activations
 from skillyard.store.database import _VERSIONS, open_database
 from tests.conftest import TORTURE, WriteSkill
@@ -31,7 +30,7 @@ def activate(yard: Project, *names: str, session: str | None = None) -> list[boo
 
 
 def names(yard: Project, session: str | None = None) -> list[str]:
-    return [skill.name for skill in find_active(yard, conversation=session).skills]
+    return [skill.name for skill in yard.contents.active(session).skills]
 
 
 def rows(yard: Project) -> int:
@@ -123,7 +122,7 @@ def test_a_session_needs_a_name_that_can_be_read_back(yard: Project, session: st
     with pytest.raises(InvalidArgs):
         activate(yard, "a", session=session)
     with pytest.raises(InvalidArgs):
-        find_active(yard, conversation=session)
+        yard.contents.active(session)
 
 
 @pytest.mark.usefixtures("three")
@@ -140,7 +139,7 @@ def test_users_do_not_see_each_others(yard: Project, write_skill: WriteSkill) ->
     yard.activator.activate(["a"], None, 1.0, user="ann")
 
     assert names(yard) == []
-    assert [skill.name for skill in find_active(yard, "ann").skills] == ["a"]
+    assert [skill.name for skill in yard.contents.active(user="ann").skills] == ["a"]
 
 
 def other_project(places: ProjectPaths, tmp_path: Path) -> ProjectPaths:
@@ -161,7 +160,7 @@ def test_a_projects_skill_is_active_in_its_project_and_the_users_everywhere(
 
     with Project(other_project(places, tmp_path)) as other:
         assert names(other) == ["mine"]
-        assert [skill.conversation for skill in find_active(other, conversation="talk").skills] == [""]
+        assert [skill.conversation for skill in other.contents.active("talk").skills] == [""]
     assert names(yard) == ["theirs", "mine"]
 
 
@@ -182,11 +181,11 @@ def test_a_clone_with_a_skill_of_the_same_name_does_not_take_the_users_place(
     activate(yard, "pdf")
     write_skill("pdf", skill_text("pdf", "the clone's"))
 
-    (only,) = find_active(yard).skills
+    (only,) = yard.contents.active().skills
     assert (only.content, only.path) == ("mine", str(mine))
 
     activate(yard, "pdf")
-    assert [skill.content for skill in find_active(yard).skills] == ["mine", "the clone's"]
+    assert [skill.content for skill in yard.contents.active().skills] == ["mine", "the clone's"]
     assert len(yard.activator.deactivate(["pdf"], None)) == 2
     assert names(yard) == []
 

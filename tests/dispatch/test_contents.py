@@ -14,8 +14,7 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.catalog.scan import is_settled, stamp_of
-from skillyard.dispatch.contents import Memo
-from skillyard.dispatch.handover import find_active
+from skillyard.dispatch.activation import ContentCache
 from tests.conftest import Skillyard, WriteSkill
 from tests.dispatch.test_activation import activate, names, skill_text
 
@@ -49,18 +48,18 @@ def settle(file: Path) -> None:
 
 
 def contents(yard: Project) -> list[str]:
-    return [skill.content for skill in find_active(yard).skills]
+    return [skill.content for skill in yard.contents.active().skills]
 
 
 def test_a_hit_reads_no_file_of_any_skill(yard: Project, write_skill: WriteSkill, opened: list[str]) -> None:
     files = [write_skill(name, skill_text(name)) for name in ("a", "b")]
     activate(yard, "a", "b")
     settle(files[-1])
-    first = find_active(yard)
+    first = yard.contents.active()
     assert [name for name in opened if name.endswith("SKILL.md")] != []
     opened.clear()
 
-    assert find_active(yard) is first
+    assert yard.contents.active() is first
     assert opened == []
 
 
@@ -223,7 +222,7 @@ def test_a_hostile_text_is_handed_over_as_it_is_and_marked(yard: Project, write_
     write_skill("a", skill_text("a", body))
     activate(yard, "a")
 
-    (skill,) = find_active(yard).skills
+    (skill,) = yard.contents.active().skills
     assert (skill.content, skill.imitates) == (body, ("---", "# Task"))
 
 
@@ -236,7 +235,7 @@ def test_a_skill_that_became_unreadable_is_told_and_breaks_nothing(
     activate(yard, "a", "b")
     file.write_bytes(content)
 
-    active = find_active(yard)
+    active = yard.contents.active()
     assert [skill.name for skill in active.skills] == ["b"]
     assert [(lost.name, lost.path) for lost in active.unreadable] == [("a", str(file))]
     assert active.unreadable[0].reason
@@ -248,16 +247,16 @@ def test_a_skill_file_that_is_a_pipe_is_not_waited_for(yard: Project, write_skil
     file.unlink()
     os.mkfifo(file)
 
-    assert [lost.name for lost in find_active(yard).unreadable] == ["a"]
+    assert [lost.name for lost in yard.contents.active().unreadable] == ["a"]
 
 
 def test_only_so_many_conversations_are_remembered(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("a", skill_text("a"))
     activate(yard, "a")
-    memo = yard.contents._memo
-    assert isinstance(memo, Memo)
+    cache = yard.contents._cache
+    assert isinstance(cache, ContentCache)
 
     for number in range(1_100):
         assert names(yard, f"talk-{number}") == ["a"]
 
-    assert len(memo.conversations) == 1_000
+    assert len(cache.conversations) == 1_000

@@ -16,7 +16,7 @@ import pytest
 from skillyard import Result, dispatch_task
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.backends.driver import Event, Permission, Told
+from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.child_process import DEPTH
 from skillyard.core.messages import Lang
 from skillyard.core.states import State
@@ -291,7 +291,7 @@ def test_a_stop_from_another_thread_ends_it_and_the_conversation_goes_on(
     stop = CancelToken()
 
     def tell(event: Event) -> None:
-        if event.told is Told.TEXT:
+        if event.kind is EventKind.TEXT:
             threading.Thread(target=stop.cancel).start()
 
     result = hand("hang", session="talk", tell=tell, stop=stop)
@@ -306,7 +306,7 @@ def test_a_forced_stop_does_not_wait_for_an_agent_that_ignores_it(hand: Callable
     stop = CancelToken()
 
     def tell(event: Event) -> None:
-        if event.told is Told.TEXT:
+        if event.kind is EventKind.TEXT:
             threading.Thread(target=stop.force).start()
 
     result = hand("hang", session="talk", tell=tell, stop=stop)
@@ -359,10 +359,10 @@ def test_a_ring_for_an_earlier_run_does_not_stop_the_present_one(begin: StartCom
     process = begin("dispatch", "hang", "--to", "small", "--session", "talk", "--json")
     talk = until_running(yard)
 
-    assert yard.cancel_pipes.cancel(talk.id, "an-earlier-run")
-    assert yard.cancel_pipes.cancel(talk.id, talk.run)
+    assert yard.dispatcher.cancel_pipes.cancel(talk.id, "an-earlier-run")
+    assert yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
     envelope(process)
-    assert not yard.cancel_pipes.cancel(talk.id, talk.run)
+    assert not yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
 
 
 def test_two_tasks_in_one_conversation_come_one_after_the_other(
@@ -374,7 +374,7 @@ def test_two_tasks_in_one_conversation_come_one_after_the_other(
     assert second.stderr is not None
     assert "another task runs in the conversation talk" in second.stderr.readline()
 
-    yard.cancel_pipes.cancel(talk.id, talk.run)
+    yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
 
     assert envelope(first)["data"]["stop"] == "cancelled"
     assert envelope(second)["data"]["content"] == "second"
@@ -396,7 +396,7 @@ def test_no_more_than_so_many_run_at_once_in_all_processes(
     assert second.stderr is not None
     assert "1 agents run already" in second.stderr.readline()
 
-    yard.cancel_pipes.cancel(talk.id, talk.run)
+    yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
 
     assert envelope(second)["data"]["content"] == "second"
 
@@ -430,7 +430,7 @@ def test_what_a_killed_runtime_left_goes_when_its_conversation_is_forgotten(
     process.kill()
     process.wait()
     until(lambda: not agents_of(places.own_home))
-    assert not yard.cancel_pipes.cancel(talk.id, talk.run)
+    assert not yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
 
     assert yard.conversations.forget_before(time.time() + 1) == 1
     assert [file.name for file in (places.own_home / "conversations").iterdir()] == ["slot-0.lock"]
@@ -514,7 +514,7 @@ def test_the_log_tells_a_conversation_and_follows_it_to_its_end(
     assert following.stdout is not None
     assert following.stdout.readline().endswith("←\n")
     assert following.poll() is None
-    yard.cancel_pipes.cancel(talk.id, talk.run)
+    yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
     process.communicate()
 
     rest = following.communicate(timeout=CEILING_SECONDS)[0]

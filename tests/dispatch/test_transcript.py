@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.backends.driver import Event, Told
-from skillyard.dispatch.transcript import Hearing
+from skillyard.core.backend_events import Event, EventKind
+from skillyard.dispatch.transcript import Transcript
 from skillyard.store.conversations import Conversation, ConversationEvent, Conversations, ConversationState
 
 KEY = "sk-abcdefghijklmnopqrstuvwxyz"
@@ -24,20 +24,20 @@ class Kept(Conversations):
         self.tellings.append(telling)
 
 
-def heard(pieces: Sequence[str]) -> tuple[Hearing, list[ConversationEvent], bytes]:
+def heard(pieces: Sequence[str]) -> tuple[Transcript, list[ConversationEvent], bytes]:
     kept, log = Kept(), list[bytes]()
-    hearing = Hearing(kept, TALK, "run", lambda _: None, log.append)
+    transcript = Transcript(kept, TALK, "run", lambda _: None, log.append)
     for piece in pieces:
-        hearing.hear(Event(Told.TEXT, piece, {"message": 1}))
-    hearing.flush()
-    return hearing, kept.tellings, b"".join(log)
+        transcript.add(Event(EventKind.TEXT, piece, {"message": 1}))
+    transcript.flush()
+    return transcript, kept.tellings, b"".join(log)
 
 
 @given(st.lists(st.text()))
 def test_the_pieces_together_are_what_was_said(pieces: list[str]) -> None:
-    hearing, tellings, log = heard(pieces)
+    transcript, tellings, log = heard(pieces)
 
-    assert hearing.content == "".join(pieces) == log.decode()
+    assert transcript.content == "".join(pieces) == log.decode()
     assert "".join(telling.text for telling in tellings) == "".join(pieces)
 
 
@@ -53,10 +53,10 @@ def test_a_secret_that_was_cut_in_two_is_not_kept(cut: int, before: str, after: 
 
 def test_a_new_message_begins_the_answer_anew() -> None:
     kept = Kept()
-    hearing = Hearing(kept, TALK, "run", lambda _: None, lambda _: None)
+    transcript = Transcript(kept, TALK, "run", lambda _: None, lambda _: None)
     for number, text in ((1, "Let me look. "), (2, "It is "), (2, "done.")):
-        hearing.hear(Event(Told.TEXT, text, {"message": number}))
+        transcript.add(Event(EventKind.TEXT, text, {"message": number}))
 
-    assert hearing.content == "It is done."
-    hearing.flush()
+    assert transcript.content == "It is done."
+    transcript.flush()
     assert [telling.text for telling in kept.tellings] == ["Let me look. ", "It is done."]

@@ -18,8 +18,8 @@ import pytest
 from skillyard import Result, dispatch_task
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.backends.driver import Permission, Start
-from skillyard.backends.wire import error_as_json, error_from, open_name
+from skillyard.backends.driver import Start
+from skillyard.core.backend_events import Permission
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import (
     AgentNotInstalled,
@@ -33,7 +33,8 @@ from skillyard.core.errors import (
     TooDeep,
 )
 from skillyard.core.messages import Lang, Message
-from skillyard.dispatch.keeping import Warmed, start_warm
+from skillyard.dispatch.dispatcher import StartedWarm
+from skillyard.dispatch.warm import error_as_json, error_from, open_name
 from skillyard.store.conversations import ConversationState
 from tests.conftest import Skillyard
 from tests.dispatch.test_conversations import (
@@ -54,7 +55,7 @@ from tests.dispatch.test_conversations import (
 
 __all__ = ["begin", "hand", "small"]
 Hand = Callable[..., Result]
-Warm = Callable[..., Warmed]
+Warm = Callable[..., StartedWarm]
 
 
 @pytest.fixture(autouse=True)
@@ -62,27 +63,27 @@ def no_keeper_stays(places: ProjectPaths) -> Iterator[None]:
     yield
     if places.own_home.exists():
         with Project(places) as yard:
-            for number in yard.warmth.holds.list():
-                yard.warmth.end(number)
+            for number in yard.dispatcher.warm.holds.list():
+                yard.dispatcher.warm.end(number)
 
 
 @pytest.fixture
 def warm(yard: Project, project: Path) -> Warm:
     """For whoever dispatches in this process."""
 
-    def start(session: str = "talk", **options: Any) -> Warmed:
-        return start_warm(yard, "small", session=session, cwd=project, **options)
+    def start(session: str = "talk", **options: Any) -> StartedWarm:
+        return yard.dispatcher.start_warm("small", session=session, cwd=project, **options)
 
     return start
 
 
 def agents(home: Path) -> list[str]:
     """Without their keepers, which have an agent's command line among their words."""
-    return [words for words in agents_of(home) if "skillyard.dispatch.keeping" not in words]
+    return [words for words in agents_of(home) if "skillyard.dispatch.warm" not in words]
 
 
 def is_warm(yard: Project) -> bool:
-    return bool(yard.warmth.holds.list())
+    return bool(yard.dispatcher.warm.holds.list())
 
 
 def said_of_warmth(yard: Project) -> list[str]:
@@ -145,7 +146,7 @@ def test_it_ends_with_its_agent_and_with_its_socket(
     until(lambda: not is_warm(yard))
     assert said_of_warmth(yard)[-1] == "the warm agent ends: the agent ended"
 
-    yard.warmth.socket(warm().conversation.id).unlink()
+    yard.dispatcher.warm.socket(warm().conversation.id).unlink()
     until(lambda: not is_warm(yard))
     assert said_of_warmth(yard)[-1] == "the warm agent ends: its socket was removed"
     assert agents(places.own_home) == []
@@ -155,11 +156,11 @@ def test_a_keeper_that_is_killed_leaves_no_agent_and_the_next_task_starts_one(
     warm: Warm, hand: Hand, yard: Project, places: ProjectPaths
 ) -> None:
     warmed = warm()
-    os.kill(warmed.kept.pid, signal.SIGKILL)
+    os.kill(warmed.backend.pid, signal.SIGKILL)
 
     until(lambda: not agents(places.own_home))
-    assert yard.warmth.socket(warmed.conversation.id).exists()
-    assert yard.warmth.list() == {}
+    assert yard.dispatcher.warm.socket(warmed.conversation.id).exists()
+    assert yard.dispatcher.warm.list() == {}
     cold = hand("x", session="talk")
     assert (cold.data["content"], cold.data["warm"]) == ("x", False)
     assert not warm().already
@@ -173,7 +174,7 @@ def test_a_keeper_that_is_killed_in_the_middle_of_a_turn_is_a_crash(
 
     def tell(event: Any) -> None:
         if event.text == "hanging":
-            os.kill(warmed.kept.pid, signal.SIGKILL)
+            os.kill(warmed.backend.pid, signal.SIGKILL)
 
     result = hand("hang", session="talk", tell=tell)
 
@@ -206,7 +207,7 @@ def test_a_turn_that_is_stopped_ends_the_warm_agent_too(
     skillyard("backend", "start", "small", "--session", "talk")
     process = begin("dispatch", "hang", "--session", "talk", "--json")
     until_running(yard)
-    (kept,) = yard.warmth.list().values()
+    (kept,) = yard.dispatcher.warm.list().values()
     assert kept.state is ConversationState.RUNNING
 
     stopped = envelope(skillyard("backend", "stop", "small", "--json"))["data"]["conversations"]
@@ -267,7 +268,7 @@ def test_another_start_is_the_same_unless_it_is_for_something_else(warm: Warm, h
     other = warm(model="huge")
 
     assert (first.already, again.already, other.already) == (False, True, False)
-    assert first.kept.pid == again.kept.pid != other.kept.pid
+    assert first.backend.pid == again.backend.pid != other.backend.pid
     assert hand("x", session="talk", model="huge").data["warm"] is True
 
 
@@ -288,7 +289,7 @@ def test_no_agent_is_started_beside_a_task_that_runs(begin: StartCommand, skilly
 
     assert "a task runs in the conversation talk" in told["data"]["msg"]
     assert not is_warm(yard)
-    yard.cancel_pipes.cancel(talk.id, talk.run)
+    yard.dispatcher.cancel_pipes.cancel(talk.id, talk.run)
     process.communicate()
 
 
@@ -347,15 +348,15 @@ def test_a_failed_turn_says_what_it_would_say_without_and_keeps_no_secret(
         b"\xff\xfe\0\n",
         b"[1]\n",
         b'{"do": 5}\n',
-        b'{"do": "turn"}\n',
-        b'{"do": "turn", "fit": {"model": "x"}}\n',
-        b'{"do": "look", "fit": [1]}\n',
+        b'{"text": "x"}\n',
+        b'{"text": "x", "silent_seconds": null, "limit_seconds": 1}\n',
+        b'{"allowed": true}\n',
         b"[" * 100_000 + b"\n",
         b"x" * (1 << 20),
     ],
 )
 def test_whoever_talks_nonsense_to_it_changes_nothing(warm: Warm, hand: Hand, yard: Project, words: bytes) -> None:
-    path = yard.warmth.socket(warm().conversation.id)
+    path = yard.dispatcher.warm.socket(warm().conversation.id)
     with socket.socket(socket.AF_UNIX) as stranger:
         with open_name(path) as name:
             stranger.connect(name)
@@ -377,46 +378,45 @@ def test_whoever_takes_a_turn_and_gives_no_task_gives_it_back(
     fit = start_fit(yard, project)
     wrong: list[dict[str, Any] | None] = [None, {"text": 5}, {"text": "x", "silent_seconds": "y", "limit_seconds": 1}]
     for words in wrong:
-        reached, why = yard.warmth.reach(warmed.conversation.id, "small", fit)
+        reached, why = yard.dispatcher.warm.reach(warmed.conversation.id, "small", fit)
         assert (reached is not None, why) == (True, "")
         assert reached is not None
         if words:
-            reached._wire.send(words)
+            reached._connection.send(words)
         reached.close()
-        until(lambda: [kept.state for kept in yard.warmth.list().values()] == ["idle"])
+        until(lambda: [kept.state for kept in yard.dispatcher.warm.list().values()] == ["idle"])
 
     assert hand("x", session="talk").data["warm"] is True
 
 
 def start_fit(yard: Project, project: Path) -> Any:
-    return yard.warmth.fit(yard.drivers["small"], Start(project.resolve()), yard.dispatching.commands["small"])
+    return yard.dispatcher.warm.fit(yard.drivers["small"], Start(project.resolve()), yard.dispatching.commands["small"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_another_user_is_hung_up_on(warm: Warm, yard: Project) -> None:
-    path = yard.warmth.socket(warm().conversation.id)
+    path = yard.dispatcher.warm.socket(warm().conversation.id)
     path.parent.chmod(0o711)
     path.chmod(0o666)
 
-    assert b'"state": "idle"' in _looked_by(0, path)
-    assert _looked_by(65534, path) == b""
+    assert b'"session"' in _greeted(0, path)
+    assert _greeted(65534, path) == b""
 
 
-_LOOK = """\
+_CONNECT = """\
 import os, socket, sys
 os.setuid(int(sys.argv[1]))
 asking = socket.socket(socket.AF_UNIX)
 asking.connect(sys.argv[2])
 try:
-    asking.sendall(b'{"do": "look"}\\n')
     sys.stdout.buffer.write(asking.recv(1000))
 except ConnectionError:
     pass
 """
 
 
-def _looked_by(user: int, path: Path) -> bytes:
-    command = [sys.executable, "-c", _LOOK, str(user), path.name]
+def _greeted(user: int, path: Path) -> bytes:
+    command = [sys.executable, "-c", _CONNECT, str(user), path.name]
     return subprocess.run(command, cwd=path.parent, capture_output=True, check=True, timeout=60).stdout
 
 
@@ -425,12 +425,12 @@ def test_a_home_with_a_long_name_has_warm_agents_too(tmp_path: Path, project: Pa
     deep.mkdir(parents=True)
     configure(deep)
     with Project(places._replace(own_home=deep)) as yard:
-        warmed = start_warm(yard, "small", session="talk", cwd=project)
+        warmed = yard.dispatcher.start_warm("small", session="talk", cwd=project)
         try:
             result = dispatch_task("x", to="small", session="talk", cwd=project, yard=yard)
             assert result.data["warm"] is True
         finally:
-            assert yard.warmth.end(warmed.conversation.id)
+            assert yard.dispatcher.warm.end(warmed.conversation.id)
 
 
 def test_an_agent_that_does_not_start_is_told_and_nothing_is_left(
@@ -459,7 +459,7 @@ def test_one_that_never_says_hello_can_be_stopped(
     mute = json.dumps([sys.executable, "-c", "import sys; [None for line in sys.stdin]"])
     configure(places.own_home, f"[backends.mute]\ncommand = {mute}\n")
     command = begin("backend", "start", "mute", "--session", "talk", "--json")
-    until(lambda: [kept.state for kept in yard.warmth.list().values()] == ["starting"])
+    until(lambda: [kept.state for kept in yard.dispatcher.warm.list().values()] == ["starting"])
 
     assert skillyard("backend", "stop", "mute").stdout == "stopped talk with mute\n"
     assert "was stopped while it started" in envelope(command)["data"]["msg"]
@@ -474,7 +474,7 @@ def test_a_start_that_is_given_up_leaves_nothing(
     slow += f"os.execv({sys.executable!r}, [{sys.executable!r}, {str(AGENT)!r}])"
     configure(places.own_home, f"[backends.slow]\ncommand = {json.dumps([sys.executable, '-c', slow])}\n")
     command = begin("backend", "start", "slow", "--session", "talk")
-    until(lambda: [kept.state for kept in yard.warmth.list().values()] == ["starting"])
+    until(lambda: [kept.state for kept in yard.dispatcher.warm.list().values()] == ["starting"])
     command.kill()
     command.wait()
     go.touch()
@@ -497,7 +497,7 @@ def test_a_conversation_with_a_warm_agent_is_not_forgotten(warm: Warm, yard: Pro
     warmed = warm()
 
     assert yard.conversations.forget_before(time.time() + 100) == 0
-    yard.warmth.end(warmed.conversation.id)
+    yard.dispatcher.warm.end(warmed.conversation.id)
     assert yard.conversations.forget_before(time.time() + 100) == 1
     left = [file.name for file in (yard.places.own_home / "conversations").iterdir()]
     assert left == ["slot-0.lock"]
@@ -505,7 +505,7 @@ def test_a_conversation_with_a_warm_agent_is_not_forgotten(warm: Warm, yard: Pro
 
 def test_many_who_come_at_once_are_served_or_hung_up_on(warm: Warm, hand: Hand, yard: Project) -> None:
     number = warm().conversation.id
-    path = yard.warmth.socket(number)
+    path = yard.dispatcher.warm.socket(number)
     before = threading.active_count()
     idle = [socket.socket(socket.AF_UNIX) for _ in range(50)]
     try:
@@ -516,7 +516,7 @@ def test_many_who_come_at_once_are_served_or_hung_up_on(warm: Warm, hand: Hand, 
     finally:
         for stranger in idle:
             stranger.close()
-    until(lambda: [kept.state for kept in yard.warmth.list().values()] == ["idle"])
+    until(lambda: [kept.state for kept in yard.dispatcher.warm.list().values()] == ["idle"])
 
     assert hand("x", session="talk").data["warm"] is True
     assert threading.active_count() < before + 20

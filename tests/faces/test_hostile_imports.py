@@ -110,7 +110,7 @@ def test_what_we_start_by_ourselves_imports_nothing_of_the_project_whatever_the_
     done = {
         "unit": run(words, places, env),
         "list": run(own_command("list", "--json"), places, env),
-        "keeper": run(own_function("skillyard.dispatch.keeping", "start", "1", "{}"), places, env),
+        "keeper": run(own_function("skillyard.dispatch.warm", "serve", "{}"), places, env),
     }
     for agent in AGENTS:
         command, more = command_in(agent, make_config(project, agent, own_command(), {}).text)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.backends.programs import PROGRAMS
-from skillyard.backends.visible_skills import skills_seen
+from skillyard.backends.registry import list_backends
+from skillyard.backends.visible_skills import list_visible_skills
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import RuntimeFailed, Timeout
 from tests.agents import programs
@@ -42,7 +42,9 @@ def script(file: Path, text: str) -> Path:
 @pytest.fixture
 def installed(tmp_path: Path) -> dict[str, str]:
     """The variables that name the three programs."""
-    return {PROGRAMS[name].variable: str(offline(name, tmp_path / "programs")) for name in programs.NAMES}
+    return {
+        list_backends()[name].program.variable: str(offline(name, tmp_path / "programs")) for name in programs.NAMES
+    }
 
 
 def checked(skillyard: Skillyard, *words: str, **env: str) -> tuple[str, dict[str, dict[str, Any]]]:
@@ -129,7 +131,7 @@ def test_nothing_is_sent_and_nothing_of_the_project_is_started(
 
 def test_an_agent_that_is_not_installed_is_told_with_the_command(skillyard: Skillyard, project: Path) -> None:
     write(project / "skills/pdf", {"SKILL.md": good("pdf")})
-    nowhere = {program.variable: "/nowhere/agent" for program in PROGRAMS.values()}
+    nowhere = {backend.program.variable: "/nowhere/agent" for backend in list_backends().values()}
 
     done = skillyard("link", "pdf", "--check", "--to", "codex", "--json", **nowhere)
 
@@ -142,7 +144,7 @@ def test_an_agent_that_is_not_installed_is_told_with_the_command(skillyard: Skil
 def test_an_answer_that_nobody_knows_is_told(skillyard: Skillyard, project: Path, tmp_path: Path, answer: str) -> None:
     write(project / "skills/pdf", {"SKILL.md": good("pdf")})
     odd = str(script(tmp_path / "odd", f"printf %s {shlex.quote(answer)}; echo why >&2"))
-    programs_of = {program.variable: odd for program in PROGRAMS.values()}
+    programs_of = {backend.program.variable: odd for backend in list_backends().values()}
 
     state, views = checked(skillyard, "pdf", **programs_of)
 
@@ -157,7 +159,7 @@ def test_a_program_that_never_ends_is_stopped_with_all_that_it_started(tmp_path:
     env = {"PATH": os.environ["PATH"], "SKILLYARD_CODEX": str(slow)}
 
     with pytest.raises(Timeout):
-        skills_seen("codex", tmp_path, env, seconds=10)
+        list_visible_skills("codex", tmp_path, env, seconds=10)
 
     started = [int(line) for line in pids.read_text().split()]
     assert len(started) == 2
@@ -177,4 +179,4 @@ def test_a_program_that_cannot_be_started_is_told(tmp_path: Path) -> None:
     broken.write_bytes(b"\x7fELF nonsense")
 
     with pytest.raises(RuntimeFailed):
-        skills_seen("codex", tmp_path, {"PATH": os.environ["PATH"], "SKILLYARD_CODEX": str(broken)})
+        list_visible_skills("codex", tmp_path, {"PATH": os.environ["PATH"], "SKILLYARD_CODEX": str(broken)})

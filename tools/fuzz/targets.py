@@ -231,7 +231,7 @@ def _archives() -> list[bytes]:
 
 
 def _jsonrpc(content: bytes) -> None:
-    from skillyard.backends.jsonrpc import Peer, RpcError
+    from skillyard.backends.json_messages import Peer, RpcError
 
     try:
         message = json.loads(content)

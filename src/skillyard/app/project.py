@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from skillyard.core.request import Request
     from skillyard.core.result import Result
     from skillyard.core.values import Json
-    from skillyard.dispatch.activation import Activator
-    from skillyard.dispatch.contents import Contents, Memo
-    from skillyard.dispatch.order import Dispatcher
-    from skillyard.dispatch.warmth import Warmth
+    from skillyard.dispatch.activation import Activator, ContentCache, Contents
+    from skillyard.dispatch.delivery import DispatchRequest
+    from skillyard.dispatch.dispatcher import Dispatcher
     from skillyard.editor.editor import Editor
     from skillyard.install.installer import Installer
     from skillyard.install.linker import Linker
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from skillyard.scripts.interrupt import Decider
     from skillyard.scripts.worker import Worker
     from skillyard.store.activations import Activations
-    from skillyard.store.conversation_locks import AgentSlots, CancelPipes
     from skillyard.store.conversations import Conversations
     from skillyard.store.grants import Grants
     from skillyard.store.runs import Logs, Run, Runs
@@ -352,9 +350,13 @@ class Project:
 
     @per_thread
     def contents(self) -> "Contents":
-        from skillyard.dispatch.contents import Contents
+        """The active skills; a home where nothing was ever kept stays untouched."""
+        from skillyard.dispatch.activation import Contents
 
-        return Contents(self.activations, self._key, _memo_of(self.places))
+        def activations() -> "Activations | None":
+            return self.activations if self.places.database.exists() else None
+
+        return Contents(activations, self._key, _content_cache(self.places))
 
     @per_thread
     def activator(self) -> "Activator":
@@ -372,19 +374,23 @@ class Project:
 
     @per_thread
     def dispatcher(self) -> "Dispatcher":
-        from skillyard.dispatch.dispatcher import Conversing, Terms
+        from skillyard import __version__
+        from skillyard.dispatch.delivery import DispatchSettings
+        from skillyard.dispatch.dispatcher import Dispatcher
+        from skillyard.dispatch.warm import WarmBackends
+        from skillyard.store.conversation_locks import AgentSlots, CancelPipes
 
-        asked = self.dispatching
-        return Conversing(
+        asked, folder = self.dispatching, self.places.own_home / "conversations"
+        lock_seconds = self.settings.lock_seconds
+        return Dispatcher(
             drivers=self.drivers,
             conversations=self.conversations,
             recorder=self.recorder,
-            slots=self.slots,
-            cancel_pipes=self.cancel_pipes,
-            warmth=self.warmth,
-            terms=Terms(
+            slots=AgentSlots(folder, asked.at_once),
+            cancel_pipes=CancelPipes(folder),
+            warm=WarmBackends(folder, __version__, self.places.database, lock_seconds, asked.at_once),
+            settings=DispatchSettings(
                 order=asked.order,
-                at_once=asked.at_once,
                 limit_seconds=asked.limit_seconds,
                 silent_seconds=asked.silent_seconds,
                 allowed_tools=asked.allowed_tools,
@@ -395,40 +401,54 @@ class Project:
         )
 
     @cached_property
-    def cancel_pipes(self) -> "CancelPipes":
-        from skillyard.store.conversation_locks import CancelPipes
-
-        return CancelPipes(self.places.own_home / "conversations")
-
-    @cached_property
-    def slots(self) -> "AgentSlots":
-        from skillyard.store.conversation_locks import AgentSlots
-
-        return AgentSlots(self.places.own_home / "conversations", self.dispatching.at_once)
-
-    @cached_property
-    def warmth(self) -> "Warmth":
-        from skillyard import __version__
-        from skillyard.dispatch.warmth import Warmth
-
-        return Warmth(self.places.own_home / "conversations", __version__)
-
-    @cached_property
     def drivers(self) -> "Mapping[str, Driver]":
-        from skillyard.backends.acp import Acp
+        """The backends by name."""
         from skillyard.backends.registry import make_drivers
 
-        return make_drivers(os.environ, [Acp(name, command) for name, command in self.dispatching.commands.items()])
+        return make_drivers(os.environ, self.dispatching.commands)
+
+    def backend(self, name: str) -> "Driver":
+        """Raise InvalidArgs if no backend has this name."""
+        from skillyard.dispatch.dispatcher import find_driver
+
+        return find_driver(self.drivers, name)
+
+    def check_backend(self, name: str, *, ask: bool = False) -> str:
+        """Start a backend and do its handshake; with `ask` return its model's answer to a question."""
+        from skillyard.dispatch.dispatcher import check_backend
+
+        return check_backend(self.backend(name), Path.cwd(), ask=ask)
+
+    def make_dispatch_request(
+        self,
+        task: str,
+        *,
+        to: str | None = None,
+        session: str | None = None,
+        model: str | None = None,
+        cwd: Path | None = None,
+        limit_seconds: float | None = None,
+        lang: Lang | None = None,
+    ) -> "DispatchRequest":
+        """Return the task with the active skills, for `dispatcher.dispatch`. Raise InvalidArgs. Nothing is started."""
+        from skillyard.dispatch.delivery import make_request
+
+        asked = make_request(self.contents, task, session, cwd)
+        return asked._replace(to=to, model=model, limit_seconds=limit_seconds, lang=lang or self.lang)
 
     @per_thread
     def decider(self) -> "Decider | None":
-        """The backend that decides where no person can, where the user or a trusted project names one."""
-        name = self.dispatching.decider
-        if not name:
-            return None
-        from skillyard.dispatch.question import agent_decider
+        """The backend that decides where no person can, if the user or a trusted project names one.
 
-        return agent_decider(self, name)
+        None inside an agent: an agent keeps nothing."""
+        from skillyard.core.child_process import DEPTH
+
+        backend = self.dispatching.decider
+        if not backend or os.environ.get(DEPTH):
+            return None
+        from skillyard.scripts.interrupt import BackendDecider
+
+        return BackendDecider(lambda question: self.dispatcher.ask(backend, question))
 
     @cached_property
     def dispatching(self) -> "Dispatching":
@@ -551,7 +571,6 @@ class Project:
         return AttemptContext(self.runtime, self.history, restore_skills, self._run_task)
 
     def _run_task(self, run_id: str, job: "Job", stop: "CancelToken") -> "Result":
-        from skillyard.dispatch.handover import hand_over, make_order
         from skillyard.jobs.agent_task import TaskRunner
         from skillyard.trust.consent import is_role_trusted
 
@@ -560,8 +579,8 @@ class Project:
                 root=own.root,
                 is_role_trusted=lambda folder, capability: is_role_trusted(own.grants, folder, capability),
                 worker=lambda lang: own.worker(lang, own.decider),
-                make_request=lambda task, **more: make_order(own, task, **more),
-                dispatch=lambda order, stop: hand_over(own, order, None, None, stop),
+                make_request=own.make_dispatch_request,
+                dispatch=lambda request, stop: own.dispatcher.dispatch(request, stop=stop),
             )
             return runner.run(run_id, job, stop)
 
@@ -647,12 +666,12 @@ def _notify_on_stderr(error: SkillError) -> None:
 
 
 @lru_cache(maxsize=64)
-def _memo_of(places: ProjectPaths) -> "Memo":
-    """What was read outlives a yard: the next one of the same places in this process finds it."""
-    from skillyard.dispatch.contents import Memo
+def _content_cache(places: ProjectPaths) -> "ContentCache":
+    """The cache outlives a project: the next one of the same places in this process uses it."""
+    from skillyard.dispatch.activation import ContentCache
 
     del places
-    return Memo()
+    return ContentCache()
 
 
 def new_run_id() -> str:

@@ -1,20 +1,39 @@
 """Claude Code: its own stream of JSON, both ways.
 
-Its `result` says `success` also for an API error: only `is_error` counts. A file that is named with `@` would be read
-into the task; that is switched off, so that what arrives is what was written. Only a leading `/`, a command of its own,
-gets a newline before it.
+Its `result` says `success` also for an API error: only `is_error` counts. It would read a file that is named with `@`
+into the task; that is switched off, so that the text arrives as it was written. Only a leading `/`, which would be a
+command of its own, gets a newline before it.
 """
 
-import os
+import json
+import re
 from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from skillyard.backends.driver import Event, Permission, Running, Start, Told
-from skillyard.backends.json_access import items, mapping, number, text
-from skillyard.backends.programs import PROGRAMS, Located, check_version, version_in
-from skillyard.backends.running import Agent, Played, launch, shortened, shown
+from skillyard.backends.driver import (
+    NPM_PLATFORM,
+    Backend,
+    BackendProgram,
+    ProgramDriver,
+    Running,
+    SkillsQuestion,
+    Start,
+    VisibleSkill,
+    check_version,
+)
+from skillyard.backends.json_messages import items, mapping, number, text
+from skillyard.backends.process import Played, RunningBackend, launch, shortened, shown
+from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.values import Json
 
-_PROGRAM = PROGRAMS["claude-code"]
+_PROGRAM: Final = BackendProgram(
+    backend="claude-code",
+    command="claude",
+    variable="SKILLYARD_CLAUDE_CODE",
+    package="@anthropic-ai/claude-code",
+    native=f"@anthropic-ai/claude-code-{NPM_PLATFORM}*/claude",
+    minimum="2.1",
+)
 _ARGUMENTS = (
     *("-p", "--verbose", "--include-partial-messages"),
     *("--input-format", "stream-json", "--output-format", "stream-json", "--permission-prompt-tool", "stdio"),
@@ -22,13 +41,10 @@ _ARGUMENTS = (
 _LOGIN = "claude, then /login; or set ANTHROPIC_API_KEY"
 
 
-class ClaudeCode(Located):
+class ClaudeCode(ProgramDriver):
     """A `Driver`."""
 
     bounds_turns = True
-
-    def __init__(self, env: Mapping[str, str] = os.environ) -> None:
-        super().__init__(_PROGRAM, env)
 
     def start(self, start: Start) -> Running:
         argv = [str(self.locate()), *_ARGUMENTS]
@@ -45,12 +61,12 @@ class ClaudeCode(Located):
             "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
             "DISABLE_AUTOUPDATER": "1",
         }
-        return _Claude(self.name, _LOGIN, start, launch(self.name, argv, start, env))
+        return _RunningClaude(self.name, _LOGIN, start, launch(self.name, argv, start, env))
 
 
-class _Claude(Agent):
+class _RunningClaude(RunningBackend):
     def _open(self) -> None:
-        """It says who it is with its first answer."""
+        """It reports its version with its first answer."""
 
     def _greet(self) -> None:
         self._process.send({"type": "control_request", "request_id": "hello", "request": {"subtype": "initialize"}})
@@ -89,21 +105,19 @@ class _Claude(Agent):
         if text.startswith("/"):
             text = "\n" + text
         content: Json = [{"type": "text", "text": text}]
-        self._process.forget()  # what it did by itself since the last turn is no answer to this one
+        self._process.forget()  # messages from between the turns are no answer to this one
         self._process.send({"type": "user", "message": {"role": "user", "content": content}})
 
     def _started(self, init: Mapping[str, Json]) -> Event:
         self.session = text(init.get("session_id")) or self.session
-        version = version_in(text(init.get("claude_code_version")))
-        if version:
-            check_version(_PROGRAM, version)
-        return Event(Told.STARTED, data={"session": self.session, "model": init.get("model")})
+        check_version(_PROGRAM, text(init.get("claude_code_version")))
+        return Event(EventKind.STARTED, data={"session": self.session, "model": init.get("model")})
 
     def _piece(self, message: Mapping[str, Json]) -> Iterator[Event]:
         event = mapping(message.get("event"))
         delta = mapping(event.get("delta"))
         if event.get("type") == "content_block_delta" and delta.get("type") == "text_delta":
-            yield Event(Told.TEXT, text(delta.get("text")), {"message": message.get("api_message_id")})
+            yield Event(EventKind.TEXT, text(delta.get("text")), {"message": message.get("api_message_id")})
 
     def _permit(self, message: Mapping[str, Json]) -> None:
         request = mapping(message.get("request"))
@@ -126,7 +140,7 @@ class _Claude(Agent):
             raise self._refused(result)
         said = text(result.get("result"))
         if said and not spoken:  # a command of its own answered, and no model
-            yield Event(Told.TEXT, said)
+            yield Event(EventKind.TEXT, said)
         subtype, stop = text(result.get("subtype")), text(result.get("stop_reason"))
         if subtype != "success":
             return subtype
@@ -139,7 +153,7 @@ class _Claude(Agent):
 
 
 def _says(given: Mapping[str, Json]) -> str:
-    """What a person must see of a call: the command or the path if there is one, else all of it."""
+    """Return what a person must see of a call: the command or the path if there is one, else all of it."""
     for name in ("command", "file_path", "url"):
         if told := text(given.get(name)):
             return told
@@ -150,18 +164,20 @@ def _retry(message: Mapping[str, Json]) -> Event:
     status = message.get("error_status")
     words = f"{text(message.get('error')) or 'the model failed'}, trying again"
     attempts: dict[str, Json] = {"attempt": message.get("attempt"), "attempts": message.get("max_retries")}
-    return Event(Told.ERROR, words, {"status": status, "retrying": True, **attempts})
+    return Event(EventKind.ERROR, words, {"status": status, "retrying": True, **attempts})
 
 
 def _tools(message: Mapping[str, Json]) -> Iterator[Event]:
     for block in map(mapping, items(mapping(message.get("message")).get("content"))):
         if block.get("type") == "tool_use":
             yield Event(
-                Told.TOOL_CALL, text(block.get("name")), {"id": block.get("id"), "input": shown(block.get("input"))}
+                EventKind.TOOL_CALL,
+                text(block.get("name")),
+                {"id": block.get("id"), "input": shown(block.get("input"))},
             )
         elif block.get("type") == "tool_result":
             ok = not block.get("is_error")
-            yield Event(Told.TOOL_RESULT, _plain(block.get("content")), {"id": block.get("tool_use_id"), "ok": ok})
+            yield Event(EventKind.TOOL_RESULT, _plain(block.get("content")), {"id": block.get("tool_use_id"), "ok": ok})
 
 
 def _plain(content: Json) -> str:
@@ -174,5 +190,55 @@ def _usage(result: Mapping[str, Json]) -> Event:
     parts = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     read = sum(value for part in parts if (value := number(usage.get(part))))
     return Event(
-        Told.USAGE, data={"input": read, "output": usage.get("output_tokens"), "cost": result.get("total_cost_usd")}
+        EventKind.USAGE,
+        data={"input": read, "output": usage.get("output_tokens"), "cost": result.get("total_cost_usd")},
     )
+
+
+def _skills_question(url: str) -> SkillsQuestion:
+    """`/cost` is answered without a model; before it comes the event that lists the skills."""
+    asked = (
+        {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}},
+        {"type": "user", "message": {"role": "user", "content": "/cost"}},
+    )
+    address = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none"}
+    argv = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--strict-mcp-config")
+    settings = json.dumps({"disableAllHooks": True, "env": address})
+    quiet = (
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+        "DISABLE_TELEMETRY",
+        "DISABLE_ERROR_REPORTING",
+        "DISABLE_AUTOUPDATER",
+    )
+    return SkillsQuestion(
+        argv=(*argv, "--no-session-persistence", "--settings", settings),
+        stdin="".join(f"{json.dumps(line)}\n" for line in asked),
+        env={**address, **dict.fromkeys(quiet, "1"), "CLAUDE_CODE_MAX_RETRIES": "0"},
+        read=_read_skills,
+    )
+
+
+def _read_skills(said: str) -> list[VisibleSkill]:
+    events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    (init,) = (event for event in events if event.get("subtype") == "init")
+    commands = [
+        command
+        for event in events
+        if event.get("type") == "control_response"
+        for command in event["response"]["response"]["commands"]
+    ]
+    owners = {name: _owner(command) for command in commands for name in _names(command)}
+    return [VisibleSkill(name, owner=owners.get(name, "")) for name in init["skills"]]
+
+
+def _names(command: Mapping[str, Any]) -> list[str]:
+    """Return a skill's own name, and its folder's if that differs."""
+    return [command["name"], *command.get("aliases", ())]
+
+
+def _owner(command: Mapping[str, Any]) -> str:
+    found = re.search(r"\((user|project)\)$", command["description"])
+    return found[1] if found else ""
+
+
+BACKEND: Final = Backend(_PROGRAM, lambda env: ClaudeCode(_PROGRAM, env), _skills_question)

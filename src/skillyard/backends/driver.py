@@ -1,84 +1,45 @@
-"""What every driver of a backend agent offers, whichever way the agent speaks."""
+"""What every driver offers, and how a backend's program is found on this machine.
 
+Finding a program is cheap; asking it for its version is not (opencode takes seconds), so that is a step of its own.
+"""
+
+import os
+import platform
+import re
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from shutil import which
+from typing import Final, NamedTuple, Protocol
 
-from skillyard.backends.programs import Installed
-from skillyard.core.values import NOTHING, Json
+from skillyard.core.backend_events import Ask, Event, refuse
+from skillyard.core.child_process import absolute_entries
+from skillyard.core.errors import AgentNotInstalled, AgentTooOld
+from skillyard.core.messages import Message
 
-
-class Told(StrEnum):
-    """What an event tells: the same words for every agent."""
-
-    #: `data.session` is the agent's own session, `data.model` its model where it says so.
-    STARTED = "started"
-    #: A piece of what the agent says, as it comes.
-    TEXT = "text"
-    #: `text` is the tool's name; `data` has `id`, and `input`, shortened.
-    TOOL_CALL = "tool_call"
-    #: `text` is what came of it, shortened; `data` has the call's `id`, and `ok`.
-    TOOL_RESULT = "tool_result"
-    #: Tokens so far in this turn, as far as the agent tells: `data` has `input`, `output`, some agents `cost`.
-    USAGE = "usage"
-    #: Something failed and the agent tries again. What ends a turn is raised instead.
-    ERROR = "error"
-    #: Ours, before any agent is started: what has to be waited for.
-    WAITING = "waiting"
-    #: `text` is the answer: what was said after the last tool. `data` has `session`, and `stop`: a `Stop`.
-    DONE = "done"
-
-
-class Stop(StrEnum):
-    """Why a turn is over."""
-
-    END = "end"
-    #: Somebody called `cancel`. The agent is gone; its session can be gone on with.
-    CANCELLED = "cancelled"
-    #: The agent gave up in its own way: out of tokens, out of steps, a refusal. `data.reason` is its word.
-    CUT = "cut"
-
-
-class Event(NamedTuple):
-    """One thing that an agent told while it worked. `data` is small and JSON; what is said stands in `text`."""
-
-    told: Told
-    text: str = ""
-    data: Mapping[str, Json] = NOTHING
-
-
-class Permission(NamedTuple):
-    """What an agent asks before it does something: shown to a person, or refused."""
-
-    tool: str
-    says: str
-
-
-Ask = Callable[[Permission], bool]
-
-
-def refuse(_: Permission) -> bool:
-    """The answer where nobody can be asked."""
-    return False
+_VERSION_SECONDS: Final = 60.0
+_VERSION: Final = re.compile(r"\d+(?:\.\d+)+")
+_CPU: Final = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+#: How npm names this machine.
+NPM_PLATFORM: Final = f"{platform.system().lower()}-{_CPU}"
 
 
 class Start(NamedTuple):
-    """What holds for as long as an agent runs. `session` is the agent's own to go on with, None for a new one.
+    """Options for the whole life of a backend process. `session` is the backend's own, to resume; None for a new one.
 
-    `allowed_tools` need no asking: names as the agent's permission requests have them; claude also takes its patterns.
+    `allowed_tools` need no permission: names as the backend's requests have them; claude also takes its patterns.
     """
 
     folder: Path
     session: str | None = None
     model: str | None = None
     allowed_tools: tuple[str, ...] = ()
-    #: How often it may go back to its model; only for a driver that `bounds_turns`.
+    #: How often it may call its model; only for a driver that `bounds_turns`.
     max_turns: int | None = None
 
 
 class Turn(NamedTuple):
-    """One task. An agent that says nothing for `silent_seconds`, while no tool of it runs, hangs."""
+    """One task. A backend that sends nothing for `silent_seconds`, while none of its tools runs, hangs."""
 
     text: str
     silent_seconds: float = 300.0
@@ -86,51 +47,184 @@ class Turn(NamedTuple):
 
 
 class Running(Protocol):
-    """An agent that is running in one folder, in one session: one turn at a time."""
+    """A backend process in one folder and one session: one turn at a time."""
 
-    #: The agent's own session, once it is known.
+    #: The backend's own session, once it is known.
     session: str | None
 
     def turn(self, turn: Turn, ask: Ask = refuse) -> Iterator[Event]:
-        """Starts with STARTED and ends with DONE, or raises: BackendFailed, Timeout, AgentTooOld.
+        """Yield STARTED first and DONE last. Raise BackendFailed, Timeout or AgentTooOld.
 
-        `ask` is called between two events, by the thread that iterates. Whoever stops iterating before the end, and
-        whatever raises, ends the agent.
+        `ask` is called between two events, in the thread that iterates. An error, and a caller that stops iterating
+        early, ends the process.
         """
-        ...
 
     def hello(self, limit_seconds: float) -> None:
-        """Only the handshake, which no model has a part in. Raises as a turn does."""
-        ...
+        """Do only the handshake, without calling a model. Raise the same errors as `turn`."""
 
     def alive(self) -> bool:
-        """Whether another turn can come: it runs, and nobody closed it. From any thread."""
-        ...
+        """Whether another turn is possible: the process runs and nobody closed it. Thread-safe."""
 
     def cancel(self) -> None:
-        """From any thread: the turn ends with DONE (`cancelled`), and the agent with it. Returns at once."""
-        ...
+        """End the turn with DONE (`cancelled`), and the process with it. Return at once. Thread-safe."""
 
     def close(self) -> None:
-        """The whole process tree is gone afterwards. From any thread, more than once."""
-        ...
+        """End the whole process tree. Thread-safe, and may be called again."""
 
 
 class Driver(Protocol):
-    """Knows one agent: where its program is, how it is started and what its words mean. Never prints."""
+    """Knows one backend: where its program is, how it is started and what its messages mean. Never prints."""
 
     name: str
-    #: Whether the agent can be told how many turns it has.
+    #: Whether the backend accepts a limit on its calls to the model.
     bounds_turns: bool
 
     def locate(self) -> Path:
-        """Cheap. Raises AgentNotInstalled, with the command that installs it."""
-        ...
+        """Return the program without starting it. Raise AgentNotInstalled, with the command that installs it."""
 
-    def find(self) -> Installed:
-        """With its version, which takes a program start. Raises AgentNotInstalled, AgentTooOld."""
-        ...
+    def find(self) -> "InstalledProgram":
+        """Return the program with its version, which starts it. Raise AgentNotInstalled or AgentTooOld."""
 
     def start(self, start: Start) -> Running:
-        """Raises AgentNotInstalled, TooDeep, BackendFailed."""
-        ...
+        """Raise AgentNotInstalled, TooDeep or BackendFailed."""
+
+
+class BackendProgram(NamedTuple):
+    """A backend's program. `native` is the glob of its binary below a `node_modules`, for this machine."""
+
+    backend: str
+    command: str
+    #: The environment variable that names another program than the one on the PATH.
+    variable: str
+    package: str
+    native: str
+    #: The oldest version that speaks our protocol.
+    minimum: str
+
+    @property
+    def install(self) -> str:
+        return f"npm install -g {self.package}"
+
+
+class InstalledProgram(NamedTuple):
+    program: Path
+    version: str
+
+
+class VisibleSkill(NamedTuple):
+    """One skill that a backend lists. Claude Code gives no path, but the owner: "user" or "project"."""
+
+    name: str
+    path: str = ""
+    owner: str = ""
+
+
+class SkillsQuestion(NamedTuple):
+    """How to make a backend list its skills without calling a model."""
+
+    argv: tuple[str, ...]
+    #: Read stdout. Raise ValueError, KeyError, TypeError or AttributeError if it has another form.
+    read: Callable[[str], list[VisibleSkill]]
+    stdin: str = ""
+    env: Mapping[str, str] = {}
+
+
+class Backend(NamedTuple):
+    """Everything about one backend. Each module of this room that has a `BACKEND` adds one; see `registry`."""
+
+    program: BackendProgram
+    #: Make the driver for the user's environment.
+    driver: Callable[[Mapping[str, str]], Driver]
+    #: Gets the URL of a port where nobody listens, for a backend that needs an address of a model.
+    skills_question: Callable[[str], SkillsQuestion]
+
+
+class ProgramDriver:
+    """Base class of drivers that have a `BackendProgram`.
+
+    `env` is the user's: configuration and credentials are the backend's own matter.
+    """
+
+    def __init__(self, program: BackendProgram, env: Mapping[str, str]) -> None:
+        self.name = program.backend
+        self._program, self._env = program, env
+
+    def locate(self) -> Path:
+        return locate(self._program, self._env)
+
+    def find(self) -> InstalledProgram:
+        return find(self._program, self._env)
+
+
+def locate(program: BackendProgram, env: Mapping[str, str]) -> Path:
+    """Return the binary itself. Raise AgentNotInstalled, with the command that installs it."""
+    named = env.get(program.variable)
+    found = which(named or program.command, path=absolute_entries(env))
+    if found is None:
+        where = f"{program.variable}={named} is no program"
+        if not named:
+            where = Message("no `{command}` on the PATH", command=program.command)
+        raise _not_installed(
+            program, Message("{backend} is not installed: {where}", backend=program.backend, where=where)
+        )
+    return _native(Path(found), program.native) or Path(found)
+
+
+def _not_installed(program: BackendProgram, msg: str) -> AgentNotInstalled:
+    return AgentNotInstalled(msg, agent=program.backend, command=program.install)
+
+
+def _native(found: Path, pattern: str) -> Path | None:
+    """Return the binary that npm's wrapper would start: a wrapper that is killed leaves the backend running."""
+    try:
+        with found.open("rb") as file:
+            if file.read(2) != b"#!":
+                return None
+        real = found.resolve()
+    except OSError:
+        return None
+    for folder in real.parents:
+        modules = folder if folder.name == "node_modules" else folder / "node_modules"
+        for binary in sorted(modules.glob(pattern)):
+            if os.access(binary, os.X_OK):
+                return binary
+    return None
+
+
+def find(program: BackendProgram, env: Mapping[str, str]) -> InstalledProgram:
+    """Return the program with the version that it prints. Raise AgentNotInstalled, also if it prints none."""
+    path = locate(program, env)
+    try:
+        answer = subprocess.run(
+            [path, "--version"],
+            env={**env, "DISABLE_AUTOUPDATER": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_VERSION_SECONDS,
+            check=False,
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _not_installed(
+            program, Message("{path} does not say its version: {error}", path=path, error=error)
+        ) from None
+    if not version_in(answer):
+        raise _not_installed(program, Message("{path} does not say its version", path=path))
+    check_version(program, answer)
+    return InstalledProgram(path, version_in(answer))
+
+
+def version_in(text: str) -> str:
+    """Return the first thing that looks like a version, or an empty string."""
+    found = _VERSION.search(text)
+    return found[0] if found else ""
+
+
+def check_version(program: BackendProgram, text: str) -> None:
+    """Raise AgentTooOld if the version in `text` is too old. A text without a version passes."""
+    version = version_in(text)
+    if version and _numbers(version) < _numbers(program.minimum):
+        raise AgentTooOld(program.backend, version, program.minimum, program.install)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

@@ -1,64 +1,91 @@
-"""An agent's program while it runs: one JSON object on each line, both ways.
+"""A backend's process: one JSON object on each line, both ways; and the turns that are played with it.
 
-Covered: lines of any sensible length; a write never waits for an agent that does not read; the whole tree, with the
-tools that the agent started, ends when we close it and when we are killed with -9.
+Covered: lines of any sensible length; a write never blocks on a backend that does not read; the whole process tree,
+with the tools that the backend started, ends when we close it and when we are killed with SIGKILL.
+
+A driver adds `_open` (the handshake), `_play` (one turn) and `_interrupt`. All but the last run in the thread that
+iterates, so only `cancel` and `close` can come from another thread.
 """
 
 import contextlib
 import json
 import os
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, Full, Queue, SimpleQueue
 from typing import Final
 
+from skillyard.backends.driver import Start, Turn
+from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
+from skillyard.core.child_process import DEPTH, deeper
+from skillyard.core.errors import AgentSilent, BackendFailed, SkillError, Timeout
 from skillyard.core.messages import Message
+from skillyard.core.secrets import mask_keys
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import Launch, make_sandbox
 
 _PIECE_BYTES: Final = 1 << 16
-#: A longer line is no message: it would stand in memory several times.
+#: A longer line is no message: it would be in memory several times.
 _LINE_BYTES: Final = 64 << 20
-#: What is kept of the end of stderr, for the message when an agent fails.
+#: How much of the end of stderr is kept, for the message if the backend fails.
 _STDERR_BYTES: Final = 16_384
-#: An agent that prints faster than anybody reads waits after this many lines.
+#: A backend that prints faster than anybody reads blocks after this many lines.
 _MOST_LINES: Final = 10_000
-#: How long an agent has, after its stdin closed, to write its session down and go.
-FAREWELL_SECONDS: Final = 2.0
-#: One that closed its stdout is going already. A busy machine takes its time, and its exit code says why it went.
-_LEAVING_SECONDS: Final = 20.0
+#: How long a backend has, after its stdin was closed, to save its session and exit.
+EXIT_SECONDS: Final = 2.0
+#: One that closed its stdout is about to exit. On a busy machine that takes time, and its exit code says why it went.
+_ENDED_EXIT_SECONDS: Final = 20.0
 _NO_LIMIT: Final = 1e9
 _LONGEST_WAIT_SECONDS: Final = 3600.0
+#: How long a backend has to end a cancelled turn by itself.
+_CANCEL_SECONDS: Final = 3.0
+_MOST_WORDS: Final = 500
+#: Limit for a tool's input and output in an event.
+_MOST_SHOWN: Final = 2_000
 
+_CREDENTIALS: Final = re.compile(
+    r"log ?in\b|api.?key|credential|unauthori[sz]ed|authenticat|missing environment", re.IGNORECASE
+)
+_MODEL: Final = re.compile(
+    r"\bmodel\b.*(not (found|exist|supported|available)|invalid|unknown)|issue with the selected model", re.IGNORECASE
+)
 
-class Ended(Exception):
-    """The agent is gone; nothing more will come."""
-
-
-#: A message that a line of stderr stands for, if it does.
+#: What a driver's `_play` returns: the backend's own word for a turn that did not end well, else nothing.
+Played = Generator[Event, None, str]
+#: Turns a line of stderr into a message, if it stands for one.
 AsMessage = Callable[[str], Mapping[str, Json] | None]
 
 
-def never(_: str) -> None:
-    """The `AsMessage` of an agent whose stderr is only words."""
+def no_message(_: str) -> None:
+    """The `AsMessage` of a backend that prints no messages on stderr."""
+
+
+class ProcessEnded(Exception):
+    """The process is gone; no more messages will come."""
+
+
+class _Cancelled(Exception):
+    """A cancelled turn did not end by itself in time."""
 
 
 class Process:
-    """Any thread may send, wake and close; one receives. Raises OSError where not even a supervisor can start."""
+    """Any thread may send, wake and close; one receives. Raise OSError if not even the supervisor can start."""
 
     def __init__(
         self,
         argv: tuple[str, ...],
         folder: Path,
         env: Mapping[str, str],
-        as_message: AsMessage = never,
-        farewell_seconds: float = FAREWELL_SECONDS,
+        as_message: AsMessage = no_message,
+        exit_seconds: float = EXIT_SECONDS,
     ) -> None:
-        """`as_message` makes a message of a line of stderr, for an agent that tells some things only there."""
+        """`as_message` is for a backend that reports some things only on stderr."""
         self._as_message = as_message
-        self._farewell_seconds = farewell_seconds
+        self._exit_seconds = exit_seconds
         self._sandbox = make_sandbox()
         try:
             self._program = self._sandbox.attach(Launch(argv=argv, cwd=folder, env=env, limit_seconds=_NO_LIMIT))
@@ -70,25 +97,25 @@ class Process:
         self._stderr = b""
         self._closing = threading.Lock()
         self._exit = ""
-        #: It said its last; what it said before may still wait to be received.
+        #: Stdout is closed; messages from before may still wait to be received.
         self.ended = False
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._write, self._read, self._listen)]
         for thread in self._threads:
             thread.start()
 
     def send(self, message: Mapping[str, Json]) -> None:
-        """Never waits. What an agent that is gone does not read is lost: `receive` tells that it is gone."""
+        """Never block. If the process is gone the message is lost; `receive` reports that."""
         self._outgoing.put(json.dumps(message, ensure_ascii=False).encode() + b"\n")
 
     def receive(self, seconds: float) -> dict[str, Json] | None:
-        """The next message, or None when none came yet. Raises Ended. A line that is no JSON object is noise."""
+        """Return the next message, or None if none came in time. Raise ProcessEnded. Lines without JSON are ignored."""
         try:
             line = self._incoming.get(timeout=min(max(0.0, seconds), _LONGEST_WAIT_SECONDS))
         except Empty:
             return None
         if line is None:
             self._end()
-            raise Ended
+            raise ProcessEnded
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -97,7 +124,7 @@ class Process:
         return message if isinstance(message, dict) else None
 
     def forget(self) -> None:
-        """Whatever came and was not received; not that it ended."""
+        """Drop every message that was not received, but not the end of the process."""
         ended = False
         with contextlib.suppress(Empty):
             while True:
@@ -106,16 +133,16 @@ class Process:
             self._end()
 
     def wake(self) -> None:
-        """Let `receive` return now."""
+        """Make `receive` return now."""
         with contextlib.suppress(Full):  # then it has something to return anyway
             self._incoming.put_nowait(b"{}")
 
     def words(self) -> str:
-        """The last that it said on stderr, and whatever stood on stdout between the messages."""
+        """Return the end of stderr, with the lines of stdout that were no messages."""
         return self._stderr.decode(errors="replace").strip()
 
     def close(self) -> str:
-        """How it ended. Its stdin closes first, so that an agent that wants to ends by itself; then nothing is left."""
+        """Close stdin, so that the backend can exit by itself, then end the process tree. Return how it ended."""
         with self._closing:
             if not self._exit:
                 self._outgoing.put(None)
@@ -128,22 +155,22 @@ class Process:
 
     def _stop(self) -> str:
         try:
-            code = self._program.wait(_LEAVING_SECONDS if self.ended else self._farewell_seconds)
+            code = self._program.wait(_ENDED_EXIT_SECONDS if self.ended else self._exit_seconds)
             code = self._program.stop() if code is None else code
         except OSError as error:
             return Message("it could not start: {strerror}", strerror=error.strerror or error)
         return Message("exit code {code}", code=code) if code >= 0 else f"signal {-code}"
 
     def _join(self, thread: threading.Thread) -> None:
-        """The one that reads may be waiting for room. Outside Linux a process that got away may hold a stream open."""
-        deadline = time.monotonic() + FAREWELL_SECONDS
+        """The reader may wait for room in its queue. Outside Linux an escaped process may hold a stream open."""
+        deadline = time.monotonic() + EXIT_SECONDS
         while thread.is_alive() and time.monotonic() < deadline:
             with contextlib.suppress(Empty):
                 self._incoming.get_nowait()
             thread.join(0.01)
 
     def _end(self) -> None:
-        """Whoever receives next hears it again."""
+        """The next `receive` raises ProcessEnded again."""
         with contextlib.suppress(Full):
             self._incoming.put_nowait(None)
 
@@ -187,3 +214,210 @@ class Process:
 
     def _note(self, piece: bytes) -> None:
         self._stderr = (self._stderr + piece)[-_STDERR_BYTES:]
+
+
+class RunningBackend(ABC):
+    """Base class of every `Running`."""
+
+    def __init__(self, backend: str, login: str, start: Start, process: Process) -> None:
+        self.backend, self.session = backend, start.session
+        self._login, self._start, self._process = login, start, process
+        self._ask: Ask = refuse
+        self._turn = Turn("")
+        self._began = self._deadline = 0.0
+        self._cancelled_at: float | None = None
+        self._opened = self._closed = False
+        self._busy = threading.Lock()
+        #: The tools that run; meanwhile a silent backend is fine.
+        self._tools: set[Json] = set()
+        self._said: list[str] = []
+        self._message: Json = None
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Do the handshake, within the first turn and its limits."""
+
+    @abstractmethod
+    def _play(self, text: str) -> Played: ...
+
+    @abstractmethod
+    def _interrupt(self) -> None:
+        """Ask the backend to stop its turn. Called from any thread; must not block."""
+
+    def _greet(self) -> None:
+        """Do the handshake if no turn follows. Differs from `_open` for a backend that is silent in that."""
+        self._open()
+
+    def turn(self, turn: Turn, ask: Ask = refuse) -> Iterator[Event]:
+        if not self._busy.acquire(blocking=False):
+            raise BackendFailed(self.backend, Message("it is still busy with another turn"))
+        try:
+            yield from self._run(turn, ask)
+        finally:
+            self._busy.release()
+
+    def hello(self, limit_seconds: float) -> None:
+        self._begin(Turn("", limit_seconds, limit_seconds))
+        try:
+            self._greet()
+            self._opened = True
+        except (SkillError, ProcessEnded, _Cancelled) as error:
+            raise self._as_error(error) from None
+
+    def _begin(self, turn: Turn) -> None:
+        self._turn, self._began = turn, time.monotonic()
+        self._deadline = self._began + turn.limit_seconds
+
+    def alive(self) -> bool:
+        return not (self._stopped or self._process.ended)
+
+    def cancel(self) -> None:
+        if self._cancelled_at is None:
+            self._cancelled_at = time.monotonic()
+            self._interrupt()
+            self._process.wake()
+
+    def close(self) -> None:
+        self._closed = True
+        self._process.close()
+
+    def _run(self, turn: Turn, ask: Ask) -> Iterator[Event]:
+        if self._closed and self._cancelled_at is None:
+            raise BackendFailed(self.backend, Message("it was stopped; start it again with its session"))
+        self._begin(turn)
+        self._ask = ask
+        self._tools.clear()
+        self._said, self._message = [], None
+        word = ""
+        whole = False
+        try:
+            if not self._opened:
+                self._open()
+                self._opened = True
+            if self._cancelled_at is None:
+                word = yield from self._noted(self._play(turn.text))
+            whole = not self._stopped
+        except (SkillError, ProcessEnded, _Cancelled) as error:
+            if not self._stopped:
+                raise self._as_error(error) from None
+        finally:
+            if not whole:
+                self.close()
+        stop = TurnEnd.CANCELLED if not whole else TurnEnd.CUT if word else TurnEnd.END
+        data: dict[str, Json] = {"stop": stop.value, "session": self.session}
+        if word and stop is TurnEnd.CUT:
+            data["reason"] = word
+        yield Event(EventKind.DONE, "".join(self._said), data)
+
+    @property
+    def _stopped(self) -> bool:
+        """Stopped by the caller: an error that follows from that is not reported."""
+        return self._closed or self._cancelled_at is not None
+
+    def _noted(self, events: Played) -> Played:
+        while True:
+            try:
+                event = next(events)
+            except StopIteration as end:
+                return str(end.value or "")
+            if event.kind is EventKind.TEXT:
+                if event.data.get("message") != self._message:
+                    self._said, self._message = [], event.data.get("message")
+                self._said.append(event.text)
+            elif event.kind is EventKind.TOOL_CALL:
+                self._tools.add(event.data.get("id"))
+            elif event.kind is EventKind.TOOL_RESULT:
+                self._tools.discard(event.data.get("id"))
+            elif event.kind is EventKind.ERROR:
+                event = event._replace(text=_clean(event.text))
+            yield event
+
+    def _next(self) -> Mapping[str, Json]:
+        """Return the next message. Raise ProcessEnded, Timeout, AgentSilent or _Cancelled."""
+        since = time.monotonic()
+        while True:
+            silent = float("inf") if self._tools else since + self._turn.silent_seconds
+            end = min(silent, self._deadline)
+            if self._cancelled_at is not None:
+                end = self._cancelled_at + _CANCEL_SECONDS
+            now = time.monotonic()
+            if now >= end:
+                raise self._late(now, silent)
+            message = self._process.receive(end - now)
+            if message:
+                return message
+
+    def _late(self, now: float, silent: float) -> Exception:
+        elapsed = round(now - self._began, 3)
+        if self._cancelled_at is not None:
+            return _Cancelled()
+        if now >= self._deadline or now < silent:
+            return Timeout(self.backend, elapsed, self._turn.limit_seconds, "backend")
+        return AgentSilent(self.backend, elapsed, self._turn.silent_seconds, self._last_words())
+
+    def _allows(self, permission: Permission) -> bool:
+        """Whether the settings or the person allow it. The time to answer does not count against the limit."""
+        if permission.tool in self._start.allowed_tools:
+            return True
+        asked = time.monotonic()
+        allowed = self._ask(permission)
+        self._deadline += time.monotonic() - asked
+        return allowed and self._cancelled_at is None
+
+    def _failed(self, reason: str, status: int | None = None) -> BackendFailed:
+        """Return an error with the backend's own words."""
+        words = _clean(reason) or "it gave no reason"
+        details: dict[str, Json] = {"session": self.session}
+        if status:
+            details["status"] = status
+        error = BackendFailed(self.backend, words, details=details)
+        error.extra_hint = self._advice(words, status)
+        return error
+
+    def _advice(self, words: str, status: int | None) -> Message | None:
+        if status in {401, 403} or _CREDENTIALS.search(words):
+            return Message("log in: {login}", login=self._login)
+        if status == 429:
+            return Message("try again later, or with another model")
+        if status == 404 or _MODEL.search(words):
+            return Message("name another model with --model")
+        return None
+
+    def _as_error(self, error: Exception) -> SkillError:
+        if isinstance(error, SkillError):
+            return error
+        ended = self._process.close()
+        words = self._last_words()
+        crashed = self._failed(f"it ended without an answer ({ended})" + (f": {words}" if words else ""))
+        crashed.details = {**crashed.details, "ended": ended}
+        return crashed
+
+    def _last_words(self) -> str:
+        said = mask_keys(self._process.words()).splitlines()
+        return shortened(" / ".join(line.strip() for line in said[-5:] if line.strip()), _MOST_WORDS)
+
+
+def launch(
+    backend: str, argv: Sequence[str], start: Start, env: Mapping[str, str], as_message: AsMessage = no_message
+) -> Process:
+    """Start a backend, one level deeper than we are. Raise TooDeep or BackendFailed."""
+    told = {**env, "PWD": str(start.folder), DEPTH: deeper(env)}
+    try:
+        return Process(tuple(argv), start.folder, told, as_message)
+    except (OSError, ValueError) as error:
+        raise BackendFailed(backend, Message("it could not start: {strerror}", strerror=error)) from None
+
+
+def _clean(words: str) -> str:
+    """Put it on one line and mask secrets."""
+    return shortened(" ".join(mask_keys(words).split()), _MOST_WORDS)
+
+
+def shortened(words: str, most: int = _MOST_SHOWN) -> str:
+    return words if len(words) <= most else words[: most - 1] + "…"
+
+
+def shown(value: Json) -> Json:
+    """Return a tool's input for an event: as it is if it is short, else the beginning of its JSON."""
+    whole = json.dumps(value, ensure_ascii=False)
+    return value if len(whole) <= _MOST_SHOWN else shortened(whole)

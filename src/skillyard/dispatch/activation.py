@@ -1,23 +1,197 @@
-"""Which skills go with a task: activated and taken back by name."""
+"""Which skills are active, by name, and what they say: the skills that go along with a task.
 
-from collections.abc import Sequence
+Each call asks the table which skills are active and the file system for the stamp of each file (mtime, ctime, size,
+inode), and reads a file only if its stamp is new. So an activation, an edit, an update or a removal counts at once,
+whichever process did it, and a call that finds nothing new reads no file.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.catalog import Catalog
-from skillyard.catalog.index import CatalogEntry, fold
+from skillyard.catalog.index import CatalogEntry, Stamp, fold
+from skillyard.catalog.manifest import read_skill
+from skillyard.catalog.roots import SKILL_FILE
+from skillyard.catalog.scan import is_settled, stamp_of
 from skillyard.core.errors import InvalidArgs, SkillNotFound
 from skillyard.core.messages import Message
-from skillyard.dispatch.contents import Contents
+from skillyard.dispatch.text import LIMIT_CHARACTERS, ActiveSkill, count_fitting, find_imitations
 from skillyard.store.activations import EVERYWHERE, GLOBAL, Activation, Activations
 
-#: Whose activations they are where nobody says (S4).
+#: The owner of activations if nobody says otherwise.
 DEFAULT_USER = "default"
 _LONGEST_CONVERSATION = 200
+#: Conversations whose answer is remembered; the oldest goes first.
+_MOST_CONVERSATIONS = 1_000
 
 
-class Change(NamedTuple):
-    """One skill that was named. `changed` is False where it already was as asked."""
+class SkillContent(NamedTuple):
+    """One file as it was at `stamp`."""
+
+    file: str
+    stamp: Stamp
+    #: False if the file was so fresh that a further change might not show in its stamp.
+    settled: bool
+    name: str
+    title: str = ""
+    content: str = ""
+    imitates: tuple[str, ...] = ()
+    #: Why it cannot be read, or empty.
+    reason: str = ""
+
+
+class Unreadable(NamedTuple):
+    """An active skill whose SKILL.md cannot be read."""
+
+    name: str
+    path: str
+    reason: str
+
+
+class ActiveSkills(NamedTuple):
+    """The active skills in the order of activation, each once."""
+
+    skills: tuple[ActiveSkill, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+    #: How many of the skills fit into the limit, and the limit in characters.
+    fitting: int = 0
+    limit: int = LIMIT_CHARACTERS
+
+
+class _CachedAnswer(NamedTuple):
+    """What a conversation's answer was made of."""
+
+    rows: tuple[Activation, ...]
+    contents: tuple[SkillContent | None, ...]
+    active: ActiveSkills
+
+
+class ContentCache:
+    """Files by folder, and whole answers by `user:conversation`. Shared by all threads of a process."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, SkillContent] = {}
+        self.conversations: dict[str, _CachedAnswer] = {}
+
+    def read(self, folder: str) -> SkillContent | None:
+        """Return None if there is no skill file (any more)."""
+        file, stamp = _skill_file(folder)
+        if stamp is None:
+            self._contents.pop(folder, None)
+            return None
+        known = self._contents.get(folder)
+        if known and known.settled and (known.stamp, known.file) == (stamp, file):
+            return known
+        content = _read(file, stamp)
+        self._contents[folder] = content
+        return content
+
+    def keep(self, key: str, known: _CachedAnswer) -> None:
+        self.conversations.pop(key, None)
+        self.conversations[key] = known
+        while len(self.conversations) > _MOST_CONVERSATIONS:
+            self.conversations.pop(next(iter(self.conversations)), None)
+
+
+class Contents:
+    """What the active skills of one project say. `activations` returns None if there never were any."""
+
+    def __init__(self, activations: Callable[[], Activations | None], project: str, cache: ContentCache) -> None:
+        self._activations = activations
+        self._project = project
+        self._cache = cache
+
+    def active(self, conversation: str | None = None, user: str = DEFAULT_USER) -> ActiveSkills:
+        """Return the global ones and those of the conversation. Raise InvalidArgs for a name that is none."""
+        as_conversation(conversation)
+        activations = self._activations()
+        if activations is None:
+            return ActiveSkills()
+        rows = activations.list(user, conversation or GLOBAL, self._project)
+        contents = tuple(self._cache.read(row.skill) for row in rows)
+        key = f"{user}:{conversation or GLOBAL}"
+        known = self._cache.conversations.get(key)
+        if known and known.rows == rows and known.contents == contents:
+            return known.active
+        # A skill's activations go with it. But an editor may just replace the file, or a disk may not be mounted: so
+        # the folder must be gone, and what is around it must be there.
+        gone = [row.skill for row, content in zip(rows, contents, strict=True) if content is None and _is_gone(row)]
+        if gone:
+            activations.forget(gone)
+        active = _as_active(rows, contents)
+        self._cache.keep(key, _CachedAnswer(rows, contents, active))
+        return active
+
+    def forget(self, folders: Sequence[Path]) -> None:
+        """Skills that were removed are active nowhere, for nobody."""
+        if activations := self._activations():
+            activations.forget([str(folder) for folder in folders])
+
+    def read(self, folder: str) -> SkillContent | None:
+        return self._cache.read(folder)
+
+
+def _is_gone(row: Activation) -> bool:
+    folder = Path(row.skill)
+    around = Path(row.project) if row.project else folder.parent
+    return not folder.is_dir() and around.is_dir()
+
+
+def _skill_file(folder: str) -> tuple[str, Stamp | None]:
+    """Return SKILL.md, else the same name in another case; the folder is listed only if the plain name fails."""
+    file = f"{folder}/{SKILL_FILE}"
+    stamp = stamp_of(file)
+    if stamp is not None:
+        return file, stamp
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208  (names are all that is wanted)
+    except OSError:
+        return file, None
+    other = next((name for name in names if name.lower() == SKILL_FILE.lower()), "")
+    file = f"{folder}/{other}"
+    return file, stamp_of(file) if other else None
+
+
+def _read(file: str, stamp: Stamp) -> SkillContent:
+    """The stamp was taken before: a change during the read shows in the next one."""
+    settled = is_settled(stamp, time.time_ns())
+    reading = read_skill(Path(file))
+    if reading.skill is None:
+        reason = reading.findings[0].message if reading.findings else "it cannot be read"
+        return SkillContent(file, stamp, settled, Path(file).parent.name, reason=reason)
+    content = _without_outer_blank_lines(reading.body)
+    skill = reading.skill
+    imitates = find_imitations(skill.name, content)
+    return SkillContent(file, stamp, settled, skill.name, skill.title, content, imitates)
+
+
+def _without_outer_blank_lines(body: str) -> str:
+    """Remove whole lines only: the indent of the first line has a meaning in Markdown."""
+    start = body.rfind("\n", 0, len(body) - len(body.lstrip())) + 1
+    end = body.find("\n", len(body.rstrip()))
+    return (body[start:end] if end >= 0 else body[start:]) if body.strip() else ""
+
+
+def _as_active(rows: tuple[Activation, ...], contents: tuple[SkillContent | None, ...]) -> ActiveSkills:
+    """A file counts once if it is active globally and here, or reached through a link."""
+    once: dict[Stamp, tuple[Activation, SkillContent]] = {}
+    for row, content in zip(rows, contents, strict=True):
+        if content is not None:
+            once.setdefault(content.stamp, (row, content))
+    skills = tuple(
+        ActiveSkill(content.name, content.content, content.file, row.conversation, content.imitates)
+        for row, content in once.values()
+        if not content.reason
+    )
+    unreadable = (Unreadable(each.name, each.file, each.reason) for _, each in once.values() if each.reason)
+    return ActiveSkills(skills, tuple(unreadable), count_fitting(skills))
+
+
+class ActivationChange(NamedTuple):
+    """One skill that was named. `changed` is False if it was already as asked."""
 
     name: str
     folder: str
@@ -25,41 +199,39 @@ class Change(NamedTuple):
 
 
 class Activator:
-    """Changes what is active in one project. All names of a call count, or none."""
+    """Change what is active in one project. All names of a call count, or none."""
 
     def __init__(self, catalog: Catalog, activations: Activations, contents: Contents, project: str) -> None:
-        self._catalog = catalog
-        self._activations = activations
-        self._contents = contents
-        self._project = project
+        self._catalog, self._activations = catalog, activations
+        self._contents, self._project = contents, project
 
     def activate(
         self, names: Sequence[str], conversation: str | None, moment: float, user: str = DEFAULT_USER
-    ) -> tuple[Change, ...]:
-        """In the order of the names. What is active already keeps its place."""
+    ) -> tuple[ActivationChange, ...]:
+        """Activate them in the order of the names. What is active already keeps its place."""
         entries = dict.fromkeys(map(self._choose, names))
         rows = {entry: self._row(str(entry.folder), as_conversation(conversation)) for entry in entries}
         added = self._activations.add(user, rows.values(), moment)
-        return tuple(Change(entry.name, row.skill, row in added) for entry, row in rows.items())
+        return tuple(ActivationChange(entry.name, row.skill, row in added) for entry, row in rows.items())
 
     def deactivate(
         self, names: Sequence[str], conversation: str | None, user: str = DEFAULT_USER
-    ) -> tuple[Change, ...]:
-        """Afterwards nothing that answers to one of the names is active there; what was not is told as unchanged."""
+    ) -> tuple[ActivationChange, ...]:
+        """Deactivate everything that has one of the names. A name that was not active is returned as unchanged."""
         rows = self._rows(conversation, user)
         found = [(name, [row for row in rows if self._answers(row, name)]) for name in map(_bare, names)]
         told = [change for name, matches in found for change in self._taken(name, matches)]
         self._activations.remove(user, [row for _, matches in found for row in matches])
         return tuple(dict.fromkeys(told))
 
-    def deactivate_all(self, conversation: str | None, user: str = DEFAULT_USER) -> tuple[Change, ...]:
+    def deactivate_all(self, conversation: str | None, user: str = DEFAULT_USER) -> tuple[ActivationChange, ...]:
         rows = self._rows(conversation, user)
         self._activations.remove(user, rows)
-        return tuple(Change(self._name(row), row.skill, changed=True) for row in rows)
+        return tuple(ActivationChange(self._name(row), row.skill, changed=True) for row in rows)
 
     def _choose(self, name: str) -> CatalogEntry:
         entry = self._catalog.choose(_bare(name))
-        self._catalog.resolve(_bare(name))  # broken ones are refused here, not when a task is waiting
+        self._catalog.resolve(_bare(name))  # a broken one is refused now, not when a task waits
         if entry.role:
             raise InvalidArgs(
                 Message(
@@ -81,7 +253,7 @@ class Activator:
         return Activation(folder, conversation, EVERYWHERE if everywhere else self._project)
 
     def _rows(self, conversation: str | None, user: str) -> tuple[Activation, ...]:
-        """Exactly of this conversation, or exactly the global ones."""
+        """Return exactly those of the conversation, or exactly the global ones."""
         wanted = as_conversation(conversation)
         return tuple(row for row in self._activations.list(user, wanted, self._project) if row.conversation == wanted)
 
@@ -90,11 +262,11 @@ class Activator:
         names = (row.skill, Path(row.skill).name, *((content.name, content.title, content.file) if content else ()))
         return bool(name) and fold(name) in map(fold, names)
 
-    def _taken(self, name: str, matches: Sequence[Activation]) -> list[Change]:
+    def _taken(self, name: str, matches: Sequence[Activation]) -> list[ActivationChange]:
         if not matches and not self._catalog.knows(name):
             raise SkillNotFound(name, self._catalog.nearest(name))
-        changes = [Change(self._name(row), row.skill, changed=True) for row in matches]
-        return changes or [Change(name, "", changed=False)]
+        changes = [ActivationChange(self._name(row), row.skill, changed=True) for row in matches]
+        return changes or [ActivationChange(name, "", changed=False)]
 
     def _name(self, row: Activation) -> str:
         content = self._contents.read(row.skill)
@@ -102,7 +274,7 @@ class Activator:
 
 
 def as_conversation(asked: str | None) -> str:
-    """None is global. A name is a text that a person can read back."""
+    """Return the name, GLOBAL for None. Raise InvalidArgs for one that cannot be printed."""
     if asked is None:
         return GLOBAL
     has_controls = any(character < " " or "\x7f" <= character <= "\x9f" for character in asked)
@@ -117,7 +289,7 @@ def as_conversation(asked: str | None) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Whether it can be written down: no bytes that were never UTF-8."""
+    """Whether it can be encoded: it has no bytes that were never UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,311 +1,272 @@
-"""Brings a task to an agent and waits: one conversation for each agent, folder and name of ours.
+"""Sends tasks to backends, and looks after the conversations with them."""
 
-Covered: two tasks in one conversation come one after the other; at most so many agents run at once, in all processes
-together; whatever ends a turn, the agent is gone and the conversation says how it ended; what was told before stays.
-The agent's own session is gone on with, also after we were killed in the middle of a turn.
-"""
-
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from skillyard.backends.distant import Distant
-from skillyard.backends.driver import Ask, Driver, Event, Start, Told, Turn, refuse
-from skillyard.backends.driver import Stop as TurnStop
-from skillyard.core.errors import AgentTooOld, BackendFailed, SkillError, Stopped
-from skillyard.core.messages import RAN, Message
+from skillyard.backends.driver import Driver, Start, Turn
+from skillyard.core.backend_events import Ask, EventKind, Tell, ignore, refuse
+from skillyard.core.child_process import DEPTH
+from skillyard.core.errors import (
+    AgentNotInstalled,
+    AgentTooOld,
+    BackendFailed,
+    InvalidArgs,
+    PermissionDenied,
+    RuntimeFailed,
+    SkillError,
+)
+from skillyard.core.messages import Message, join_messages
+from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
-from skillyard.core.secrets import Redactor
-from skillyard.core.states import State
-from skillyard.core.values import Json
-from skillyard.dispatch.choose import choose
-from skillyard.dispatch.order import Order, Tell, tell_nobody
-from skillyard.dispatch.transcript import TASK, Hearing, Log
-from skillyard.dispatch.warmth import Warmth
+from skillyard.dispatch.activation import as_conversation
+from skillyard.dispatch.delivery import Delivery, DispatchRequest, DispatchSettings, PromptSkill, working_folder
+from skillyard.dispatch.text import EnhancedTask, enhance
+from skillyard.dispatch.warm import WarmBackend, WarmBackends
+from skillyard.runners.prompt import as_task
+from skillyard.runtime.check import check
+from skillyard.runtime.pipeline import Runtime, as_result
 from skillyard.runtime.record import Recorder
 from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.store.conversation_locks import AgentSlots, CancelPipes
 from skillyard.store.conversations import Conversation, Conversations, ConversationState
-from skillyard.store.locks import LockedFile
-from skillyard.store.runs import RUNNING, Run
 
-#: Whose result it is: a task runs no skill and no script; a prompt skill is one.
-AGENT, SKILLS = "skillyard", "skills"
-KIND = "dispatch"
 _DAY = 86_400
-_LOOK_SECONDS = 0.1
-_DONE = Message("{backend} is done")
-_SAID_STOP = Message("`skillyard backend stop` ends what is running")
-_GOES_ON = Message("the conversation can be gone on with: --session {session} --to {backend}")
+_POLL_SECONDS = 0.1
+_HELLO_SECONDS = 120.0
+_ANSWER_SECONDS = 300.0
+#: How long a turn that was told to stop may take for that.
+_STOP_SECONDS = 30.0
+_CHECK_QUESTION = "Answer with the one word: ok"
+AT_WORK = (ConversationState.STARTING, ConversationState.RUNNING)
 
 
-class Terms(NamedTuple):
-    """What holds for every task: the user's settings."""
-
-    #: Where nobody says which; empty for the order in which we know them.
-    order: tuple[str, ...] = ()
-    #: How many agents run at once, in all processes together.
-    at_once: int = 4
-    limit_seconds: float = 3600.0
-    #: An agent that says nothing for so long hangs.
-    silent_seconds: float = 300.0
-    #: By backend: what needs no asking.
-    allowed_tools: Mapping[str, tuple[str, ...]] = {}
-    #: The command lines of agents that the user named.
-    commands: Mapping[str, tuple[str, ...]] = {}
-    keep_days: float = 30.0
+class StartedWarm(NamedTuple):
+    conversation: Conversation
+    backend: WarmBackend
+    #: Whether it was warm before.
+    already: bool
 
 
-class Conversing(NamedTuple):
-    """A `Dispatcher`."""
+class Dispatcher(NamedTuple):
+    """Expected failures of a task come back as results; the other methods raise them."""
 
     drivers: Mapping[str, Driver]
     conversations: Conversations
     recorder: Recorder
     slots: AgentSlots
     cancel_pipes: CancelPipes
-    warmth: Warmth
-    terms: Terms
+    warm: WarmBackends
+    settings: DispatchSettings
     new_id: Callable[[], str]
 
-    def __call__(
-        self, order: Order, tell: Tell = tell_nobody, ask: Ask = refuse, stop: CancelToken | None = None
+    def dispatch(
+        self, request: DispatchRequest, tell: Tell = ignore, ask: Ask = refuse, stop: CancelToken | None = None
     ) -> Result:
-        stop = stop or CancelToken()
+        """Send the task and wait for its end.
+
+        `tell` gets every event as it comes, `ask` answers what the backend wants to be allowed, `stop` ends the turn
+        from another thread.
+        """
         started, moment = time.monotonic(), datetime.now(UTC)
         try:
-            drivers = choose(self.drivers, order.to, self._latest(order), self.terms.order)
+            drivers = choose(self.drivers, request.to, self._latest_backend(request), self.settings.order)
         except SkillError as error:
-            agent = _agent_of(order)
-            return error_result(error, agent, order.lang, make_meta(agent, time.monotonic() - started, moment))
-        for driver in drivers[:-1]:
-            result, cause = self._bring(order, driver, tell, ask, stop)
+            meta = make_meta(request.agent, time.monotonic() - started, moment)
+            return error_result(error, request.agent, request.lang, meta)
+        for driver in drivers:
+            result, cause = self._deliver(request, driver, tell, ask, stop or CancelToken())
             if not isinstance(cause, AgentTooOld):  # the next one may be newer
-                return result
-        return self._bring(order, drivers[-1], tell, ask, stop)[0]
+                break
+        return result
 
-    def _latest(self, order: Order) -> str:
-        """Whom the conversation was with."""
-        if order.conversation is None:
+    def _latest_backend(self, request: DispatchRequest) -> str:
+        if request.conversation is None:
             return ""
-        found = self.conversations.list(1, name=order.conversation, folder=str(order.folder))
+        found = self.conversations.list(1, name=request.conversation, folder=str(request.folder))
         return found[0].backend if found else ""
 
-    def _bring(
-        self, order: Order, driver: Driver, tell: Tell, ask: Ask, stop: CancelToken
+    def _deliver(
+        self, request: DispatchRequest, driver: Driver, tell: Tell, ask: Ask, stop: CancelToken
     ) -> tuple[Result, SkillError | None]:
-        """One task to one agent, as a result and as the error that it came from."""
-        run = order.run or self.new_id()
-        bringing = _Bringing(self, order, driver, run, tell, stop)
+        delivery = Delivery(
+            request,
+            driver,
+            request.run or self.new_id(),
+            tell,
+            stop,
+            settings=self.settings,
+            conversations=self.conversations,
+            slots=self.slots,
+            cancel_pipes=self.cancel_pipes,
+            warm_backends=self.warm,
+        )
         try:
-            with bringing.place() as conversation:
-                row = _as_run(order, driver, conversation, run, bringing.moment)
-                with self.recorder.recording(row) as record:
-                    try:
-                        bringing.turn(conversation, ask, record.hear)
-                    except SkillError as error:
-                        record.settle(bringing.failed(error))
-                        raise
-                    result = bringing.done()
-                    record.settle(result)
-            self.conversations.forget_before(time.time() - self.terms.keep_days * _DAY)
+            result = delivery.run(self.recorder, ask)
+            self.conversations.forget_before(time.time() - self.settings.keep_days * _DAY)
         except SkillError as error:
-            return bringing.failed(error), error
+            return delivery.failed(error), error
         return result, None
 
-
-class _Bringing:
-    """One task on its way to one agent."""
-
-    def __init__(
-        self, parts: Conversing, order: Order, driver: Driver, run: str, tell: Tell, stop: CancelToken
-    ) -> None:
-        self._parts, self._order, self._driver, self._run = parts, order, driver, run
-        self._tell, self._stop = tell, stop
-        self._name = order.conversation or run
-        self._limit = order.limit_seconds or parts.terms.limit_seconds
-        self._started, self.moment = time.monotonic(), datetime.now(UTC)
-        self._hearing: Hearing | None = None
-        self._warm: Distant | None = None
-
-    @contextmanager
-    def place(self) -> Iterator[Conversation]:
-        """The conversation, ours alone, and its warm agent or room for one more; waits for both."""
-        folder = str(self._order.folder)
-        conversations = self._parts.conversations
-        opened = conversations.open(self._driver.name, folder, self._name, self.moment.timestamp())
-        busy = f"another task runs in the conversation {self._name}"
-        with ExitStack() as held:
-            held.enter_context(self._wait(lambda: conversations.hold(opened), busy))
-            # Again: whoever was waited for has gone on with the agent's session, or begun one.
-            conversation = conversations.open(self._driver.name, folder, self._name, self.moment.timestamp())
-            self._warm = self._reach(conversation)
-            if self._warm:
-                held.callback(self._warm.close)
-            else:
-                held.enter_context(
-                    self._wait(self._room, Message("{count} agents run already", count=self._parts.slots.count))
-                )
-            yield conversation
-
-    def _reach(self, conversation: Conversation) -> Distant | None:
-        """The agent that is warm for exactly this; one that is for something else is gone then."""
-        warmth, command = self._parts.warmth, self._parts.terms.commands.get(self._driver.name, ())
-        if not warmth.holds.is_held(conversation.id):
-            return None
-        fit = warmth.fit(self._driver, self._start(conversation), command)
-        reached, why = warmth.reach(conversation.id, self._driver.name, fit)
-        if why:
-            self._tell(Event(Told.WAITING, f"the warm agent was ended: {why}"))
-        return reached
-
-    def _room(self) -> LockedFile | None:
-        """A warm agent that has nothing to do gives its place away."""
-        slots = self._parts.slots
-        return slots.take() or (slots.take() if self._parts.warmth.give_way() else None)
-
-    def _start(self, conversation: Conversation) -> Start:
-        order = self._order
-        usual = self._parts.terms.allowed_tools.get(self._driver.name, ())
-        allowed = () if order.alone else (*usual, *order.allowed_tools)
-        return Start(order.folder, conversation.session or None, order.model, allowed, order.max_turns)
-
-    def _wait(self, take: Callable[[], LockedFile | None], why: str) -> LockedFile:
-        deadline = self._started + self._limit
-        told = False
-        while (hold := take()) is None:
-            if self._stop.cancelled:
-                raise Stopped(Message("it was taken back while it waited"))
-            if time.monotonic() > deadline:
-                error = BackendFailed(
-                    self._driver.name, Message("{why}, for more than {limit:g} s", why=why, limit=self._limit)
-                )
-                error.extra_hint = _SAID_STOP
-                raise error
-            if not told:
-                self._tell(Event(Told.WAITING, why))
-                told = True
-            time.sleep(_LOOK_SECONDS)
-        return hold
-
-    def turn(self, conversation: Conversation, ask: Ask, log: Log) -> None:
-        """Whatever happens inside, the agent is gone and the conversation has its end."""
-        conversations = self._parts.conversations
-        hearing = self._hearing = Hearing(conversations, conversation, self._run, self._tell, log)
-        conversations.begin(conversation, self._run, time.time())
-        state = ConversationState.STOPPED  # what an interrupt leaves
+    def run_prompt(
+        self,
+        runtime: Runtime,
+        request: Request,
+        *,
+        to: str,
+        model: str | None = None,
+        tell: Tell = ignore,
+        ask: Ask = refuse,
+        stop: CancelToken | None = None,
+    ) -> Result:
+        """Run a prompt skill by a backend: its text, with the arguments filled in, is the task."""
+        started, moment = time.monotonic(), datetime.now(UTC)
         try:
-            hearing.note(TASK, self._order.enhanced.text)
-            self._hear_all(conversation, hearing, ask)
-            state = ConversationState.STOPPED if hearing.cancelled else ConversationState.IDLE
-        except SkillError as error:
-            hearing.flush()
-            hearing.note(Told.ERROR, error.msg, {"type": error.type})
-            state = ConversationState.CRASHED if "ended" in error.details else ConversationState.FAILED
-            raise
-        finally:
-            hearing.flush()
-            conversations.move(conversation, state, time.time(), hearing.session)
-        self._check(hearing)
-
-    def _hear_all(self, conversation: Conversation, hearing: Hearing, ask: Ask) -> None:
-        if self._stop.cancelled:
-            raise Stopped(Message("it was taken back before it began"))
-        order = self._order
-        running = self._warm or self._driver.start(self._start(conversation))
-        turn = Turn(order.enhanced.text, self._parts.terms.silent_seconds, self._limit)
-        try:
-            with (
-                self._stop.on_cancel(running.cancel, running.close),
-                self._parts.cancel_pipes.listening(conversation.id, self._run, running.cancel),
-            ):
-                for event in running.turn(turn, hearing.asking(refuse if order.alone else ask)):
-                    hearing.hear(event)
-                    if order.alone and event.told is Told.TOOL_CALL:
-                        raise BackendFailed(
-                            self._driver.name, Message("it used {text}, and was to use no tools", text=event.text)
-                        )
-        finally:
-            running.close()
-
-    def _check(self, hearing: Hearing) -> None:
-        if hearing.cancelled:
-            stopped = Stopped(Message("{name} was stopped", name=self._driver.name), details={"stop": hearing.stop})
-            stopped.extra_hint = _GOES_ON
-            stopped.values = {**stopped.values, "session": self._name, "backend": self._driver.name}
-            raise stopped
-        if hearing.done is None or hearing.stop == TurnStop.CUT:
-            reason = str(hearing.done.data.get("reason")) if hearing.done else "no end"
-            raise BackendFailed(
-                self._driver.name,
-                Message("it gave up: {reason}", reason=reason),
-                details={"stop": hearing.stop, "reason": reason},
+            skill = runtime.resolve(request)
+            call = check(skill, request, runtime.root, "")
+            if skill.kind.starts_program or call.script:
+                raise InvalidArgs(
+                    Message("{name} runs by itself: only a prompt skill is run by an agent", name=request.name)
+                )
+            text = as_task(call)
+            asked = DispatchRequest(
+                task=text,
+                enhanced=enhance(text, ()),
+                folder=working_folder(None),
+                to=to,
+                model=model,
+                limit_seconds=request.timeout_seconds,
+                lang=request.lang,
+                prompt=PromptSkill(skill.name, call.asked_as, skill.title or call.asked_as),
             )
+        except SkillError as error:
+            return as_result(error, request, make_meta(request.agent, time.monotonic() - started, moment))
+        return self.dispatch(asked, tell, ask, stop)
 
-    def done(self) -> Result:
-        order, agent = self._order, _agent_of(self._order)
-        if order.prompt:
-            summary = RAN.render(order.lang, label=order.prompt.label)
-            data = {"skill": order.prompt.asked_as, "type": "prompt", "name": order.prompt.name, **self._told()}
+    def ask(self, backend: str, question: str) -> str:
+        """Return a backend's answer to a question, asked in an empty folder and without tools. Raise BackendFailed."""
+        with TemporaryDirectory(prefix="skillyard-") as folder:
+            result = self.dispatch(
+                DispatchRequest(
+                    task=question,
+                    enhanced=EnhancedTask(question),
+                    folder=Path(folder).resolve(),
+                    to=backend,
+                    limit_seconds=_ANSWER_SECONDS,
+                    without_tools=True,
+                )
+            )
+        if not result.ok:
+            raise BackendFailed(backend, result.summary)
+        return str(result.data["content"])
+
+    def list_conversations(
+        self, limit: int = 100, *, backend: str = "", name: str = ""
+    ) -> tuple[tuple[Conversation, ...], dict[int, WarmBackend]]:
+        """Return the latest, then older ones with a warm backend; and the warm backends by a conversation's id."""
+        if backend:
+            find_driver(self.drivers, backend)
+        latest = self.conversations.list(limit, backend=backend, name=name)
+        warm = self.warm.list()
+        ids = {each.id for each in latest}
+        others = [found for each in warm if each not in ids and (found := self.conversations.get(each))]
+        return (*latest, *(o for o in others if backend in {"", o.backend} and name in {"", o.name})), warm
+
+    def stop_conversations(self, *, backend: str = "", name: str = "") -> tuple[Conversation, ...]:
+        """Stop the turns and end the warm backends; return the conversations that had one. Raise RuntimeFailed."""
+        found, _ = self.list_conversations(backend=backend, name=name)
+        told = [each for each in found if each.state in AT_WORK and self.cancel_pipes.cancel(each.id, each.run)]
+        deadline = time.monotonic() + _STOP_SECONDS
+        while still := [each for each in told if self._runs_still(each)]:
+            if time.monotonic() > deadline:
+                raise RuntimeFailed(
+                    Message(
+                        "{name} with {backend} was told to stop and still runs",
+                        name=still[0].name,
+                        backend=still[0].backend,
+                    )
+                )
+            time.sleep(_POLL_SECONDS)
+        ended = {each.id for each in found if self.warm.end(each.id)}
+        return tuple(each for each in found if each in told or each.id in ended)
+
+    def _runs_still(self, conversation: Conversation) -> bool:
+        now = self.conversations.get(conversation.id)
+        return now is not None and now.run == conversation.run and now.state in AT_WORK
+
+    def start_warm(
+        self,
+        backend: str,
+        *,
+        session: str | None = None,
+        model: str | None = None,
+        cwd: Path | None = None,
+        idle_seconds: float = 900.0,
+        env: Mapping[str, str] = os.environ,
+    ) -> StartedWarm:
+        """Keep a backend warm for a conversation, unless one is that fits.
+
+        Raise InvalidArgs, PermissionDenied inside an agent, and whatever keeps the backend from starting.
+        """
+        if env.get(DEPTH):
+            raise PermissionDenied(Message("an agent cannot keep another one warm: a person must do it, outside"))
+        driver = find_driver(self.drivers, backend)
+        name = as_conversation(session) or self.new_id()
+        start = Start(working_folder(cwd), None, model, self.settings.allowed_tools.get(backend, ()))
+        fit = self.warm.fit(driver, start, self.settings.commands.get(backend, ()), env)
+        conversation = self.conversations.open(backend, str(start.folder), name, time.time())
+        return StartedWarm(conversation, *self.warm.start(conversation, fit, idle_seconds, env))
+
+
+def find_driver(drivers: Mapping[str, Driver], name: str) -> Driver:
+    """Raise InvalidArgs if no backend has this name."""
+    if name not in drivers:
+        raise InvalidArgs(Message("no backend {name!r}; there are {drivers}", name=name, drivers=", ".join(drivers)))
+    return drivers[name]
+
+
+def choose(drivers: Mapping[str, Driver], asked: str | None, latest: str, order: Sequence[str]) -> list[Driver]:
+    """Return the backend that was asked for, else the conversation's (`latest`), else all that are installed.
+
+    A conversation stays with its backend: another one would know nothing of it.
+    """
+    if asked is not None or latest in drivers:
+        return [find_driver(drivers, latest if asked is None else asked)]
+    if unknown := [name for name in order if name not in drivers]:
+        raise InvalidArgs(
+            Message("[dispatch] order names {name!r}; there are {drivers}", name=unknown[0], drivers=", ".join(drivers))
+        )
+    found: list[Driver] = []
+    missing: dict[str, AgentNotInstalled] = {}
+    for name in order or drivers:
+        try:
+            drivers[name].locate()
+        except AgentNotInstalled as error:
+            missing[name] = error
         else:
-            summary = _DONE.render(order.lang, backend=self._driver.name)
-            data = {**order.as_data(), **self._told()}
-        return Result(agent=agent, state=State.SUCCESS, summary=summary, data=data, meta=self._meta(agent))
-
-    def failed(self, error: SkillError) -> Result:
-        """With what was sent and what had come of it."""
-        agent = _agent_of(self._order)
-        result = error_result(error, agent, self._order.lang, self._meta(agent))
-        return result._replace(data={**result.data, **self._told()})
-
-    def _told(self) -> dict[str, Json]:
-        hearing = self._hearing
-        told: dict[str, Json] = {
-            "content": hearing.content if hearing else "",
-            "backend": self._driver.name,
-            "session": self._name,
-            "text": self._order.enhanced.text,
-            "agent_session": (hearing.session if hearing else "") or None,
-            "usage": dict(hearing.usage) if hearing else {},
-            "warm": self._warm is not None,
-            "refused": [asked._asdict() for asked in hearing.refused] if hearing else [],
-        }
-        if self._order.max_turns and not self._driver.bounds_turns:
-            told["not_supported"] = ["max_turns"]
-        return told
-
-    def _meta(self, agent: str) -> Mapping[str, Json]:
-        seconds = time.monotonic() - self._started
-        model = (self._hearing.model if self._hearing else None) or self._order.model
-        return make_meta(agent, seconds, self.moment, run=self._run if self._hearing else None, model=model)
-
-
-def _agent_of(order: Order) -> str:
-    return SKILLS if order.prompt else AGENT
-
-
-def _as_run(order: Order, driver: Driver, conversation: Conversation, run: str, moment: datetime) -> Run:
-    """The row of a task before it is handed over; the agent that it goes to is the one that runs it."""
-    request: dict[str, Json] = {
-        "task": order.task,
-        "text": order.enhanced.text,
-        "session": conversation.name,
-        "agent_session": conversation.session,
-        "model": order.model,
-        "cwd": str(order.folder),
-        "limit_seconds": order.limit_seconds,
-        "max_turns": order.max_turns,
-        "job": dict(order.job),
-    }
-    return Run(
-        id=run,
-        agent=driver.name,
-        skill=order.prompt.name if order.prompt else "",
-        kind="prompt" if order.prompt else KIND,
-        state=RUNNING,
-        started=moment.timestamp(),
-        job=str(order.job.get("label", "")),
-        request=Redactor().mapping({key: value for key, value in request.items() if value}),
+            found.append(drivers[name])
+    if found:
+        return found
+    raise AgentNotInstalled(
+        join_messages("; ", (error.msg for error in missing.values())),
+        details={"backends": list(missing)},
+        agent=", ".join(missing),
+        command=" / ".join(str(error.values.get("command")) for error in missing.values()),
     )
+
+
+def check_backend(driver: Driver, folder: Path, *, ask: bool = False) -> str:
+    """Start a backend and do its handshake; with `ask` return its model's answer. Raise as a turn does."""
+    running = driver.start(Start(folder))
+    try:
+        if not ask:
+            running.hello(_HELLO_SECONDS)
+            return ""
+        events = list(running.turn(Turn(_CHECK_QUESTION, _HELLO_SECONDS, _HELLO_SECONDS)))
+        return next((event.text for event in reversed(events) if event.kind is EventKind.DONE), "")
+    finally:
+        running.close()

@@ -1,14 +1,14 @@
-"""The text that an agent gets: the active skills before the task (S4 §3.3). Pure.
+"""The text that a backend gets: the active skills before the task. Pure. docs/spec/dispatch.md describes it.
 
-One text for all agents. What a skill says is delivered as it is, also where it imitates the structure around it; such a
-skill is marked, so that whoever looks at the result knows.
+The text is the same for all backends. A skill's text is not changed, also if it imitates the structure around it; the
+result marks such a skill.
 """
 
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-#: S4 §5.1: the sum of the included skills' contents, in characters.
+#: Limit for the sum of the included skills' texts.
 LIMIT_CHARACTERS = 30_000
 
 _TITLE = "# Reference Skills"
@@ -23,30 +23,30 @@ _CLOSING_HASHES = re.compile(r" #+$")
 
 
 class ActiveSkill(NamedTuple):
-    """A skill as it is handed over: its name, and its text without the frontmatter."""
+    """A skill as a backend gets it: its name, and its text without the frontmatter."""
 
     name: str
     content: str
     #: The file that it was read from.
     path: str = ""
-    #: Active in this conversation only; empty where it is active globally.
+    #: The only conversation in which it is active; empty if it is active globally.
     conversation: str = ""
     #: Lines of ours that its text imitates.
     imitates: tuple[str, ...] = ()
 
 
-class Enhanced(NamedTuple):
-    """The text, and how it came about."""
+class EnhancedTask(NamedTuple):
+    """The text for a backend, and what it was made of."""
 
     text: str
     skills: tuple[ActiveSkill, ...] = ()
     omitted: tuple[ActiveSkill, ...] = ()
-    #: A bare task that starts with `/` got a newline before it: agents take it for a command of their own.
+    #: A bare task that starts with `/` got a newline before it: a backend would take it for a command of its own.
     shielded: bool = False
 
     @property
     def characters(self) -> int:
-        """What counts against the limit."""
+        """The size that counts against the limit."""
         return sum(len(skill.content) for skill in self.skills)
 
     @property
@@ -55,26 +55,26 @@ class Enhanced(NamedTuple):
 
 
 def build_enhanced_task(task: str, skills: Sequence[ActiveSkill]) -> str:
-    """S4's buildEnhancedTask: the exact text that is sent."""
+    """Return the exact text that a backend gets for the task."""
     return enhance(task, skills).text
 
 
-def enhance(task: str, skills: Sequence[ActiveSkill]) -> Enhanced:
+def enhance(task: str, skills: Sequence[ActiveSkill]) -> EnhancedTask:
     if not skills:
         shielded = task.startswith("/")
-        return Enhanced(f"\n{task}" if shielded else task, shielded=shielded)
-    fitting = _fitting(skills)
+        return EnhancedTask(f"\n{task}" if shielded else task, shielded=shielded)
+    fitting = count_fitting(skills)
     included, omitted = tuple(skills[:fitting]), tuple(skills[fitting:])
     parts = [f"{_TITLE}\n\n{_OPENING}\n\n"]
     parts += [f"{_RULE}\n## {skill.name}\n\n{skill.content}\n\n" for skill in included]
     if omitted:
         parts.append(f"{_NOTE}\n\n")
     parts.append(f"{_RULE}\n\n{_TASK}\n\n{task}")
-    return Enhanced("".join(parts), included, omitted)
+    return EnhancedTask("".join(parts), included, omitted)
 
 
-def _fitting(skills: Sequence[ActiveSkill]) -> int:
-    """How many of the first fit, whole; after one that does not fit none is taken, so that the order holds."""
+def count_fitting(skills: Sequence[ActiveSkill]) -> int:
+    """Return how many of the first skills fit. None is taken after one that does not fit, so that the order holds."""
     total = 0
     for count, skill in enumerate(skills):
         total += len(skill.content)
@@ -84,10 +84,9 @@ def _fitting(skills: Sequence[ActiveSkill]) -> int:
 
 
 def find_imitations(name: str, content: str) -> tuple[str, ...]:
-    """Which lines of ours stand in a skill's text, as a reader of Markdown sees them, each once.
+    """Return which lines of our structure are in a skill's text or name, as a reader of Markdown sees them.
 
-    A name of several lines is looked through too. A rule in a text is harmless most of the time; it is told all the
-    same, because only a person can tell the difference.
+    A rule in a text is usually harmless; it is reported because only a person can tell.
     """
     found: dict[str, None] = {}
     before = ""
@@ -100,7 +99,7 @@ def find_imitations(name: str, content: str) -> tuple[str, ...]:
 
 
 def _plain(line: str) -> str:
-    """As it is compared: one space between words, no closing hashes, any case."""
+    """Normalise a line for the comparison: one space between words, no closing hashes, any case."""
     words = line.strip()
     if not words or words[0] not in "#-(tTrR=":
         return ""

@@ -8,7 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.backends.visible_skills import Sight, skills_seen
+from skillyard.backends.driver import VisibleSkill
+from skillyard.backends.visible_skills import list_visible_skills
 from skillyard.catalog.agent_paths import AgentPaths, list_agent_paths, refusal
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.index import CatalogEntry
@@ -148,7 +149,7 @@ class Linker:
         try:
             with tempfile.TemporaryDirectory() as empty:  # the user's skills are those of no project
                 at = self._scope.base if self._scope.is_project else Path(empty)
-                sights = skills_seen(looker.agent, at, self._env)
+                sights = list_visible_skills(looker.agent, at, self._env)
         except AgentNotInstalled as error:
             hint = str(error.values.get("command", ""))
             yield from (LinkView(e.folder_name, looker.agent, Visibility.NOT_INSTALLED, note=hint) for e in entries)
@@ -159,7 +160,7 @@ class Linker:
         for entry in entries:
             yield self._view(entry, looker, sights)
 
-    def _view(self, entry: CatalogEntry, looker: AgentPaths, sights: tuple[Sight, ...]) -> LinkView:
+    def _view(self, entry: CatalogEntry, looker: AgentPaths, sights: tuple[VisibleSkill, ...]) -> LinkView:
         scope = self._scope
         links = [link for link in read_record(scope).links.values() if link.name == entry.folder_name]
         ours = {entry.folder.resolve(), *(path_of(scope, link).resolve() for link in links)}
@@ -177,7 +178,7 @@ class Linker:
         mend = refused.why if refused else f"skillyard link {shlex.quote(entry.folder_name)} --to {looker.agent}{flag}"
         return LinkView(entry.folder_name, looker.agent, Visibility.NOT_SEEN, note=mend)
 
-    def _path(self, entry: CatalogEntry, looker: AgentPaths, sight: Sight) -> Path | None:
+    def _path(self, entry: CatalogEntry, looker: AgentPaths, sight: VisibleSkill) -> Path | None:
         """The folder of a listed skill if it has this one's name. Claude Code tells a folder's name and whose it is."""
         if sight.path:
             folder = Path(sight.path).parent

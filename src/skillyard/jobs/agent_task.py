@@ -18,11 +18,11 @@ from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result
 from skillyard.core.values import Json
-from skillyard.dispatch.handover import check_task
+from skillyard.dispatch.delivery import check_task
 from skillyard.scripts.prompt_grammar import Addressee, addressee, parse_prompt, parse_script_calls
 
 if TYPE_CHECKING:
-    from skillyard.dispatch.order import Order
+    from skillyard.dispatch.delivery import DispatchRequest
     from skillyard.jobs.jobs import Job
     from skillyard.sandbox.cancel_token import CancelToken
     from skillyard.scripts.worker import Worker
@@ -94,8 +94,8 @@ class TaskRunner(NamedTuple):
     #: Whether a role's folder is trusted with a capability.
     is_role_trusted: Callable[[Path, str], bool]
     worker: "Callable[[Lang], Worker]"
-    make_request: "Callable[..., Order]"
-    dispatch: "Callable[[Order, CancelToken], Result]"
+    make_request: "Callable[..., DispatchRequest]"
+    dispatch: "Callable[[DispatchRequest, CancelToken], Result]"
 
     def run(self, run_id: str, job: "Job", stop: "CancelToken") -> Result:
         """Make one attempt under this id. Raise what is known before anything starts."""

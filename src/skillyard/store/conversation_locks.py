@@ -18,7 +18,7 @@ from skillyard.store.locks import LockedFile
 _GLANCE_SECONDS = 1.0
 _PIPE_BYTES = 4096
 #: What lies in the folder for a conversation beside its lock: its cancel pipe, and the files of a kept-warm agent.
-_BESIDE = (".bell", ".warm", ".sock", ".log")
+_BESIDE = (".bell", ".warm", ".sock", ".log", ".state", ".end")
 
 
 class ConversationLocks:
@@ -75,8 +75,8 @@ class CancelPipes:
     that comes late never cancels the next turn.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, ending: str = ".bell") -> None:
+        self._folder, self._ending = folder, ending
 
     @contextlib.contextmanager
     def listening(self, conversation_id: int, run: str, on_cancel: Callable[[], None]) -> Iterator[None]:
@@ -114,7 +114,7 @@ class CancelPipes:
         return True
 
     def _path(self, conversation_id: int) -> Path:
-        return self._folder / f"{conversation_id}.bell"
+        return self._folder / f"{conversation_id}{self._ending}"
 
 
 def _listen(pipe: int, ended: int, run: str, on_cancel: Callable[[], None]) -> None:

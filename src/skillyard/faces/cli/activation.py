@@ -8,7 +8,7 @@ from skillyard.faces.cli.command import Answer, Options, Parser, style_of
 from skillyard.faces.present import Lines
 
 if TYPE_CHECKING:
-    from skillyard.dispatch.activation import Change
+    from skillyard.dispatch.activation import ActivationChange
 
 
 def add_scope(parser: Parser) -> None:
@@ -23,7 +23,7 @@ def session_of(options: Options) -> str | None:
 
 
 def as_answer(
-    changes: "Sequence[Change]", options: Options, summary: Message, did: Message, did_not: Message
+    changes: "Sequence[ActivationChange]", options: Options, summary: Message, did: Message, did_not: Message
 ) -> Answer:
     lang = style_of(options).lang
     lines = [(did if change.changed else did_not).render(lang, name=change.name) for change in changes]

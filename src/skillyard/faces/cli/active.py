@@ -26,13 +26,9 @@ def arguments(parser: Parser) -> None:
 
 
 def _answer(options: Options) -> Answer:
-    from skillyard.dispatch.handover import find_active
-    from skillyard.dispatch.text import LIMIT_CHARACTERS, enhance
-
     with open_project() as yard:
-        active = find_active(yard, conversation=options.session)
-    sent = len(enhance("", active.skills).skills)
-    lang = style_of(options).lang
+        active = yard.contents.active(options.session)
+    lang, sent = style_of(options).lang, active.fitting
     data: list[Json] = [
         {
             "name": skill.name,
@@ -58,7 +54,7 @@ def _answer(options: Options) -> Answer:
             "skills": data,
             "unreadable": [skill._asdict() for skill in active.unreadable],
             "session": options.session,
-            "limit": LIMIT_CHARACTERS,
+            "limit": active.limit,
         },
         page=Table(
             columns=("name", "session", "characters", "sent", "path"),

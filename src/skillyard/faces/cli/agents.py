@@ -6,19 +6,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
 
-from skillyard.backends.driver import Told
+from skillyard.core.backend_events import Event, EventKind, Permission, Tell
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import show_progress
 from skillyard.faces.present import Steps, one_line
 from skillyard.sandbox.cancel_token import CancelToken
-
-if TYPE_CHECKING:
-    from skillyard.backends.driver import Event, Permission
-    from skillyard.dispatch.order import Tell
 
 _MOST_SHOWN = 160
 _STARTED = Message("started: {session}")
@@ -42,7 +37,7 @@ class Watching:
         self.stop = CancelToken()
 
     @contextmanager
-    def watching(self, *, stream: bool) -> Iterator["Tell"]:
+    def watching(self, *, stream: bool) -> Iterator[Tell]:
         """Within it the first Ctrl-C stops the agent, the second ends it at once. Gives who is to be told.
 
         Neither raises: an exception between any two lines would cut short what puts an end to the conversation. After
@@ -58,7 +53,7 @@ class Watching:
             if not self._at_line_start:
                 show_progress(b"\n")
 
-    def allows(self, permission: "Permission") -> bool:
+    def allows(self, permission: Permission) -> bool:
         """A person at the terminal, or nobody."""
         if not on_terminal():
             return False
@@ -83,44 +78,44 @@ class Watching:
         show_progress(f"\n{_STOPPING.render(self._lang)}\n".encode())
         self.stop.cancel()
 
-    def _step(self, event: "Event") -> None:
+    def _step(self, event: Event) -> None:
         """The latest of it, on one line, on a terminal only; what has to be waited for, always."""
-        if event.told is Told.WAITING and not sys.stderr.isatty():
+        if event.kind is EventKind.WAITING and not sys.stderr.isatty():
             show_progress(f"→ {_WAITING.render(self._lang, why=event.text)}\n".encode())
-        elif self._steps and (line := self.line_of(event.told, event.text, event.data)):
+        elif self._steps and (line := self.line_of(event.kind, event.text, event.data)):
             self._steps(line)
 
-    def _stream(self, event: "Event") -> None:
+    def _stream(self, event: Event) -> None:
         """Everything: text as it comes, the rest a line each."""
-        if event.told is Told.TEXT:
+        if event.kind is EventKind.TEXT:
             show_progress(event.text.encode())
             if event.text:
                 self._at_line_start = event.text.endswith("\n")
             return
-        if line := self.line_of(event.told, event.text, event.data):
+        if line := self.line_of(event.kind, event.text, event.data):
             show_progress(f"{'' if self._at_line_start else chr(10)}→ {one_line(line)}\n".encode())
             self._at_line_start = True
 
-    def line_of(self, told: str, text: str, data: "object") -> str:
-        return line_of(told, text, data, self._lang)
+    def line_of(self, kind: str, text: str, data: "object") -> str:
+        return line_of(kind, text, data, self._lang)
 
 
-def line_of(told: str, text: str, data: object, lang: Lang) -> str:
+def line_of(kind: str, text: str, data: object, lang: Lang) -> str:
     """One event on one line; nothing for what says nothing to a person."""
     facts: dict[str, Json] = dict(data) if isinstance(data, dict) else {}
-    match told:
-        case Told.STARTED:
+    match kind:
+        case EventKind.STARTED:
             return _STARTED.render(lang, session=facts.get("session"))
-        case Told.TEXT:
+        case EventKind.TEXT:
             return _short(text)
-        case Told.TOOL_CALL:
+        case EventKind.TOOL_CALL:
             given = facts.get("input")
             return _short(f"{text} {_as_words(given)}")
-        case Told.TOOL_RESULT if facts.get("ok") is False:
+        case EventKind.TOOL_RESULT if facts.get("ok") is False:
             return _short(f"✗ {text}")
-        case Told.WAITING:
+        case EventKind.WAITING:
             return _WAITING.render(lang, why=text)
-        case Told.ERROR:
+        case EventKind.ERROR:
             return _RETRYING.render(lang, why=_short(text)) if facts.get("retrying") else _short(text)
         case _:
             return ""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillyard.app.project import Project, open_project
-from skillyard.core.errors import InvalidArgs, RuntimeFailed, SkillError
+from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -43,11 +43,9 @@ from skillyard.store.conversations import Conversation, ConversationEvent, Conve
 
 if TYPE_CHECKING:
     from skillyard.backends.driver import Driver
-    from skillyard.dispatch.warmth import Kept
+    from skillyard.dispatch.warm import WarmBackend
 
 _LOOK_SECONDS = 0.2
-#: How long whoever is at work has to end it.
-_STOP_SECONDS = 30.0
 _AT_WORK = (ConversationState.STARTING, ConversationState.RUNNING)
 _COUNTED = Message("{count} backends, {talks} conversations")
 _ALL_WELL = Message("{count} backends work")
@@ -96,9 +94,8 @@ def arguments(parser: Parser) -> None:
 def _list(options: Options) -> Answer:
     with open_project() as yard:
         drivers = yard.drivers
-        talks = yard.conversations.list(options.limit) if yard.places.database.exists() else ()
-        warm = yard.warmth.list()
-        talks += _others(yard, talks, warm)
+        exists = yard.places.database.exists()
+        talks, warm = yard.dispatcher.list_conversations(options.limit) if exists else ((), {})
     with ThreadPoolExecutor() as pool:  # each program takes its time to say its version
         backends = list(pool.map(_found, drivers.values()))
     for backend in backends:
@@ -123,14 +120,8 @@ def _found(driver: "Driver") -> dict[str, Json]:
     return {"name": driver.name, "installed": True, "version": found.version, "program": str(found.program)}
 
 
-def _others(yard: Project, talks: Sequence[Conversation], warm: "Mapping[int, Kept]") -> tuple[Conversation, ...]:
-    """Those with a warm agent that are not among the latest."""
-    listed = {talk.id for talk in talks}
-    return tuple(talk for each in warm if each not in listed and (talk := yard.conversations.get(each)))
-
-
 def _rows(
-    backend: dict[str, Json], talks: Sequence[Conversation], warm: "Mapping[int, Kept]", lang: Lang
+    backend: dict[str, Json], talks: Sequence[Conversation], warm: "Mapping[int, WarmBackend]", lang: Lang
 ) -> Iterator[tuple[str, ...]]:
     name = str(backend["name"])
     version = str(backend["version"] or "?") if backend["installed"] else "-"
@@ -147,15 +138,11 @@ def _rows(
 def _check(options: Options) -> Answer:
     style = style_of(options)
     with open_project() as yard, Steps("→") as step:
-        drivers = yard.drivers
-        if unknown := [name for name in options.names if name not in drivers]:
-            raise InvalidArgs(
-                Message("no backend {name!r}; there are {drivers}", name=unknown[0], drivers=", ".join(drivers))
-            )
+        drivers = [yard.backend(name) for name in options.names or yard.drivers]
         checked: list[dict[str, Json]] = []
-        for name in options.names or drivers:
-            step(name)
-            checked.append(_checked(drivers[name], ask=options.ask))
+        for driver in drivers:
+            step(driver.name)
+            checked.append(_checked(yard, driver, ask=options.ask))
     failed = [each for each in checked if not each["ok"]]
     return Answer(
         summary=_SOME_FAIL if failed else _ALL_WELL,
@@ -166,14 +153,12 @@ def _check(options: Options) -> Answer:
     )
 
 
-def _checked(driver: "Driver", *, ask: bool) -> dict[str, Json]:
-    from skillyard.dispatch.backend_check import check
-
+def _checked(yard: Project, driver: "Driver", *, ask: bool) -> dict[str, Json]:
     told: dict[str, Json] = {"name": driver.name, "ok": False}
     try:
         found = driver.find()
         told |= {"version": found.version, "program": str(found.program)}
-        said = check(driver, Path.cwd(), ask=ask)
+        said = yard.check_backend(driver.name, ask=ask)
     except SkillError as error:
         return {**told, "type": error.type, "error": error.msg, "hint": error.hint(Lang.EN)}
     return {**told, "ok": True, **({"said": said} if ask else {})}
@@ -190,24 +175,21 @@ def _check_lines(each: dict[str, Json], lang: Lang) -> Iterator[str]:
 
 
 def _start(options: Options) -> Answer:
-    from skillyard.dispatch.keeping import start_warm
-
     with open_project() as yard, Steps("→") as step:
         step(options.name)
-        warmed = start_warm(
-            yard,
+        warmed = yard.dispatcher.start_warm(
             options.name,
             session=options.session,
             model=options.model,
             cwd=options.cwd,
             idle_seconds=options.idle,
         )
-    words = {"session": warmed.conversation.name, "backend": options.name, "idle": warmed.kept.idle_seconds}
+    words = {"session": warmed.conversation.name, "backend": options.name, "idle": warmed.backend.idle_seconds}
     summary = _WARM_ALREADY if warmed.already else _WARM
     return Answer(
         summary=summary,
         words=words,
-        data={**as_talk_data(warmed.conversation, warmed.kept), "already": warmed.already},
+        data={**as_talk_data(warmed.conversation, warmed.backend), "already": warmed.already},
         page=Lines([summary.render(style_of(options).lang, **words)]),
     )
 
@@ -241,22 +223,7 @@ def _log(options: Options) -> Answer:
 def _stop(options: Options) -> Answer:
     lang = style_of(options).lang
     with open_project() as yard:
-        talks = _matching(yard, options)
-        at_work = [talk for talk in talks if talk.state in _AT_WORK]
-        rung = [talk for talk in at_work if yard.cancel_pipes.cancel(talk.id, talk.run)]
-        deadline = time.monotonic() + _STOP_SECONDS
-        while still := [talk for talk in rung if _works_on(yard, talk)]:
-            if time.monotonic() > deadline:
-                raise RuntimeFailed(
-                    Message(
-                        "{name} with {backend} was told to stop and still runs",
-                        name=still[0].name,
-                        backend=still[0].backend,
-                    )
-                )
-            time.sleep(_LOOK_SECONDS)
-        warm = {talk.id for talk in talks if yard.warmth.end(talk.id)}
-    stopped = [talk for talk in talks if talk in rung or talk.id in warm]
+        stopped = yard.dispatcher.stop_conversations(backend=options.name, name=options.session)
     return Answer(
         summary=_STOPPED,
         words={"count": len(stopped)},
@@ -268,33 +235,15 @@ def _stop(options: Options) -> Answer:
     )
 
 
-def _works_on(yard: Project, talk: Conversation) -> bool:
-    now = yard.conversations.find(talk.backend, talk.folder, talk.name)
-    return now is not None and now.run == talk.run and now.state in _AT_WORK
-
-
-def _matching(yard: Project, options: Options) -> tuple[Conversation, ...]:
-    if options.name and options.name not in yard.drivers:
-        raise InvalidArgs(
-            Message("no backend {name!r}; there are {drivers}", name=options.name, drivers=", ".join(yard.drivers))
-        )
-    talks = yard.conversations.list(backend=options.name, name=options.session)
-    return talks + tuple(
-        talk
-        for talk in _others(yard, talks, yard.warmth.list())
-        if options.name in {"", talk.backend} and options.session in {"", talk.name}
-    )
-
-
 def _one(yard: Project, options: Options) -> Conversation:
     """The latest that fits."""
-    found = _matching(yard, options)
+    found, _ = yard.dispatcher.list_conversations(backend=options.name, name=options.session)
     if not found:
         raise InvalidArgs(Message("no such conversation; `skillyard backend list` shows them"))
     return found[0]
 
 
-def as_talk_data(talk: Conversation, kept: "Kept | None" = None) -> dict[str, Json]:
+def as_talk_data(talk: Conversation, kept: "WarmBackend | None" = None) -> dict[str, Json]:
     warm: Json = None
     if kept:
         warm = {

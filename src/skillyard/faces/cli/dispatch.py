@@ -36,7 +36,7 @@ from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Exact, one_line
 
 if TYPE_CHECKING:
-    from skillyard.dispatch.order import Order
+    from skillyard.dispatch.delivery import DispatchRequest
 
 _OMITTED = Message("left out, over the limit of size: {names}")
 _MARKED = Message("{name} imitates the structure around it: {lines}")
@@ -71,27 +71,26 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
 
 def _plan(options: Options) -> Answer:
     with open_project() as yard:
-        order = _order(yard, options)
-    _tell_notes(order, options)
+        request = _request(yard, options)
+    _tell_notes(request, options)
     return Answer(
         summary=Message("would send {count} characters (nothing was sent)"),
-        words={"count": len(order.enhanced.text)},
-        data=order.as_data(),
-        page=Exact(order.enhanced.text),
+        words={"count": len(request.enhanced.text)},
+        data=request.as_data(),
+        page=Exact(request.enhanced.text),
     )
 
 
 def _hand_over(options: Options) -> NoReturn:
-    from skillyard.dispatch.handover import hand_over
     from skillyard.faces.cli.agents import Watching
 
     style = style_of(options)
     with open_project() as yard:
-        order = _order(yard, options)
-        _tell_notes(order, options)
+        request = _request(yard, options)
+        _tell_notes(request, options)
         watched = Watching(style.lang)
         with watched.watching(stream=options.stream) as tell:
-            result = hand_over(yard, order, tell, watched.allows, watched.stop)
+            result = yard.dispatcher.dispatch(request, tell, watched.allows, watched.stop)
         if not style.json:
             result = _for_people(result, yard.places.project)
     show_and_exit(result, style)
@@ -106,11 +105,8 @@ def _for_people(result: Result, project: Path | None) -> Result:
     return pass_through(shorter, project) if project else shorter
 
 
-def _order(yard: Project, options: Options) -> "Order":
-    from skillyard.dispatch.handover import make_order
-
-    return make_order(
-        yard,
+def _request(yard: Project, options: Options) -> "DispatchRequest":
+    return yard.make_dispatch_request(
         _from_stdin() if options.task == "-" else options.task,
         to=options.to,
         session=options.session,
@@ -131,19 +127,19 @@ def _from_stdin() -> str:
         ) from None
 
 
-def _tell_notes(order: "Order", options: Options) -> None:
+def _tell_notes(request: "DispatchRequest", options: Options) -> None:
     style = style_of(options)
     if not style.json:
-        sys.stderr.write("".join(f"→ {one_line(note)}\n" for note in _notes(order, style.lang)))
+        sys.stderr.write("".join(f"→ {one_line(note)}\n" for note in _notes(request, style.lang)))
 
 
-def _notes(order: "Order", lang: Lang) -> Iterator[str]:
-    enhanced = order.enhanced
+def _notes(request: "DispatchRequest", lang: Lang) -> Iterator[str]:
+    enhanced = request.enhanced
     if enhanced.omitted:
         yield _OMITTED.render(lang, names=", ".join(skill.name for skill in enhanced.omitted))
     for skill in enhanced.marked:
         yield _MARKED.render(lang, name=skill.name, lines=", ".join(f"`{line}`" for line in skill.imitates))
-    for lost in order.unreadable:
+    for lost in request.unreadable:
         yield _UNREADABLE.render(lang, name=lost.name, reason=lost.reason)
     if enhanced.shielded:
         yield _SHIELDED.render(lang)

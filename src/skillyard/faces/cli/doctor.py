@@ -28,7 +28,7 @@ from skillyard.faces.present import Table
 _MISSING = Message("NO")
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     part: str
     ok: bool
     detail: str
@@ -67,23 +67,23 @@ _WITH_MISSING = Message("{type}{total} things looked at: {bad} missing")
 _WITH_PROBLEMS = Message("{type}{total} things looked at: {bad} with a problem")
 
 
-def _failure(bad: list[Finding], missing: str) -> SkillError:
+def _failure(bad: list[DoctorFinding], missing: str) -> SkillError:
     if all(finding.is_state for finding in bad):
         return StateDamaged(bad[0].detail)
     return SandboxUnavailable(Message("missing: {missing}", missing=missing), missing=missing)
 
 
-def _claim(finding: Finding, lang: Lang) -> str:
+def _claim(finding: DoctorFinding, lang: Lang) -> str:
     return _MISSING.render(lang) if finding.needed and not finding.ok else yes_or_no(finding.ok, lang)
 
 
-def _sandbox() -> Iterator[Finding]:
+def _sandbox() -> Iterator[DoctorFinding]:
     from skillyard.sandbox.layers import plan
     from skillyard.sandbox.policy import Policy
 
     layers = find_layers()
     if layers is None:
-        yield Finding(
+        yield DoctorFinding(
             "sandbox",
             ok=False,
             detail=Message("none on {platform}: runs need --no-sandbox", platform=sys.platform),
@@ -96,7 +96,7 @@ def _sandbox() -> Iterator[Finding]:
         if missing
         else str(layers.level)
     )
-    yield Finding("sandbox", ok=holds(layers), detail=level, needed=True)
+    yield DoctorFinding("sandbox", ok=holds(layers), detail=level, needed=True)
     for name, there in (
         ("namespaces", layers.namespaces),
         ("overlay", layers.overlay),
@@ -107,47 +107,47 @@ def _sandbox() -> Iterator[Finding]:
     ):
         reason = layers.reasons.get(name, "")
         unasked = Message("not needed: namespaces are there") if name == "bubblewrap" and layers.namespaces else ""
-        yield Finding(
+        yield DoctorFinding(
             f"  {name}",
             ok=there,
             detail=f"ABI {layers.landlock}" if name == "landlock" and there else reason or unasked,
         )
 
 
-def _programs() -> Iterator[Finding]:
-    yield Finding("python", ok=True, detail=f"{sys.version.split()[0]} {sys.executable}")
+def _programs() -> Iterator[DoctorFinding]:
+    yield DoctorFinding("python", ok=True, detail=f"{sys.version.split()[0]} {sys.executable}")
     for name in ("git", "node", "uv"):
         path = shutil.which(name, path=absolute_entries(os.environ))
-        yield Finding(name, ok=path is not None, detail=path or Message("not on the PATH"))
+        yield DoctorFinding(name, ok=path is not None, detail=path or Message("not on the PATH"))
 
 
-def _places(yard: Project) -> Iterator[Finding]:
+def _places(yard: Project) -> Iterator[DoctorFinding]:
     home = yard.places.own_home
     parent = next((folder for folder in (home, *home.parents) if folder.exists()), home)
     writable = os.access(parent, os.W_OK)
-    yield Finding(
+    yield DoctorFinding(
         "home",
         ok=writable,
         detail=str(home) if writable else Message("{home} cannot be written", home=home),
         needed=True,
     )
-    yield Finding(
+    yield DoctorFinding(
         "project", ok=yard.places.project is not None, detail=str(yard.places.project or Message("not in one"))
     )
 
 
-def _state(yard: Project) -> Iterator[Finding]:
+def _state(yard: Project) -> Iterator[DoctorFinding]:
     """The files of ours. Each problem comes with the next step."""
     from skillyard.store.repair import check_database, inspect_backups, inspect_state, list_set_aside
 
     home, path = yard.places.own_home, yard.places.database
     report = inspect_state(path, yard.settings.lock_seconds)
     if report.problem:
-        yield Finding("state", ok=False, detail=report.problem, needed=True, is_state=True)
+        yield DoctorFinding("state", ok=False, detail=report.problem, needed=True, is_state=True)
     elif not report.version:
-        yield Finding("state", ok=True, detail=Message("not there yet: the first run makes it"))
+        yield DoctorFinding("state", ok=True, detail=Message("not there yet: the first run makes it"))
     else:
-        yield Finding(
+        yield DoctorFinding(
             "state",
             ok=True,
             detail=Message(
@@ -164,9 +164,11 @@ def _state(yard: Project) -> Iterator[Finding]:
             if backup.problem
             else age
         )
-        yield Finding("  backup", ok=not backup.problem, detail=told, needed=bool(backup.problem), is_state=True)
+        yield DoctorFinding("  backup", ok=not backup.problem, detail=told, needed=bool(backup.problem), is_state=True)
     if report.version and not backups:
-        yield Finding("  backup", ok=True, detail=Message("none yet: one is made every hour while something runs"))
+        yield DoctorFinding(
+            "  backup", ok=True, detail=Message("none yet: one is made every hour while something runs")
+        )
     yield _grants(home)
     engine = home / "engine" / "engine.db"
     if engine.is_file():
@@ -176,11 +178,11 @@ def _state(yard: Project) -> Iterator[Finding]:
             engine=engine,
             complaint=complaint,
         )
-        yield Finding(
+        yield DoctorFinding(
             "jobs database", ok=not complaint, detail=told if complaint else "", needed=bool(complaint), is_state=True
         )
     for name in list_set_aside(home):
-        yield Finding(
+        yield DoctorFinding(
             "  set aside",
             ok=False,
             detail=Message("{name}: remove it when you do not need it: `rm -r {name}*`", name=name),
@@ -194,7 +196,7 @@ def _complaint(check: Callable[[Path], str], path: Path) -> str:
         return str(error)
 
 
-def _grants(home: Path) -> Finding:
+def _grants(home: Path) -> DoctorFinding:
     from skillyard.store.grants import inspect_grants
 
     report = inspect_grants(home)
@@ -202,11 +204,11 @@ def _grants(home: Path) -> Finding:
         told = Message(
             "{grants} grants, {trusts} trusted projects, checksum matches", grants=report.grants, trusts=report.trusts
         )
-        return Finding("grants", ok=True, detail=told)
+        return DoctorFinding("grants", ok=True, detail=told)
     if not report.problem:
         told = Message("the file is sound, its copy is not: the next `skillyard grant` writes both")
     elif report.copy_intact:
         told = Message("{problem}: its copy is sound, and the next command restores it", problem=report.problem)
     else:
         told = Message("{problem}: nothing is granted; grant again what you need", problem=report.problem)
-    return Finding("grants", ok=False, detail=told, needed=True, is_state=True)
+    return DoctorFinding("grants", ok=False, detail=told, needed=True, is_state=True)

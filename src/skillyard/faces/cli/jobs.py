@@ -33,7 +33,6 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message, render
 from skillyard.core.request import Request
 from skillyard.core.values import NOTHING, Json
-from skillyard.dispatch.choose import choose
 from skillyard.faces.cli.command import (
     Answer,
     Options,
@@ -296,7 +295,7 @@ def _job(yard: Project, options: Options) -> Job:
         task = AgentTask(options.task, to=options.to, session=options.session, model=options.model)
         job = yard.jobs.for_task(job, task)
     if options.to:
-        choose(yard.drivers, options.to, "", ())  # a name that nobody has is told now
+        yard.backend(options.to)  # a name that nobody has is told now
     return yard.jobs.prepare(job)
 
 

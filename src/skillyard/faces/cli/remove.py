@@ -12,7 +12,6 @@ from functools import partial
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message, render
-from skillyard.dispatch.handover import forget_skills
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import links_data
@@ -49,7 +48,7 @@ def _remove(yard: Project, options: Options) -> Answer:
         )
     links = installer.unlink(folders)
     kept = installer.remove(folders)
-    forget_skills(yard, [installer.target.skills / folder for folder in folders])
+    yard.contents.forget([installer.target.skills / folder for folder in folders])
     notes = [_KEPT.render(lang, path=f"{folder}/{path}") for folder, paths in kept.items() for path in paths]
     notes += [
         _LINK.render(lang, **step._asdict()) + (f": {render(step.note, lang)}" if step.note else "") for step in links

@@ -153,13 +153,12 @@ def _run_shown(yard: Project, request: Request) -> Result:
 
 
 def _by_agent(yard: Project, request: Request, options: Options) -> Result:
-    from skillyard.dispatch.handover import run_by_agent
     from skillyard.faces.cli.agents import Watching
 
     watched = Watching(request.lang)
     with watched.watching(stream=False) as tell:
-        return run_by_agent(
-            yard, request, to=options.to, model=options.model, tell=tell, ask=watched.allows, stop=watched.stop
+        return yard.dispatcher.run_prompt(
+            yard.runtime, request, to=options.to, model=options.model, tell=tell, ask=watched.allows, stop=watched.stop
         )
 
 

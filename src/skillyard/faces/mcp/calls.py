@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from skillyard.app.project import Project
 from skillyard.app.task import SKILLS, WORKER, Kernel
+from skillyard.core.backend_events import Event
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, NotGranted, SkillError
 from skillyard.core.messages import Lang, Message
@@ -24,7 +25,6 @@ from skillyard.faces.mcp.resources import list_files
 from skillyard.scripts.prompt_grammar import split_name
 
 if TYPE_CHECKING:
-    from skillyard.backends.driver import Event
     from skillyard.jobs.jobs import Job, Jobs
     from skillyard.runtime.record import OnProgress
     from skillyard.sandbox.cancel_token import CancelToken
@@ -42,7 +42,7 @@ _WORKERS = frozenset({"worker", "worker_agent"})
 _Expected: TypeAlias = SkillError | OSError | sqlite3.Error
 
 
-class Run(NamedTuple):
+class SkillRun(NamedTuple):
     """A run that is asked for: what is still missing can be added to it."""
 
     request: Request
@@ -54,7 +54,7 @@ class Run(NamedTuple):
     def name(self) -> str:
         return self.request.name
 
-    def answered(self, answers: Mapping[str, Json]) -> "Run":
+    def answered(self, answers: Mapping[str, Json]) -> "SkillRun":
         given = {**self.request.params, **answers}
         action = self.request.action
         if action is None and "action" in answers:
@@ -110,7 +110,7 @@ class Dispatch(NamedTuple):
     lang: Lang
 
     def __call__(self, yard: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
-        from skillyard.dispatch.handover import dispatch_task  # noqa: PLC0415
+        from skillyard.app.dispatching import dispatch_task  # noqa: PLC0415
         from skillyard.faces.cli.agents import line_of  # noqa: PLC0415  (only who may dispatch needs the agents)
 
         root = yard.root.resolve()
@@ -118,8 +118,8 @@ class Dispatch(NamedTuple):
         if not folder.is_relative_to(root):
             raise InvalidArgs(Message("{cwd} is outside the project", cwd=self.cwd))
 
-        def tell(event: "Event") -> None:
-            line = line_of(event.told, event.text, event.data, self.lang)
+        def tell(event: Event) -> None:
+            line = line_of(event.kind, event.text, event.data, self.lang)
             if on_progress and line:
                 on_progress(f"{line}\n".encode())
 
@@ -193,7 +193,7 @@ class JobRun(NamedTuple):
         return self
 
 
-Asked: TypeAlias = Run | Task | Dispatch | JobRun
+Asked: TypeAlias = SkillRun | Task | Dispatch | JobRun
 
 
 def _as_word(value: Json) -> str:

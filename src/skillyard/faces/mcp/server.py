@@ -22,7 +22,6 @@ from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, T
 from skillyard import __version__
 from skillyard.app.project import Project
 from skillyard.core.skill import Kind, Skill
-from skillyard.dispatch.handover import find_active
 from skillyard.faces.mcp import prompts, resources
 from skillyard.faces.mcp.listing import ACTIVE, Options, Shown, Surface, instructions_of, page_of, read_surface
 from skillyard.faces.mcp.tool_calls import Answering, Threads
@@ -111,7 +110,7 @@ class Service:
         """The files of the active skills, where they are to be tools."""
         if ACTIVE not in self._options.exposed:
             return frozenset()
-        return frozenset(skill.path for skill in find_active(yard).skills)
+        return frozenset(skill.path for skill in yard.contents.active().skills)
 
     def _look(self, yard: Project) -> Surface:
         """Costs a stat for each skill; the index is read again only where it changed."""

@@ -146,7 +146,7 @@ _LONGEST_PIECE = 65_536
 _PAUSE_SECONDS = 0.05
 
 
-class Progress:
+class RunProgress:
     """Heard in the run's thread, told in the loop's."""
 
     def __init__(self, session: Any) -> None:
@@ -296,9 +296,9 @@ class Answering:
         run_id, most = given.find_text("run_id") or "", given.whole("limit", 20)
         return lambda yard: calls.runs(yard, run_id, most, lang)
 
-    def _run(self, given: Arguments) -> calls.Run:
+    def _run(self, given: Arguments) -> calls.SkillRun:
         name, script = split_name(given.text("name"))
-        return calls.Run(
+        return calls.SkillRun(
             Request(
                 name=name,
                 script=script,
@@ -340,7 +340,7 @@ class Answering:
             lang=self._lang,
         )
 
-    async def _exposed(self, shown: Shown, given: Arguments) -> calls.Run:
+    async def _exposed(self, shown: Shown, given: Arguments) -> calls.SkillRun:
         """A skill's own tool: its properties are its params."""
         signature, kind = await self._threads.look(lambda yard: _signature(yard, shown))
         known = {**signature.params, **({"action": "action"} if kind.has_actions else {})}
@@ -350,7 +350,7 @@ class Answering:
         action = named.pop("action", None) if kind.has_actions else None
         if action is not None and not isinstance(action, str):
             raise InvalidArgs(Message("action must be a text"))
-        return calls.Run(Request(name=shown.address, params=named, action=action, lang=self._lang))
+        return calls.SkillRun(Request(name=shown.address, params=named, action=action, lang=self._lang))
 
     # -- runs
 
@@ -380,7 +380,7 @@ class Answering:
         return as_answer(result)
 
     async def _once(self, ctx: Context, asked: calls.Asked) -> Result:
-        progress = Progress(ctx.session)
+        progress = RunProgress(ctx.session)
         telling = asyncio.create_task(progress.tell())
         try:
             result = await self._threads.run(lambda yard, stop: calls.run(asked, yard, progress.hear, stop, self._lang))

@@ -1,35 +1,50 @@
-"""One side of a JSON-RPC 2.0 conversation: both codex and every ACP agent speak it, a message on each line."""
+"""JSON from a backend: values whose form nobody guarantees, and JSON-RPC 2.0 with a message on each line."""
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from skillyard.backends.json_access import mapping, number, text
 from skillyard.core.values import NOTHING, Json
 
-NO_SUCH_METHOD: Final = -32601
-
+_NO_SUCH_METHOD: Final = -32601
 Id = int | str
 
 
-class Request(NamedTuple):
-    """The other side asks, and waits for `answer` or `refuse`."""
+def mapping(value: Json) -> Mapping[str, Json]:
+    """Return the value, or an empty mapping if it is none. `items`, `text` and `number` do the same."""
+    return value if isinstance(value, Mapping) else NOTHING
+
+
+def items(value: Json) -> Sequence[Json]:
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+def text(value: Json) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def number(value: Json) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+class RpcRequest(NamedTuple):
+    """The other side waits for `answer` or `refuse`."""
 
     id: Id
     method: str
     params: Mapping[str, Json]
 
 
-class Notice(NamedTuple):
-    """The other side tells."""
+class RpcNotice(NamedTuple):
+    """A notification: nobody waits for an answer."""
 
     method: str
     params: Mapping[str, Json]
 
 
-class Response(NamedTuple):
-    """What came of a `begin`. `error` is None where it went well."""
+class RpcResponse(NamedTuple):
+    """The response to a `begin`. `error` is None if it succeeded."""
 
     id: Id
     result: Mapping[str, Json]
@@ -37,18 +52,18 @@ class Response(NamedTuple):
 
 
 class RpcError(Exception):
-    """The other side refused, in its own words."""
+    """The error response of the other side."""
 
     def __init__(self, code: int, message: str, data: Json = None) -> None:
         super().__init__(message)
         self.code, self.message, self.data = code, message, data
 
 
-Incoming = Request | Notice | Response
+Incoming = RpcRequest | RpcNotice | RpcResponse
 
 
 class Peer:
-    """`send` must not wait and may be called by any thread; `receive` waits, and raises when it is over."""
+    """One side of the connection. `send` is thread-safe and must not block; `receive` blocks, and raises at the end."""
 
     def __init__(self, send: Callable[[Mapping[str, Json]], None], receive: Callable[[], Mapping[str, Json]]) -> None:
         self._send, self._receive = send, receive
@@ -56,17 +71,17 @@ class Peer:
         self._waiting: deque[Incoming] = deque()
 
     def begin(self, method: str, params: Mapping[str, Json] = NOTHING) -> int:
-        """Ask; the response comes with `next`."""
+        """Send a request; `next` returns the response."""
         asked = next(self._ids)
         self._send({"jsonrpc": "2.0", "id": asked, "method": method, "params": params})
         return asked
 
     def call(self, method: str, params: Mapping[str, Json] = NOTHING) -> Mapping[str, Json]:
-        """Ask and wait. Raises RpcError. What comes in the meantime comes with `next`."""
+        """Send a request and return its result. Raise RpcError. Other messages wait for `next`."""
         asked = self.begin(method, params)
         while True:
             message = self._read()
-            if not (isinstance(message, Response) and message.id == asked):
+            if not (isinstance(message, RpcResponse) and message.id == asked):
                 self._waiting.append(message)
             elif message.error:
                 raise message.error
@@ -76,39 +91,38 @@ class Peer:
     def notify(self, method: str, params: Mapping[str, Json] = NOTHING) -> None:
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
-    def answer(self, request: Request, result: Mapping[str, Json]) -> None:
+    def answer(self, request: RpcRequest, result: Mapping[str, Json]) -> None:
         self._send({"jsonrpc": "2.0", "id": request.id, "result": result})
 
-    def refuse(self, request: Request) -> None:
-        """It asks for something that we never offered."""
-        error: Json = {"code": NO_SUCH_METHOD, "message": f"{request.method} is not offered"}
+    def refuse(self, request: RpcRequest) -> None:
+        """Answer a request for something that we never offered."""
+        error: Json = {"code": _NO_SUCH_METHOD, "message": f"{request.method} is not offered"}
         self._send({"jsonrpc": "2.0", "id": request.id, "error": error})
 
     def next(self) -> Incoming:
         return self._waiting.popleft() if self._waiting else self._read()
 
     def forget(self) -> None:
-        """What came during a `call` and nobody asked for yet."""
+        """Drop the messages that arrived during a `call`."""
         self._waiting.clear()
 
     def _read(self) -> Incoming:
-        while True:
-            message = as_incoming(self._receive())
-            if message is not None:
-                return message
+        while (message := as_incoming(self._receive())) is None:
+            pass
+        return message
 
 
 def as_incoming(message: Mapping[str, Json]) -> Incoming | None:
-    """None for what is no JSON-RPC: a program that prints something else in between is forgiven."""
+    """Return None for anything but JSON-RPC: a program may print other things in between."""
     method, id_ = message.get("method"), message.get("id")
     named = id_ if isinstance(id_, int | str) and not isinstance(id_, bool) else None
     if isinstance(method, str):
         params = mapping(message.get("params"))
-        return Notice(method, params) if named is None else Request(named, method, params)
+        return RpcNotice(method, params) if named is None else RpcRequest(named, method, params)
     if named is None or not ("result" in message or "error" in message):
         return None
     if message.get("error") is None:
-        return Response(named, mapping(message.get("result")))
+        return RpcResponse(named, mapping(message.get("result")))
     told = mapping(message["error"])
     error = RpcError(number(told.get("code")) or 0, text(told.get("message")), told.get("data"))
-    return Response(named, NOTHING, error)
+    return RpcResponse(named, NOTHING, error)

@@ -1,0 +1,54 @@
+"""Tasks for backends as functions that open the project of the working directory themselves."""
+
+import time
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from skillyard.app.project import Project, open_project
+from skillyard.core.backend_events import Ask, Tell, ignore, refuse
+from skillyard.core.errors import SkillError
+from skillyard.core.messages import Lang
+from skillyard.core.result import Result, error_result, make_meta
+from skillyard.dispatch.activation import DEFAULT_USER
+from skillyard.dispatch.text import ActiveSkill
+
+if TYPE_CHECKING:
+    from skillyard.sandbox.cancel_token import CancelToken
+
+
+def active_skills(user: str = DEFAULT_USER, conversation: str | None = None) -> tuple[ActiveSkill, ...]:
+    """Return the active skills with their texts."""
+    with open_project() as project:
+        return project.contents.active(conversation, user).skills
+
+
+def dispatch_task(
+    task: str,
+    *,
+    to: str | None = None,
+    session: str | None = None,
+    model: str | None = None,
+    cwd: Path | None = None,
+    limit_seconds: float | None = None,
+    lang: Lang | None = None,
+    tell: Tell | None = None,
+    ask: Ask | None = None,
+    stop: "CancelToken | None" = None,
+    yard: Project | None = None,
+) -> Result:
+    """Send a task with the active skills to a backend and wait for its answer, as `skillyard dispatch` does.
+
+    `tell` gets every event as it comes. What the backend wants to be allowed goes to `ask`; without one it is refused.
+    """
+    started, moment = time.monotonic(), datetime.now(UTC)
+    with nullcontext(yard) if yard else open_project() as project:
+        chosen = lang or project.lang
+        try:
+            request = project.make_dispatch_request(
+                task, to=to, session=session, model=model, cwd=cwd, limit_seconds=limit_seconds, lang=chosen
+            )
+        except SkillError as error:
+            return error_result(error, "skillyard", chosen, make_meta("skillyard", time.monotonic() - started, moment))
+        return project.dispatcher.dispatch(request, tell or ignore, ask or refuse, stop)

@@ -1,0 +1,351 @@
+"""One task on its way to one backend: it waits for its place, plays its turn and becomes a result.
+
+Covered: two tasks in one conversation run one after the other; the number of backends that run at once is limited, over
+all processes; whatever ends a turn, the backend has ended too and the conversation says how; its history is kept. The
+backend's own session is resumed, also after we were killed during a turn.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from skillyard.backends.driver import Driver, Start, Turn
+from skillyard.core.backend_events import Ask, Event, EventKind, Tell, TurnEnd, refuse
+from skillyard.core.errors import BackendFailed, InvalidArgs, SkillError, Stopped
+from skillyard.core.messages import RAN, Lang, Message
+from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.secrets import Redactor
+from skillyard.core.states import State
+from skillyard.core.values import NOTHING, Json
+from skillyard.dispatch.activation import Contents, Unreadable, is_text
+from skillyard.dispatch.text import EnhancedTask, enhance
+from skillyard.dispatch.transcript import TASK, Log, Transcript
+from skillyard.dispatch.warm import WarmBackends, WarmTurn
+from skillyard.runtime.record import Recorder
+from skillyard.sandbox.cancel_token import CancelToken
+from skillyard.store.conversation_locks import AgentSlots, CancelPipes
+from skillyard.store.conversations import Conversation, Conversations, ConversationState
+from skillyard.store.locks import LockedFile
+from skillyard.store.runs import RUNNING, Run
+
+_POLL_SECONDS = 0.1
+_DONE = Message("{backend} is done")
+_SAID_STOP = Message("`skillyard backend stop` ends what is running")
+_GOES_ON = Message("the conversation can be gone on with: --session {session} --to {backend}")
+
+
+class PromptSkill(NamedTuple):
+    """The prompt skill whose text is the task: the run counts as a run of it."""
+
+    #: By its frontmatter, as the caller named it, and what a person calls it.
+    name: str
+    asked_as: str
+    label: str
+
+
+class DispatchRequest(NamedTuple):
+    """Everything that is decided before a backend is looked for."""
+
+    #: As the caller wrote it; the backend gets `enhanced.text`.
+    task: str
+    enhanced: EnhancedTask
+    #: The backend's working directory.
+    folder: Path
+    #: Its name; None for a task that nothing follows.
+    conversation: str | None = None
+    #: A backend's name; None for the first one in the configured order that works.
+    to: str | None = None
+    model: str | None = None
+    limit_seconds: float | None = None
+    lang: Lang = Lang.EN
+    #: Active skills that could not be read, and so are not included.
+    unreadable: tuple[Unreadable, ...] = ()
+    prompt: PromptSkill | None = None
+    #: No tools at all: nothing is allowed, and a backend that uses one anyway is stopped.
+    without_tools: bool = False
+    #: Tools that need no permission, beside those that the user allows this backend.
+    allowed_tools: tuple[str, ...] = ()
+    #: How often the backend may call its model, if it accepts a limit.
+    max_turns: int | None = None
+    #: The id of the run, if the caller has one already; and the job that it is an attempt of.
+    run: str = ""
+    job: Mapping[str, Json] = NOTHING
+
+    @property
+    def agent(self) -> str:
+        """The `agent` of the result."""
+        return "skills" if self.prompt else "skillyard"
+
+    def as_data(self) -> dict[str, Json]:
+        """Return what is known before the task is sent; the same in a dry run and in a result."""
+        enhanced = self.enhanced
+        return {
+            "text": enhanced.text,
+            "skills": [
+                {"name": name, "path": path, "session": conversation or None, "characters": len(content)}
+                for name, content, path, conversation, _ in enhanced.skills
+            ],
+            "omitted": [skill.name for skill in enhanced.omitted],
+            "marked": [
+                {"name": skill.name, "path": skill.path, "imitates": list(skill.imitates)} for skill in enhanced.marked
+            ],
+            "unreadable": [skill._asdict() for skill in self.unreadable],
+            "characters": enhanced.characters,
+            "newline_added": enhanced.shielded,
+            "to": self.to,
+            "session": self.conversation,
+            "model": self.model,
+            "cwd": str(self.folder),
+        }
+
+
+def make_request(contents: Contents, task: str, conversation: str | None, cwd: Path | None) -> DispatchRequest:
+    """Return the task with the active skills of its conversation. Raise InvalidArgs. Nothing is started."""
+    folder = working_folder(cwd)
+    check_task(task)
+    active = contents.active(conversation)
+    return DispatchRequest(task, enhance(task, active.skills), folder, conversation, unreadable=active.unreadable)
+
+
+def check_task(task: str) -> None:
+    if not task.strip():
+        raise InvalidArgs(Message("the task is empty"))
+    if "\0" in task or not is_text(task):
+        raise InvalidArgs(Message("the task is no text: it holds NUL or bytes that are not UTF-8"))
+
+
+def working_folder(cwd: Path | None) -> Path:
+    """Return the real path: by another path to the folder a backend would not find its session again."""
+    folder = (cwd or Path.cwd()).absolute()
+    if not folder.is_dir():
+        raise InvalidArgs(Message("{folder} is no folder that an agent could work in", folder=folder))
+    return folder.resolve()
+
+
+class DispatchSettings(NamedTuple):
+    """The user's settings for every task."""
+
+    #: The order in which backends are tried if nobody names one; empty for all, in our order.
+    order: tuple[str, ...] = ()
+    limit_seconds: float = 3600.0
+    #: A backend that sends nothing for so long hangs.
+    silent_seconds: float = 300.0
+    #: By backend: tools that need no permission.
+    allowed_tools: Mapping[str, tuple[str, ...]] = {}
+    #: The command lines of backends that the user named.
+    commands: Mapping[str, tuple[str, ...]] = {}
+    keep_days: float = 30.0
+
+
+class Delivery:
+    """One task for one backend."""
+
+    def __init__(
+        self,
+        request: DispatchRequest,
+        driver: Driver,
+        run: str,
+        tell: Tell,
+        stop: CancelToken,
+        *,
+        settings: DispatchSettings,
+        conversations: Conversations,
+        slots: AgentSlots,
+        cancel_pipes: CancelPipes,
+        warm_backends: WarmBackends,
+    ) -> None:
+        self._request, self._driver, self._run, self._tell, self._stop = request, driver, run, tell, stop
+        self._settings, self._conversations, self._slots = settings, conversations, slots
+        self._cancel_pipes, self._warm_backends = cancel_pipes, warm_backends
+        self._name = request.conversation or run
+        self._limit = request.limit_seconds or settings.limit_seconds
+        self._started, self._moment = time.monotonic(), datetime.now(UTC)
+        self._transcript: Transcript | None = None
+        self._warm: WarmTurn | None = None
+
+    def run(self, recorder: Recorder, ask: Ask) -> Result:
+        """Play the turn as a run. Raise SkillError; `failed` makes a result of it."""
+        with self._place() as conversation:
+            row = _as_run(self._request, conversation, self._run, self._moment)
+            with recorder.recording(row) as record:
+                try:
+                    self._play(conversation, ask, record.hear)
+                except SkillError as error:
+                    record.settle(self.failed(error))
+                    raise
+                result = self._done()
+                record.settle(result)
+        return result
+
+    @contextmanager
+    def _place(self) -> Iterator[Conversation]:
+        """Wait for the conversation, and for its warm backend or a slot. Both are held inside."""
+        key = self._driver.name, str(self._request.folder), self._name, self._moment.timestamp()
+        opened = self._conversations.open(*key)
+        busy = f"another task runs in the conversation {self._name}"
+        with ExitStack() as held:
+            held.enter_context(self._wait(lambda: self._conversations.hold(opened), busy))
+            # Again: the task before this one has changed the backend's session, or begun one.
+            conversation = self._conversations.open(*key)
+            self._warm = self._reach(conversation)
+            if self._warm:
+                held.callback(self._warm.close)
+            else:
+                busy = Message("{count} agents run already", count=self._slots.count)
+                held.enter_context(self._wait(self._slot, busy))
+            yield conversation
+
+    def _reach(self, conversation: Conversation) -> WarmTurn | None:
+        """Return the backend that is warm for exactly this task; any other of the conversation is ended."""
+        warm = self._warm_backends
+        if not warm.holds.is_held(conversation.id):
+            return None
+        command = self._settings.commands.get(self._driver.name, ())
+        fit = warm.fit(self._driver, self._start(conversation), command)
+        reached, why = warm.reach(conversation.id, self._driver.name, fit)
+        if why:
+            self._tell(Event(EventKind.WAITING, f"the warm agent was ended: {why}"))
+        return reached
+
+    def _slot(self) -> LockedFile | None:
+        """An idle warm backend gives its slot away."""
+        return self._slots.take() or (self._slots.take() if self._warm_backends.make_room() else None)
+
+    def _start(self, conversation: Conversation) -> Start:
+        request = self._request
+        usual = self._settings.allowed_tools.get(self._driver.name, ())
+        allowed = () if request.without_tools else (*usual, *request.allowed_tools)
+        return Start(request.folder, conversation.session or None, request.model, allowed, request.max_turns)
+
+    def _wait(self, take: Callable[[], LockedFile | None], why: str) -> LockedFile:
+        deadline = self._started + self._limit
+        told = False
+        while (hold := take()) is None:
+            if self._stop.cancelled:
+                raise Stopped(Message("it was taken back while it waited"))
+            if time.monotonic() > deadline:
+                error = BackendFailed(
+                    self._driver.name, Message("{why}, for more than {limit:g} s", why=why, limit=self._limit)
+                )
+                error.extra_hint = _SAID_STOP
+                raise error
+            if not told:
+                self._tell(Event(EventKind.WAITING, why))
+                told = True
+            time.sleep(_POLL_SECONDS)
+        return hold
+
+    def _play(self, conversation: Conversation, ask: Ask, log: Log) -> None:
+        """Whatever happens inside, the backend has ended and the conversation has its final state."""
+        transcript = self._transcript = Transcript(self._conversations, conversation, self._run, self._tell, log)
+        self._conversations.begin(conversation, self._run, time.time())
+        state = ConversationState.STOPPED  # after an interrupt
+        try:
+            transcript.note(TASK, self._request.enhanced.text)
+            self._follow(conversation, transcript, ask)
+            state = ConversationState.STOPPED if transcript.cancelled else ConversationState.IDLE
+        except SkillError as error:
+            transcript.flush()
+            transcript.note(EventKind.ERROR, error.msg, {"type": error.type})
+            state = ConversationState.CRASHED if "ended" in error.details else ConversationState.FAILED
+            raise
+        finally:
+            transcript.flush()
+            self._conversations.move(conversation, state, time.time(), transcript.session)
+        self._check_end(transcript)
+
+    def _follow(self, conversation: Conversation, transcript: Transcript, ask: Ask) -> None:
+        if self._stop.cancelled:
+            raise Stopped(Message("it was taken back before it began"))
+        request = self._request
+        running = self._warm or self._driver.start(self._start(conversation))
+        turn = Turn(request.enhanced.text, self._settings.silent_seconds, self._limit)
+        try:
+            with (
+                self._stop.on_cancel(running.cancel, running.close),
+                self._cancel_pipes.listening(conversation.id, self._run, running.cancel),
+            ):
+                for event in running.turn(turn, transcript.asking(refuse if request.without_tools else ask)):
+                    transcript.add(event)
+                    if request.without_tools and event.kind is EventKind.TOOL_CALL:
+                        raise BackendFailed(
+                            self._driver.name, Message("it used {text}, and was to use no tools", text=event.text)
+                        )
+        finally:
+            running.close()
+
+    def _check_end(self, transcript: Transcript) -> None:
+        if transcript.cancelled:
+            stopped = Stopped(Message("{name} was stopped", name=self._driver.name), details={"stop": transcript.stop})
+            stopped.extra_hint = _GOES_ON
+            stopped.values = {**stopped.values, "session": self._name, "backend": self._driver.name}
+            raise stopped
+        if transcript.done is None or transcript.stop == TurnEnd.CUT:
+            reason = str(transcript.done.data.get("reason")) if transcript.done else "no end"
+            details: dict[str, Json] = {"stop": transcript.stop, "reason": reason}
+            raise BackendFailed(self._driver.name, Message("it gave up: {reason}", reason=reason), details=details)
+
+    def _done(self) -> Result:
+        request, prompt = self._request, self._request.prompt
+        if prompt:
+            summary = RAN.render(request.lang, label=prompt.label)
+            data: dict[str, Json] = {"skill": prompt.asked_as, "type": "prompt", "name": prompt.name}
+        else:
+            summary = _DONE.render(request.lang, backend=self._driver.name)
+            data = request.as_data()
+        return Result(request.agent, State.SUCCESS, summary, {**data, **self._facts()}, self._meta())
+
+    def failed(self, error: SkillError) -> Result:
+        """Return the error as a result, with what was sent and what came before it."""
+        result = error_result(error, self._request.agent, self._request.lang, self._meta())
+        return result._replace(data={**result.data, **self._facts()})
+
+    def _facts(self) -> dict[str, Json]:
+        transcript = self._transcript
+        facts: dict[str, Json] = {
+            "content": transcript.content if transcript else "",
+            "backend": self._driver.name,
+            "session": self._name,
+            "text": self._request.enhanced.text,
+            "agent_session": (transcript.session if transcript else "") or None,
+            "usage": dict(transcript.usage) if transcript else {},
+            "warm": self._warm is not None,
+            "refused": [permission._asdict() for permission in transcript.refused] if transcript else [],
+        }
+        if self._request.max_turns and not self._driver.bounds_turns:
+            facts["not_supported"] = ["max_turns"]
+        return facts
+
+    def _meta(self) -> Mapping[str, Json]:
+        seconds = time.monotonic() - self._started
+        model = (self._transcript.model if self._transcript else None) or self._request.model
+        run = self._run if self._transcript else None
+        return make_meta(self._request.agent, seconds, self._moment, run=run, model=model)
+
+
+def _as_run(request: DispatchRequest, conversation: Conversation, run: str, moment: datetime) -> Run:
+    """Return the row of a task before it is sent; its agent is the backend."""
+    facts: dict[str, Json] = {
+        "task": request.task,
+        "text": request.enhanced.text,
+        "session": conversation.name,
+        "agent_session": conversation.session,
+        "model": request.model,
+        "cwd": str(request.folder),
+        "limit_seconds": request.limit_seconds,
+        "max_turns": request.max_turns,
+        "job": dict(request.job),
+    }
+    return Run(
+        id=run,
+        agent=conversation.backend,
+        skill=request.prompt.name if request.prompt else "",
+        kind="prompt" if request.prompt else "dispatch",
+        state=RUNNING,
+        started=moment.timestamp(),
+        job=str(request.job.get("label", "")),
+        request=Redactor().mapping({key: value for key, value in facts.items() if value}),
+    )
