@@ -28,7 +28,7 @@ from skillyard.faces.present import Table
 _MISSING = Message("NO")
 
 
-class DoctorFinding(NamedTuple):
+class Diagnosis(NamedTuple):
     part: str
     ok: bool
     detail: str
@@ -67,23 +67,23 @@ _WITH_MISSING = Message("{type}{total} things looked at: {bad} missing")
 _WITH_PROBLEMS = Message("{type}{total} things looked at: {bad} with a problem")
 
 
-def _failure(bad: list[DoctorFinding], missing: str) -> SkillError:
+def _failure(bad: list[Diagnosis], missing: str) -> SkillError:
     if all(finding.is_state for finding in bad):
         return StateDamaged(bad[0].detail)
     return SandboxUnavailable(Message("missing: {missing}", missing=missing), missing=missing)
 
 
-def _claim(finding: DoctorFinding, lang: Lang) -> str:
+def _claim(finding: Diagnosis, lang: Lang) -> str:
     return _MISSING.render(lang) if finding.needed and not finding.ok else yes_or_no(finding.ok, lang)
 
 
-def _sandbox() -> Iterator[DoctorFinding]:
+def _sandbox() -> Iterator[Diagnosis]:
     from skillyard.sandbox.layers import plan
     from skillyard.sandbox.policy import Policy
 
     layers = find_layers()
     if layers is None:
-        yield DoctorFinding(
+        yield Diagnosis(
             "sandbox",
             ok=False,
             detail=Message("none on {platform}: runs need --no-sandbox", platform=sys.platform),
@@ -96,7 +96,7 @@ def _sandbox() -> Iterator[DoctorFinding]:
         if missing
         else str(layers.level)
     )
-    yield DoctorFinding("sandbox", ok=holds(layers), detail=level, needed=True)
+    yield Diagnosis("sandbox", ok=holds(layers), detail=level, needed=True)
     for name, there in (
         ("namespaces", layers.namespaces),
         ("overlay", layers.overlay),
@@ -107,47 +107,47 @@ def _sandbox() -> Iterator[DoctorFinding]:
     ):
         reason = layers.reasons.get(name, "")
         unasked = Message("not needed: namespaces are there") if name == "bubblewrap" and layers.namespaces else ""
-        yield DoctorFinding(
+        yield Diagnosis(
             f"  {name}",
             ok=there,
             detail=f"ABI {layers.landlock}" if name == "landlock" and there else reason or unasked,
         )
 
 
-def _programs() -> Iterator[DoctorFinding]:
-    yield DoctorFinding("python", ok=True, detail=f"{sys.version.split()[0]} {sys.executable}")
+def _programs() -> Iterator[Diagnosis]:
+    yield Diagnosis("python", ok=True, detail=f"{sys.version.split()[0]} {sys.executable}")
     for name in ("git", "node", "uv"):
         path = shutil.which(name, path=absolute_entries(os.environ))
-        yield DoctorFinding(name, ok=path is not None, detail=path or Message("not on the PATH"))
+        yield Diagnosis(name, ok=path is not None, detail=path or Message("not on the PATH"))
 
 
-def _places(yard: Project) -> Iterator[DoctorFinding]:
+def _places(yard: Project) -> Iterator[Diagnosis]:
     home = yard.places.own_home
     parent = next((folder for folder in (home, *home.parents) if folder.exists()), home)
     writable = os.access(parent, os.W_OK)
-    yield DoctorFinding(
+    yield Diagnosis(
         "home",
         ok=writable,
         detail=str(home) if writable else Message("{home} cannot be written", home=home),
         needed=True,
     )
-    yield DoctorFinding(
+    yield Diagnosis(
         "project", ok=yard.places.project is not None, detail=str(yard.places.project or Message("not in one"))
     )
 
 
-def _state(yard: Project) -> Iterator[DoctorFinding]:
+def _state(yard: Project) -> Iterator[Diagnosis]:
     """The files of ours. Each problem comes with the next step."""
     from skillyard.store.repair import check_database, inspect_backups, inspect_state, list_set_aside
 
     home, path = yard.places.own_home, yard.places.database
     report = inspect_state(path, yard.settings.lock_seconds)
     if report.problem:
-        yield DoctorFinding("state", ok=False, detail=report.problem, needed=True, is_state=True)
+        yield Diagnosis("state", ok=False, detail=report.problem, needed=True, is_state=True)
     elif not report.version:
-        yield DoctorFinding("state", ok=True, detail=Message("not there yet: the first run makes it"))
+        yield Diagnosis("state", ok=True, detail=Message("not there yet: the first run makes it"))
     else:
-        yield DoctorFinding(
+        yield Diagnosis(
             "state",
             ok=True,
             detail=Message(
@@ -164,11 +164,9 @@ def _state(yard: Project) -> Iterator[DoctorFinding]:
             if backup.problem
             else age
         )
-        yield DoctorFinding("  backup", ok=not backup.problem, detail=told, needed=bool(backup.problem), is_state=True)
+        yield Diagnosis("  backup", ok=not backup.problem, detail=told, needed=bool(backup.problem), is_state=True)
     if report.version and not backups:
-        yield DoctorFinding(
-            "  backup", ok=True, detail=Message("none yet: one is made every hour while something runs")
-        )
+        yield Diagnosis("  backup", ok=True, detail=Message("none yet: one is made every hour while something runs"))
     yield _grants(home)
     engine = home / "engine" / "engine.db"
     if engine.is_file():
@@ -178,11 +176,11 @@ def _state(yard: Project) -> Iterator[DoctorFinding]:
             engine=engine,
             complaint=complaint,
         )
-        yield DoctorFinding(
+        yield Diagnosis(
             "jobs database", ok=not complaint, detail=told if complaint else "", needed=bool(complaint), is_state=True
         )
     for name in list_set_aside(home):
-        yield DoctorFinding(
+        yield Diagnosis(
             "  set aside",
             ok=False,
             detail=Message("{name}: remove it when you do not need it: `rm -r {name}*`", name=name),
@@ -196,7 +194,7 @@ def _complaint(check: Callable[[Path], str], path: Path) -> str:
         return str(error)
 
 
-def _grants(home: Path) -> DoctorFinding:
+def _grants(home: Path) -> Diagnosis:
     from skillyard.store.grants import inspect_grants
 
     report = inspect_grants(home)
@@ -204,11 +202,11 @@ def _grants(home: Path) -> DoctorFinding:
         told = Message(
             "{grants} grants, {trusts} trusted projects, checksum matches", grants=report.grants, trusts=report.trusts
         )
-        return DoctorFinding("grants", ok=True, detail=told)
+        return Diagnosis("grants", ok=True, detail=told)
     if not report.problem:
         told = Message("the file is sound, its copy is not: the next `skillyard grant` writes both")
     elif report.copy_intact:
         told = Message("{problem}: its copy is sound, and the next command restores it", problem=report.problem)
     else:
         told = Message("{problem}: nothing is granted; grant again what you need", problem=report.problem)
-    return DoctorFinding("grants", ok=False, detail=told, needed=True, is_state=True)
+    return Diagnosis("grants", ok=False, detail=told, needed=True, is_state=True)

@@ -59,7 +59,7 @@ class SkillRun(NamedTuple):
         action = self.request.action
         if action is None and "action" in answers:
             action = str(given.pop("action"))
-        return Run(self.request._replace(params=given, action=action))
+        return SkillRun(self.request._replace(params=given, action=action))
 
 
 class Task(NamedTuple):
