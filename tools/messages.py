@@ -26,8 +26,8 @@ from skillyard.catalog.agentfile import agent_schema
 from skillyard.catalog.findings import Rule
 from skillyard.core.messages import DOMAIN, escape
 from skillyard.faces.cli import main as cli
-from skillyard.faces.cli.translated_help import paragraphs_of
 from skillyard.faces.labels import LABELS
+from skillyard.faces.translated_help import paragraphs_of
 from skillyard.install.threats.rule import all_rules
 
 SOURCE = Path(cli.__file__).parent.parent.parent

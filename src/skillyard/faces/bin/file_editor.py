@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
-from skillyard.faces.cli import edit
-from skillyard.faces.cli.main import guarded
+from skillyard.faces import edit
+from skillyard.faces.command import guarded
 
 
 def main(words: Sequence[str]) -> None:

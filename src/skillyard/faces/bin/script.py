@@ -17,7 +17,7 @@ from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces import present
-from skillyard.faces.cli.command import Answer, Options, as_skill_error
+from skillyard.faces.command import Answer, Options, as_skill_error
 
 if TYPE_CHECKING:
     from skillyard.app.project import Project

@@ -17,7 +17,7 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
 from skillyard.faces.bin import script
-from skillyard.faces.cli.command import Answer, Options
+from skillyard.faces.command import Answer, Options
 
 if TYPE_CHECKING:
     from skillyard.scripts.install_graph import InstallStatus, InstallWorkflow

@@ -13,8 +13,8 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
 from skillyard.faces.bin import script
-from skillyard.faces.cli.command import Answer, Options
-from skillyard.faces.cli.entries import as_skill_data
+from skillyard.faces.command import Answer, Options
+from skillyard.faces.skill_data import as_skill_data
 
 if TYPE_CHECKING:
     from skillyard.install.review import Review
@@ -74,7 +74,7 @@ def _search(options: Options) -> Answer:
 
 
 def _info(options: Options) -> Answer:
-    from skillyard.faces.cli.show import as_full_data
+    from skillyard.faces.skill_data import as_full_data
 
     with _synced() as yard:
         skill = yard.catalog.resolve(_plain(options.name))
@@ -85,7 +85,7 @@ def _info(options: Options) -> Answer:
 def _validate(options: Options) -> Answer:
     from skillyard.catalog.lint import lint
     from skillyard.catalog.manifest import read_skill
-    from skillyard.faces.cli.validate import as_data, find_files, passes
+    from skillyard.faces.skill_data import as_reading_data, find_files, passes
 
     path = Path(options.what)
     if not path.exists():
@@ -96,7 +96,11 @@ def _validate(options: Options) -> Answer:
     return Answer(
         summary=CHECKED,
         words={"total": len(readings), "bad": bad},
-        data={"total": len(readings), "bad": bad, "skills": [as_data(file, reading) for file, reading in readings]},
+        data={
+            "total": len(readings),
+            "bad": bad,
+            "skills": [as_reading_data(file, reading) for file, reading in readings],
+        },
         state=State.ERROR if bad else State.SUCCESS,
     )
 

@@ -10,8 +10,8 @@ from skillyard.app.project import open_project
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.faces.bin import script
-from skillyard.faces.cli.command import Answer, Options
-from skillyard.faces.cli.entries import display_name
+from skillyard.faces.command import Answer, Options
+from skillyard.faces.skill_data import display_name
 
 SCANNED = Message("scanned: {added} added, {updated} updated")
 

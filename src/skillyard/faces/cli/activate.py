@@ -14,7 +14,7 @@ from functools import partial
 from skillyard.app.project import open_project
 from skillyard.core.messages import Message
 from skillyard.faces.cli.activation import add_scope, as_answer, session_of
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with
 
 
 def arguments(parser: Parser) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from skillyard.core.messages import Message
-from skillyard.faces.cli.command import Answer, Options, Parser, style_of
+from skillyard.faces.command import Answer, Options, Parser, style_of
 from skillyard.faces.present import Lines
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from functools import partial
 from skillyard.app.project import open_project
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, style_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, style_of
 from skillyard.faces.labels import yes_or_no
 from skillyard.faces.present import Table
 

@@ -19,8 +19,8 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
 from skillyard.faces.ask import ask, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import answer_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps
 from skillyard.install.names import as_slug
 from skillyard.install.offers import Offer, ScannedSkill, choose

@@ -9,16 +9,12 @@ from types import FrameType
 
 from skillyard.core.backend_events import Event, EventKind, Permission, Tell
 from skillyard.core.messages import Lang, Message
-from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import show_progress
+from skillyard.faces.command import show_progress
 from skillyard.faces.present import Steps, one_line
+from skillyard.faces.skill_data import WAITING, line_of
 from skillyard.sandbox.cancel_token import CancelToken
 
-_MOST_SHOWN = 160
-_STARTED = Message("started: {session}")
-_WAITING = Message("waiting: {why}")
-_RETRYING = Message("trying again: {why}")
 _ASKS = Message("{tool} asks: {says}  Allow it?")
 _STOPPING = Message("stopping (Ctrl-C again ends it at once)")
 #: The Ctrl-C that waits for nothing; one more is for a program that hangs itself.
@@ -81,7 +77,7 @@ class Watching:
     def _step(self, event: Event) -> None:
         """The latest of it, on one line, on a terminal only; what has to be waited for, always."""
         if event.kind is EventKind.WAITING and not sys.stderr.isatty():
-            show_progress(f"→ {_WAITING.render(self._lang, why=event.text)}\n".encode())
+            show_progress(f"→ {WAITING.render(self._lang, why=event.text)}\n".encode())
         elif self._steps and (line := self.line_of(event.kind, event.text, event.data)):
             self._steps(line)
 
@@ -98,36 +94,3 @@ class Watching:
 
     def line_of(self, kind: str, text: str, data: "object") -> str:
         return line_of(kind, text, data, self._lang)
-
-
-def line_of(kind: str, text: str, data: object, lang: Lang) -> str:
-    """One event on one line; nothing for what says nothing to a person."""
-    facts: dict[str, Json] = dict(data) if isinstance(data, dict) else {}
-    match kind:
-        case EventKind.STARTED:
-            return _STARTED.render(lang, session=facts.get("session"))
-        case EventKind.TEXT:
-            return _short(text)
-        case EventKind.TOOL_CALL:
-            given = facts.get("input")
-            return _short(f"{text} {_as_words(given)}")
-        case EventKind.TOOL_RESULT if facts.get("ok") is False:
-            return _short(f"✗ {text}")
-        case EventKind.WAITING:
-            return _WAITING.render(lang, why=text)
-        case EventKind.ERROR:
-            return _RETRYING.render(lang, why=_short(text)) if facts.get("retrying") else _short(text)
-        case _:
-            return ""
-
-
-def _as_words(value: Json) -> str:
-    """What a tool is given: the value where it is only one."""
-    if isinstance(value, dict):
-        return " ".join(str(item) if len(value) == 1 else f"{key}={item}" for key, item in value.items())
-    return "" if value is None else str(value)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MOST_SHOWN else line[: _MOST_SHOWN - 1] + "…"

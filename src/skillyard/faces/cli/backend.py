@@ -28,7 +28,7 @@ from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import (
+from skillyard.faces.command import (
     Answer,
     Options,
     Parser,
@@ -269,7 +269,7 @@ def as_talk_data(talk: Conversation, kept: "WarmBackend | None" = None) -> dict[
 
 def lines_of(telling: ConversationEvent, lang: Lang) -> list[str]:
     """What was said as it was said, the rest a line each."""
-    from skillyard.faces.cli.agents import line_of
+    from skillyard.faces.skill_data import line_of
 
     if telling.told == "task":
         return [f"[{_when(telling.at)}] ←", *(f"  {line}" for line in telling.text.splitlines())]

@@ -11,7 +11,7 @@ import argparse
 import importlib
 
 from skillyard.faces.bin import SCRIPTS
-from skillyard.faces.cli.command import Options, Parser
+from skillyard.faces.command import Options, Parser
 
 
 def arguments(parser: Parser) -> None:

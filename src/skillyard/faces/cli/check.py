@@ -15,7 +15,7 @@ from skillyard.app.project import open_project
 from skillyard.core.errors import RuntimeFailed
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, seconds
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, seconds
 from skillyard.faces.present import Lines, Progress
 from skillyard.runners.probes import Probe, ProbeVerdict
 from skillyard.runtime.trial import find_target, open_trial, probe

@@ -22,7 +22,7 @@ from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result
-from skillyard.faces.cli.command import (
+from skillyard.faces.command import (
     Answer,
     Options,
     Parser,

@@ -21,7 +21,7 @@ from skillyard.core.messages import Lang, Message, render
 from skillyard.core.result import as_size
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.labels import label, yes_or_no
 from skillyard.faces.present import Table
 

@@ -23,7 +23,7 @@ from skillyard.core.request import Request
 from skillyard.core.result import as_size
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, Table
 from skillyard.runners.environments import Environment, home_of, list_built, remove
 from skillyard.runtime.build_environment import NeededPackages, build_environments, find_needed

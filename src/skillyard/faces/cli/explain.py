@@ -11,9 +11,9 @@ from skillyard.app.project import open_project
 from skillyard.catalog.explain import Explanation, explain
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
-from skillyard.faces.cli.entries import display_name
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines
+from skillyard.faces.skill_data import display_name
 
 
 def arguments(parser: Parser) -> None:

@@ -29,7 +29,9 @@ from skillyard.core.messages import Lang, Message
 from skillyard.core.skill import Severity
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import (
+from skillyard.faces.cli.findings import finding_lines, verdict_line
+from skillyard.faces.cli.job_progress import end_lost
+from skillyard.faces.command import (
     Answer,
     Options,
     Parser,
@@ -39,8 +41,6 @@ from skillyard.faces.cli.command import (
     show_and_exit,
     style_of,
 )
-from skillyard.faces.cli.findings import finding_lines, verdict_line
-from skillyard.faces.cli.job_progress import end_lost
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Progress, Table, one_line
 from skillyard.jobs.engine import Engine

@@ -20,7 +20,7 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.core.request import Request
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.trust.grant_rules import as_capabilities, grant, mark_of_skill, refuse_inside_agents, resolve_paths
 
 _QUESTION = Message("Allow @{name} ({folder}): {what}?")

@@ -12,7 +12,7 @@ from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import SkillError
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Table
 from skillyard.store.grants import Grant
 

@@ -9,7 +9,7 @@ from skillyard.core.child_process import own_command
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import Answer
+from skillyard.faces.command import Answer
 from skillyard.faces.present import Lines, Page, Table
 from skillyard.install.mcp_config import AgentConfig, EntryState, make_config, write
 from skillyard.trust.grant_rules import refuse_inside_agents

@@ -8,7 +8,7 @@ from typing import NoReturn, Self, TextIO
 
 from skillyard.core.errors import RuntimeFailed
 from skillyard.core.messages import Message
-from skillyard.faces.cli.command import Options, ProgramLines, show_failure, style_of
+from skillyard.faces.command import Options, ProgramLines, show_failure, style_of
 from skillyard.faces.present import Steps, Style, one_line
 
 _PERCENT = re.compile(r"(\d{1,3})(?:\.\d+)?\s?%")

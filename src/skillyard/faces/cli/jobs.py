@@ -33,7 +33,10 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message, render
 from skillyard.core.request import Request
 from skillyard.core.values import NOTHING, Json
-from skillyard.faces.cli.command import (
+from skillyard.faces.cli.job_progress import Looking, end_lost
+from skillyard.faces.cli.runs import as_lines
+from skillyard.faces.cli.split_options import take_ours
+from skillyard.faces.command import (
     Answer,
     Options,
     Parser,
@@ -47,10 +50,8 @@ from skillyard.faces.cli.command import (
     show_and_exit,
     style_of,
 )
-from skillyard.faces.cli.job_progress import Looking, end_lost
-from skillyard.faces.cli.runs import as_lines, as_run_data
-from skillyard.faces.cli.split_options import take_ours
 from skillyard.faces.present import Lines, Table, one_line
+from skillyard.faces.skill_data import as_run_data
 from skillyard.jobs.agent_task import AgentTask
 from skillyard.jobs.engine import TimetableEntry
 from skillyard.jobs.jobs import QUEUE, Job, Jobs, JobStatus

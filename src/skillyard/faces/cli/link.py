@@ -22,7 +22,7 @@ from skillyard.core.errors import AgentNotInstalled, InvalidArgs
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, Table
 from skillyard.install.linker import LinkView, Visibility
 from skillyard.install.links import LinkOutcome, LinkStep

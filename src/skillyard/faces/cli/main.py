@@ -1,27 +1,26 @@
 """The commands, each imported only when it runs."""
 
 import importlib
-import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from skillyard import __version__
-from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
-from skillyard.faces.cli.command import (
+from skillyard.faces.command import (
+    EXPECTED,
     TRY,
     USAGE,
-    Options,
     Parser,
-    as_skill_error,
     asked_lang,
+    chosen_style,
+    guarded,
     make_parser,
     show_failure,
-    style_of,
+    tell_and_exit,
 )
-from skillyard.faces.present import Style
 
 _ROOM = "skillyard.faces.cli."
 
@@ -122,7 +121,6 @@ _HELP = """\
 
 {more}
 """
-_STOPPED = Message("stopped")
 _NO_TEXT = Message("skillyard: an argument is not UTF-8: {word!a}")
 _NO_COMMAND = Message("skillyard: no command {name!r}")
 _DID_YOU_MEAN = Message("; did you mean {name!r}?")
@@ -147,7 +145,7 @@ def _say() -> Callable[[str], str]:
     """How the texts of the help are said here."""
     if asked_lang() is Lang.EN:
         return str
-    from skillyard.faces.cli.translated_help import say
+    from skillyard.faces.translated_help import say
 
     return say
 
@@ -166,45 +164,11 @@ def _checked(words: Sequence[str]) -> Sequence[str]:
         except UnicodeEncodeError:
             lang = asked_lang()
             if "--json" in words:
-                show_failure(InvalidArgs(Message("an argument is not UTF-8: {word!a}", word=word)), _style(None))
+                show_failure(InvalidArgs(Message("an argument is not UTF-8: {word!a}", word=word)), chosen_style(None))
                 raise SystemExit(USAGE) from None
             sys.stderr.write(f"{_NO_TEXT.render(lang, word=word)}\n{TRY.render(lang, prog='skillyard')}\n")
             raise SystemExit(USAGE) from None
     return words
-
-
-def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> None:
-    """Run it; what can be expected to go wrong is told as a result."""
-    try:
-        command(words)
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has left; nothing more to say
-        raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        sys.stderr.write(f"\n{_STOPPED.render(asked_lang())}\n")
-        raise SystemExit(130) from None
-    except _EXPECTED as error:
-        _tell_and_exit(error, _style(None))
-
-
-#: BrokenPipeError is one of them and none to tell of: nobody is there to read it.
-#: UnicodeEncodeError: a file whose name is not UTF-8, somewhere on the way.
-_EXPECTED = (SkillError, OSError, sqlite3.Error, UnicodeEncodeError)
-
-
-def _tell_and_exit(error: SkillError | OSError | sqlite3.Error | UnicodeEncodeError, style: Style) -> NoReturn:
-    if isinstance(error, BrokenPipeError):
-        raise error
-    show_failure(error if isinstance(error, SkillError) else as_skill_error(error), style)
-    raise SystemExit(1) from None
-
-
-def _style(options: Options | None) -> Style:
-    """As the person asked for it, where their words could be read. `--json` may still stand among a skill's own."""
-    as_json = "--json" in sys.argv
-    if options and hasattr(options, "lang"):
-        return style_of(options)._replace(json=as_json)
-    return Style(json=as_json, lang=asked_lang())
 
 
 def _main(words: Sequence[str]) -> None:
@@ -218,8 +182,8 @@ def _main(words: Sequence[str]) -> None:
         options = parser_of(name).parse_args([*ours, *rest])
         try:
             options.answer(options)
-        except _EXPECTED as error:
-            _tell_and_exit(error, _style(options))
+        except EXPECTED as error:
+            tell_and_exit(error, chosen_style(options))
     else:
         from difflib import get_close_matches
 

@@ -20,7 +20,7 @@ from skillyard.app.paths import find_paths
 from skillyard.app.project import Project
 from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
 from skillyard.core.messages import Lang, Message
-from skillyard.faces.cli.command import Options, Parser
+from skillyard.faces.command import Options, Parser
 from skillyard.faces.present import one_line
 
 _ALLOWED = ("worker", "dispatch", "jobs")

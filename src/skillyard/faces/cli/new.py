@@ -19,7 +19,7 @@ from typing import Any
 from skillyard.app.project import open_project
 from skillyard.core.kinds import Kind
 from skillyard.core.messages import Message
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines
 from skillyard.install.new_skill import CONVENTIONAL, ProgramLanguage, make_draft
 

@@ -13,8 +13,8 @@ from functools import partial
 from skillyard.app.project import open_project
 from skillyard.core.messages import Message
 from skillyard.faces.ask import on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import answer_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Steps
 
 _RESTORING = Message("restoring")

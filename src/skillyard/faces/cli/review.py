@@ -19,8 +19,8 @@ from skillyard.core.messages import Lang, Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import ADDED, NOT_INSTALLED, all_lines, ask_decisions, three_lines, waiting_lines
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Table
 from skillyard.install.review import Resumed, Review
 

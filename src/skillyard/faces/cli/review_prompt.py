@@ -7,7 +7,7 @@ from skillyard.core.messages import Lang, Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import ask_key
-from skillyard.faces.cli.command import Answer
+from skillyard.faces.command import Answer
 from skillyard.faces.present import Lines, one_line
 from skillyard.install.installer import InstallResult
 from skillyard.install.offers import ScannedSkill

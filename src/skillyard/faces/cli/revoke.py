@@ -11,7 +11,7 @@ from functools import partial
 from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with
 from skillyard.trust.consent import distrust
 from skillyard.trust.grant_rules import as_capabilities
 

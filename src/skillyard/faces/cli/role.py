@@ -28,7 +28,8 @@ from skillyard.core.request import Request
 from skillyard.core.skill import Severity
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import (
+from skillyard.faces.cli.findings import finding_lines, verdict_line
+from skillyard.faces.command import (
     Answer,
     Options,
     Parser,
@@ -40,7 +41,6 @@ from skillyard.faces.cli.command import (
     show_and_exit,
     style_of,
 )
-from skillyard.faces.cli.findings import finding_lines, verdict_line
 from skillyard.faces.labels import as_words, label
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Lines, Table

@@ -35,7 +35,8 @@ from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.states import State
 from skillyard.faces.ask import ask, confirm, on_terminal
-from skillyard.faces.cli.command import (
+from skillyard.faces.cli.split_options import take_ours
+from skillyard.faces.command import (
     Options,
     Parser,
     ProgramLines,
@@ -44,7 +45,6 @@ from skillyard.faces.cli.command import (
     show_and_exit,
     style_of,
 )
-from skillyard.faces.cli.split_options import take_ours
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import one_line
 from skillyard.scripts.prompt_grammar import may_name_source, split_name

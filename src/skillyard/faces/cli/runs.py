@@ -10,16 +10,16 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from functools import partial
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
 from skillyard.faces.labels import label
 from skillyard.faces.present import Lines, Table, printable
+from skillyard.faces.skill_data import as_run_data, started_of
 from skillyard.store.runs import RUNNING, Run
 
 _LISTED = Message("`skillyard runs` lists them")
@@ -55,7 +55,8 @@ def _list(options: Options) -> Answer:
         page=Table(
             columns=("id", "started", "state", "time", "skill"),
             rows=[
-                (_short(run.id), _when(run), run.state, _seconds(run), run.skill or f"→ {run.agent}") for run in runs
+                (_short(run.id), started_of(run), run.state, _seconds(run), run.skill or f"→ {run.agent}")
+                for run in runs
             ],
             empty=_EMPTY.render(lang_of(options)),
         ),
@@ -107,21 +108,6 @@ def _found(yard: Project, run_id: str) -> Run:
     return run
 
 
-def as_run_data(run: Run) -> dict[str, Json]:
-    return {
-        "id": run.id,
-        "agent": run.agent,
-        "skill": run.skill,
-        "kind": run.kind,
-        "state": run.state,
-        "started": _when(run),
-        "seconds": run.seconds,
-        "request": run.request,
-        "launch": run.launch,
-        "result": run.result,
-    }
-
-
 def as_lines(data: Mapping[str, Json], lang: Lang) -> Iterator[str]:
     for key, value in data.items():
         named = label(key, lang)
@@ -142,10 +128,6 @@ def _shown(value: Json) -> str:
 def _short(run_id: str) -> str:
     """The runs of one flow start alike."""
     return run_id if "." in run_id else run_id[:14]
-
-
-def _when(run: Run) -> str:
-    return datetime.fromtimestamp(run.started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _seconds(run: Run) -> str:

@@ -23,7 +23,7 @@ from skillyard.core.errors import RuntimeFailed, SkillError
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import (
+from skillyard.faces.command import (
     Answer,
     Options,
     Parser,
@@ -33,8 +33,8 @@ from skillyard.faces.cli.command import (
     show_failure,
     style_of,
 )
-from skillyard.faces.cli.validate import find_files
 from skillyard.faces.present import Lines, Progress
+from skillyard.faces.skill_data import find_files
 from skillyard.install.threats.rule import all_rules
 from skillyard.install.threats.sarif import as_sarif
 from skillyard.install.threats.scan import scan_skill

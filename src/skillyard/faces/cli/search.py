@@ -9,9 +9,9 @@ from functools import partial
 
 from skillyard.app.project import open_project
 from skillyard.core.messages import Message
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
-from skillyard.faces.cli.entries import READING, as_skill_data, display_name
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
 from skillyard.faces.present import Progress, Table
+from skillyard.faces.skill_data import READING, as_skill_data, display_name
 
 _EMPTY = Message("Nothing here matches {query!r}. `skillyard list` shows everything.")
 

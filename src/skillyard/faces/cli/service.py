@@ -17,7 +17,7 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.core.states import State
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, positive
 from skillyard.faces.present import Lines
 from skillyard.jobs.jobs import QUEUE
 from skillyard.jobs.service import WorkerService

@@ -8,13 +8,13 @@ examples:
 from collections.abc import Iterator
 from functools import partial
 
-from skillyard.app.project import Project, open_project
+from skillyard.app.project import open_project
 from skillyard.core.messages import Lang, Message
-from skillyard.core.skill import Skill
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.labels import as_words, label
 from skillyard.faces.present import Lines
+from skillyard.faces.skill_data import as_full_data
 
 
 def arguments(parser: Parser) -> None:
@@ -35,38 +35,6 @@ def _answer(options: Options) -> Answer:
         data={"skills": [data]},
         page=Lines([line for key, value in data.items() if value for line in _lines(key, value, lang)]),
     )
-
-
-def as_full_data(skill: Skill, yard: Project) -> dict[str, Json]:
-    return {
-        "name": skill.name,
-        "title": skill.title,
-        "kind": str(skill.kind),
-        "description": skill.description,
-        "path": str(skill.path),
-        "role": skill.role,
-        "command": skill.command,
-        "entry": skill.entry,
-        "actions": list(skill.actions),
-        "params": [_param(skill, position) for position in range(len(skill.params))],
-        "timeout": skill.timeout_seconds,
-        "tags": list(skill.tags),
-        "uses": yard.catalog.uses().get(skill.name, 0),
-        "fields": skill.fields,
-        "findings": [finding.as_dict() for finding in skill.findings],
-    }
-
-
-def _param(skill: Skill, position: int) -> dict[str, Json]:
-    param = skill.params[position]
-    return {
-        "name": param.name,
-        "type": str(param.type),
-        "required": param.required,
-        "default": param.default,
-        "description": param.description,
-        "choices": list(param.choices),
-    }
 
 
 def _lines(key: str, value: Json, lang: Lang) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from skillyard.app.project import Project
 from skillyard.core.errors import SkillError
 from skillyard.core.request import Request
-from skillyard.faces.cli.command import Options, Parser
+from skillyard.faces.command import Options, Parser
 
 
 def take_ours(yard: Project, target: Request, options: Options, parser: Parser, words: Sequence[str]) -> list[str]:

@@ -7,10 +7,10 @@ from functools import partial
 
 from skillyard.app.project import open_project
 from skillyard.core.messages import Message
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
-from skillyard.faces.cli.entries import READING
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.labels import label
 from skillyard.faces.present import Progress, Table
+from skillyard.faces.skill_data import READING
 
 _EMPTY = Message("Nothing changed: {total} skills.")
 

@@ -12,7 +12,7 @@ from skillyard.app.project import open_project
 from skillyard.app.task import Kernel
 from skillyard.core.messages import Lang
 from skillyard.faces.ask import ask, on_terminal
-from skillyard.faces.cli.command import Options, Parser, ProgramLines, add_output_options, show_and_exit, style_of
+from skillyard.faces.command import Options, Parser, ProgramLines, add_output_options, show_and_exit, style_of
 from skillyard.faces.passthrough import pass_through
 
 if TYPE_CHECKING:

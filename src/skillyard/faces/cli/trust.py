@@ -13,7 +13,7 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.labels import yes_or_no
 from skillyard.faces.present import one_line
 from skillyard.trust.consent import ADDED, CHANGED, REMOVED, Want, is_trusted, show_wants, trust, untrusted_roles

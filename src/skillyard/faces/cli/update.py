@@ -20,9 +20,9 @@ from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import on_terminal
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.link import links_data, links_page
 from skillyard.faces.cli.review_prompt import NOTHING_INSTALLED, answer_of
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Steps, one_line
 from skillyard.install.links import LinkStep
 from skillyard.install.update import UpdatePlan, UpdateState, UpdateStep

@@ -10,20 +10,18 @@ examples:
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from time import time_ns
 
 from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import Reading, read_skill
 from skillyard.catalog.roots import SKILL_FILE
-from skillyard.catalog.scan import find_skill_files
-from skillyard.core.errors import InvalidArgs, RuntimeFailed
+from skillyard.core.errors import RuntimeFailed
 from skillyard.core.messages import Lang, Message
 from skillyard.core.skill import Severity
 from skillyard.core.states import State
-from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.findings import finding_lines, verdict_line
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines, Progress
+from skillyard.faces.skill_data import as_reading_data, find_files, passes
 
 _CHECKING = Message("checking")
 
@@ -54,7 +52,7 @@ def _answer(options: Options) -> Answer:
         words={"type": "RuntimeFailed: " if failed else "", "total": len(readings), "bad": bad},
         data={
             **(failed.data() if failed else {}),
-            "skills": [as_data(path, reading) for path, reading in readings],
+            "skills": [as_reading_data(path, reading) for path, reading in readings],
         },
         page=Lines(
             [*_lines(readings, passed, lang, notes=options.notes), verdict_line(len(passed), passed.count(False), lang)]
@@ -63,39 +61,9 @@ def _answer(options: Options) -> Answer:
     )
 
 
-def find_files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-    elif (path / SKILL_FILE).is_file():
-        yield path / SKILL_FILE
-    elif path.is_dir():
-        found = sorted(find_skill_files(path, {}, (), time_ns()).skills)
-        if not found:
-            raise InvalidArgs(Message("{path}: no {skill_file} in it or below it", path=path, skill_file=SKILL_FILE))
-        yield from map(Path, found)
-    else:
-        raise InvalidArgs(Message("{path}: there is no such file or folder", path=path))
-
-
 def _shown(given: str, file: Path) -> str:
     """As it was given, where one thing was given."""
     return given if file in {Path(given), Path(given) / SKILL_FILE} else str(file)
-
-
-def passes(reading: Reading, *, strict: bool) -> bool:
-    worst = Severity.WARNING if strict else Severity.ERROR
-    return reading.skill is not None and all(finding.severity.rank < worst.rank for finding in reading.findings)
-
-
-def as_data(path: str, reading: Reading) -> dict[str, Json]:
-    skill = reading.skill
-    return {
-        "path": path,
-        "name": skill.name if skill else None,
-        "description": skill.description if skill else None,
-        "kind": str(skill.kind) if skill else None,
-        "findings": [finding.as_dict() for finding in reading.findings],
-    }
 
 
 def _lines(readings: list[tuple[str, Reading]], passed: list[bool], lang: Lang, *, notes: bool) -> Iterator[str]:

@@ -11,8 +11,8 @@ from skillyard.app.project import open_project
 from skillyard.core.messages import Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.cli.review_prompt import NOTHING_INSTALLED
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
 from skillyard.faces.present import Lines
 from skillyard.install.tree import Drift
 

@@ -21,7 +21,7 @@ from skillyard.app.project import Project, open_project
 from skillyard.core.child_process import own_command
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Lang, Message, render
-from skillyard.faces.cli.command import (
+from skillyard.faces.command import (
     Answer,
     Options,
     Parser,

@@ -17,11 +17,9 @@ from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.command import AGENT, as_skill_error
-from skillyard.faces.cli.entries import as_skill_data
-from skillyard.faces.cli.runs import as_run_data
-from skillyard.faces.cli.show import as_full_data
+from skillyard.faces.command import AGENT, as_skill_error
 from skillyard.faces.mcp.resources import list_files
+from skillyard.faces.skill_data import as_full_data, as_run_data, as_skill_data
 from skillyard.scripts.prompt_grammar import split_name
 
 if TYPE_CHECKING:
@@ -111,7 +109,7 @@ class Dispatch(NamedTuple):
 
     def __call__(self, yard: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
         from skillyard.app.dispatching import dispatch_task  # noqa: PLC0415
-        from skillyard.faces.cli.agents import line_of  # noqa: PLC0415  (only who may dispatch needs the agents)
+        from skillyard.faces.skill_data import line_of  # noqa: PLC0415  (only who may dispatch needs the agents)
 
         root = yard.root.resolve()
         folder = (root / (self.cwd or ".")).resolve()

@@ -25,7 +25,7 @@ from skillyard.core.values import Json
 from skillyard.editor.editor import Edit, EditReport, read_batch
 from skillyard.editor.json_edit import as_value
 from skillyard.editor.operations import REGEX_SECONDS, fields_of, make_operation
-from skillyard.faces.cli.command import Answer, Options, Parser, add_output_options, answer_with, positive
+from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, positive
 from skillyard.faces.present import Lines
 
 #: Where 2 means that something was not found.

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -96,7 +96,7 @@ class Parser(argparse.ArgumentParser):
 
     def _speak(self) -> None:
         if asked_lang() is Lang.ZH:
-            from skillyard.faces.cli.translated_help import translate_parser
+            from skillyard.faces.translated_help import translate_parser  # noqa: PLC0415  (only a Chinese reader needs it)
 
             translate_parser(self)
 
@@ -275,3 +275,40 @@ def show_progress(piece: bytes) -> None:
     """What the program says while it runs; nothing of it can move the cursor."""
     sys.stderr.write(present.printable(piece.decode("utf-8", "replace")))
     sys.stderr.flush()
+
+
+_STOPPED = Message("stopped")
+
+
+def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> None:
+    """Run it; what can be expected to go wrong is told as a result."""
+    try:
+        command(words)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has left; nothing more to say
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\n{_STOPPED.render(asked_lang())}\n")
+        raise SystemExit(130) from None
+    except EXPECTED as error:
+        tell_and_exit(error, chosen_style(None))
+
+
+#: BrokenPipeError is one of them and none to tell of: nobody is there to read it.
+#: UnicodeEncodeError: a file whose name is not UTF-8, somewhere on the way.
+EXPECTED = (SkillError, OSError, sqlite3.Error, UnicodeEncodeError)
+
+
+def tell_and_exit(error: SkillError | OSError | sqlite3.Error | UnicodeEncodeError, style: present.Style) -> NoReturn:
+    if isinstance(error, BrokenPipeError):
+        raise error
+    show_failure(error if isinstance(error, SkillError) else as_skill_error(error), style)
+    raise SystemExit(1) from None
+
+
+def chosen_style(options: Options | None) -> present.Style:
+    """As the person asked for it, where their words could be read. `--json` may still stand among a skill's own."""
+    as_json = "--json" in sys.argv
+    if options and hasattr(options, "lang"):
+        return style_of(options)._replace(json=as_json)
+    return present.Style(json=as_json, lang=asked_lang())

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from skillyard.core.messages import Lang, translate
-from skillyard.faces.cli.command import HelpFormatter
+from skillyard.faces.command import HelpFormatter
 from skillyard.faces.present import cell_width
 
 _USAGE = "usage "
