@@ -22,7 +22,7 @@ FILES = 12
 DOOMED = """
 import itertools, os, signal, sys
 count, at = itertools.count(), int(sys.argv.pop(1))
-from skillyard.faces.cli import add, main, remove, update
+from skillyard.faces.cli import install, main
 from skillyard.install import installer, update as updating
 def watch(event, args):
     if event.startswith(("open", "os.", "shutil.", "fcntl.")) and next(count) == at:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
@@ -124,10 +124,25 @@ def _argparse_speaks(lang: Lang) -> Iterator[None]:
             os.environ["LANGUAGE"] = before
 
 
+def _without_indent(doc: str) -> str:
+    return "\n".join(line.removeprefix("    ") for line in doc.rstrip().split("\n"))
+
+
 def make_parser(name: str, module: ModuleType) -> Parser:
-    """The parser of one command: its module's docstring is its help, its `arguments` its options."""
-    parser = Parser(prog=f"skillyard {name}", description=module.__doc__)
-    module.arguments(parser)
+    """Return the parser of one command.
+
+    A module with several commands has `NAME_arguments` and `answer_NAME` for each, whose docstring is the help. A
+    module with one command has `arguments`, and its own docstring is the help.
+    """
+    answer = getattr(module, f"answer_{name}", None)
+    if answer is None:
+        parser = Parser(prog=f"skillyard {name}", description=module.__doc__)
+        module.arguments(parser)
+        return parser
+    parser = Parser(prog=f"skillyard {name}", description=_without_indent(answer.__doc__))
+    getattr(module, f"{name}_arguments")(parser)
+    add_output_options(parser)
+    parser.set_defaults(answer=partial(answer_with, answer))
     return parser
 
 

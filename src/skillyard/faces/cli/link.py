@@ -1,28 +1,13 @@
-"""Make installed skills visible to Claude Code, Codex and OpenCode in their own folders.
-
-Without NAME: every skill that skillyard.lock says was installed. Other skills of the project are linked by name. With
---user: your own skills, for all your projects. A symlink is made, or with --copy a copy; what an agent sees already is
-told and left alone, and nothing that stands there is overwritten. `skillyard unlink` undoes exactly this.
-
---check asks the agents themselves (no model is called, nothing leaves this machine): seen, not seen, or shadowed by
-another skill of the same name.
-
-examples:
-  skillyard link --to codex,opencode
-  skillyard link pdf --to codex --copy
-  skillyard link --user --to claude-code
-  skillyard link --check
-"""
+"""Commands for the folders of agents: link, unlink."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import AgentNotInstalled, InvalidArgs
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.command import Answer, Options, Parser, lang_of
 from skillyard.faces.present import Lines, Steps, Table
 from skillyard.install.linker import LinkView, Visibility
 from skillyard.install.links import LinkOutcome, LinkStep
@@ -33,14 +18,12 @@ _NOTHING = Message("nothing was linked")
 AGENTS = ("claude-code", "codex", "opencode")
 
 
-def arguments(parser: Parser) -> None:
+def link_arguments(parser: Parser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a skill; without one, every installed skill")
     add_where(parser)
     parser.add_argument("--copy", action="store_true", help="copy instead of a symlink; `update` refreshes it")
     parser.add_argument("--check", action="store_true", help="ask the agents what they see, and change nothing")
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be made")
-    add_output_options(parser)
-    parser.set_defaults(answer=partial(answer_with, _answer))
 
 
 def add_where(parser: Parser) -> None:
@@ -67,7 +50,23 @@ def agents(text: str) -> tuple[str, ...]:
     return names
 
 
-def _answer(options: Options) -> Answer:
+def answer_link(options: Options) -> Answer:
+    """Make installed skills visible to Claude Code, Codex and OpenCode in their own folders.
+
+    Without NAME: every skill that skillyard.lock says was installed. Other skills of the project are linked by
+    name. With --user: your own skills, for all your projects. A symlink is made, or with --copy a copy; what an
+    agent sees already is told and left alone, and nothing that stands there is overwritten. `skillyard unlink`
+    undoes exactly this.
+
+    --check asks the agents themselves (no model is called, nothing leaves this machine): seen, not seen, or
+    shadowed by another skill of the same name.
+
+    examples:
+      skillyard link --to codex,opencode
+      skillyard link pdf --to codex --copy
+      skillyard link --user --to claude-code
+      skillyard link --check
+    """
     if not options.to and not options.check:
         raise InvalidArgs(Message("say for whom: --to {agents}", agents=",".join(AGENTS)))
     lang = lang_of(options)
@@ -123,4 +122,40 @@ def _checked(lang: Lang, views: Sequence[LinkView]) -> Answer:
         data={"skills": [{**view._asdict(), "standing": str(view.standing)} for view in views]},
         page=Table(("skill", "agent", "standing", "where"), rows),
         state=State.SUCCESS if seen == len(asked) else State.PARTIAL if seen else State.ERROR,
+    )
+
+
+def unlink_arguments(parser: Parser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a linked skill")
+    parser.add_argument("--all", action="store_true", help="everything that was linked")
+    add_where(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would go")
+
+
+def answer_unlink(options: Options) -> Answer:
+    """Take back what `skillyard link` made, and only that.
+
+    A copy that you edited stays, and is told; so does whatever somebody else put in its place. Folders that link
+    made and that are empty now go too.
+
+    examples:
+      skillyard unlink pdf
+      skillyard unlink --all
+      skillyard unlink --all --to opencode --user
+    """
+    if bool(options.names) == options.all:
+        raise InvalidArgs(Message("say which: names, or --all"))
+    names = None if options.all else [name.removeprefix("@") for name in options.names]
+    with open_project() as yard:
+        steps = yard.linker(is_user=options.user).unlink(names, options.to, dry_run=options.dry_run)
+    kept = sum(step.outcome is LinkOutcome.KEPT for step in steps)
+    summary = Message("{count} unlinked, {kept} kept")
+    if options.dry_run:
+        summary = Message("would unlink {count} (nothing changed), {kept} kept")
+    return Answer(
+        summary=summary,
+        words={"count": len(steps) - kept, "kept": kept},
+        data={"links": links_data(steps)},
+        page=links_page(steps, lang_of(options)),
+        state=State.PARTIAL if kept else State.SUCCESS,
     )

@@ -35,11 +35,11 @@ class Listed(NamedTuple):
 #: By what a person wants to do; the order is the order of the help.
 GROUPS: dict[str, dict[str, Listed]] = {
     "find and read skills": {
-        "list": Listed("list", "List the skills that can be used here."),
-        "search": Listed("search", "Search the skills by name, description and tags."),
-        "show": Listed("show", "Show everything that is known of a skill."),
-        "explain": Listed("explain", "Explain a name: who answers to it here and in each agent, and why."),
-        "sync": Listed("sync", "Read the skill folders and say what changed."),
+        "list": Listed("find", "List the skills that can be used here."),
+        "search": Listed("find", "Search the skills by name, description and tags."),
+        "show": Listed("find", "Show everything that is known of a skill."),
+        "explain": Listed("find", "Explain a name: who answers to it here and in each agent, and why."),
+        "sync": Listed("find", "Read the skill folders and say what changed."),
     },
     "run them": {
         "run": Listed("run", "Run a skill and print one result."),
@@ -53,9 +53,9 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
     },
     "hand them to agents": {
-        "activate": Listed("activate", "Activate skills: from now on they go with every task for an agent."),
-        "deactivate": Listed("deactivate", "Take skills out of what goes with a task."),
-        "active": Listed("active", "Show the active skills in the order in which they are handed over."),
+        "activate": Listed("activation", "Activate skills: from now on they go with every task for an agent."),
+        "deactivate": Listed("activation", "Take skills out of what goes with a task."),
+        "active": Listed("activation", "Show the active skills in the order in which they are handed over."),
         "dispatch": Listed("dispatch", "Hand a task with the active skills to an agent."),
         "backend": Listed(
             "backend", "The agents: which are there, what they are doing, what they said; keep them warm, stop them."
@@ -68,38 +68,40 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "check": Listed("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
     },
     "install them": {
-        "add": Listed("add", "Install skills from a folder, an archive, a git repository or the web."),
+        "add": Listed("install", "Install skills from a folder, an archive, a git repository or the web."),
         "update": Listed(
-            "update", "Bring installed skills to what their sources have now, after telling what would change."
+            "install", "Bring installed skills to what their sources have now, after telling what would change."
         ),
         "remove": Listed(
-            "remove",
+            "install",
             "Remove installed skills; files that you made or edited stay.",
         ),
-        "restore": Listed("restore", "Install exactly what skillyard.lock says, on this machine too."),
+        "restore": Listed("install", "Install exactly what skillyard.lock says, on this machine too."),
         "verify": Listed(
-            "verify",
+            "install",
             "Compare the installed skills with skillyard.lock: changed, missing and added files.",
         ),
         "link": Listed(
             "link", "Make installed skills visible to Claude Code, Codex and OpenCode in their own folders."
         ),
-        "unlink": Listed("unlink", "Take back what `skillyard link` made, and only that."),
+        "unlink": Listed("link", "Take back what `skillyard link` made, and only that."),
         "scan": Listed("scan", "Scan skills for threats: what in them may harm you, where, and what to do."),
         "review": Listed("review", "Decide on skills that were held back: keep installs them, uninstall does not."),
     },
     "allow and forbid": {
         "grant": Listed(
-            "grant", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."
+            "grants", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."
         ),
         "grants": Listed("grants", "Show what was granted in this project, and whether it still counts."),
-        "revoke": Listed("revoke", "Take back what was granted to a skill, or the trust in this project."),
-        "trust": Listed("trust", "Trust what this project's own files ask for, after seeing the list."),
+        "revoke": Listed("grants", "Take back what was granted to a skill, or the trust in this project."),
+        "trust": Listed("grants", "Trust what this project's own files ask for, after seeing the list."),
         "doctor": Listed("doctor", "Tell what this machine can guard, and what is missing."),
     },
     "the project": {
         "init": Listed("init", "Lay out a project: its folders, bin/ scripts and the agents that a Task reaches."),
-        "edit": Listed("edit", "Edit a text file: atomically, in mybox/ and nowhere else unless you allow it."),
+        "edit": Listed(
+            "skillyard.faces.edit", "Edit a text file: atomically, in mybox/ and nowhere else unless you allow it."
+        ),
         "bin": Listed("bin", "Run a script of bin/ without its file, for a Python that has no library."),
     },
 }
@@ -126,8 +128,13 @@ _NO_COMMAND = Message("skillyard: no command {name!r}")
 _DID_YOU_MEAN = Message("; did you mean {name!r}?")
 
 
+def _module_of(name: str) -> str:
+    module = COMMANDS[name].module
+    return module if "." in module else _ROOM + module
+
+
 def parser_of(name: str) -> Parser:
-    return make_parser(name, importlib.import_module(_ROOM + COMMANDS[name].module))
+    return make_parser(name, importlib.import_module(_module_of(name)))
 
 
 def help_text() -> str:
