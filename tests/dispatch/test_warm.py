@@ -19,7 +19,7 @@ from skillyard import Result, dispatch_task
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.backends.driver import Start
-from skillyard.core.backend_events import Permission
+from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import (
     AgentNotInstalled,
@@ -35,6 +35,7 @@ from skillyard.core.errors import (
 from skillyard.core.messages import Lang, Message
 from skillyard.dispatch.dispatcher import StartedWarm
 from skillyard.dispatch.warm import error_as_json, error_from, open_name
+from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.store.conversations import ConversationState
 from tests.conftest import Skillyard
 from tests.dispatch.test_conversations import (
@@ -218,6 +219,21 @@ def test_a_turn_that_is_stopped_ends_the_warm_agent_too(
     assert the_talk(yard).state is ConversationState.STOPPED
     assert not is_warm(yard)
     assert agents(places.own_home) == []
+
+
+def test_a_forced_stop_is_no_crash_of_the_warm_agent(warm: Warm, hand: Hand, yard: Project) -> None:
+    warm()
+    stop = CancelToken()
+
+    def tell(event: Event) -> None:
+        if event.kind is EventKind.TEXT:
+            threading.Thread(target=stop.force).start()
+
+    result = hand("hang", session="talk", tell=tell, stop=stop)
+
+    assert (result.data["stop"], result.data["warm"]) == ("cancelled", True)
+    assert the_talk(yard).state is ConversationState.STOPPED
+    until(lambda: not is_warm(yard))
 
 
 @pytest.mark.parametrize(("allowed", "said"), [(True, "yes"), (False, "no")])

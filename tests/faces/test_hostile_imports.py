@@ -192,10 +192,10 @@ def starts_with_traps(python: str, places: ProjectPaths, env: dict[str, str], ca
 
 
 def test_every_start_of_python_in_our_source_is_isolated() -> None:
-    """Only `ownprocess` composes it freely; elsewhere `-I` follows the program at once."""
+    """Only `core.child_process` composes it freely; elsewhere `-I` follows the program at once."""
     found = []
     for file in SOURCE.rglob("*.py"):
-        if "templates" in file.parts or file.name == "ownprocess.py":
+        if "templates" in file.parts or file == SOURCE / "core" / "child_process.py":
             continue
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.List | ast.Tuple) and any(_is_python(each) for each in node.elts):
