@@ -79,7 +79,7 @@ def test_without_namespaces_a_host_grant_is_refused_and_says_why(yard: Project, 
         layers = getattr(probing, "layers", Layers())
     if layers.landlock < ABI_SCOPES:
         pytest.skip("this machine has no Landlock that would do alone")
-    vars(yard)["sandbox"] = make_sandbox(Layers(landlock=layers.landlock, seccomp=True))
+    yard._sandbox = make_sandbox(Layers(landlock=layers.landlock, seccomp=True))
     write_skill("fetch", FETCH, {"fetch.py": CODE})
     grant(yard.grants, yard.runtime.resolve(Request(name="fetch")), ("network:example.com",))
 

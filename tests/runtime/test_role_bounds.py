@@ -94,7 +94,7 @@ def role(yard: Project, request: pytest.FixtureRequest) -> Role:
             layers = getattr(probing, "layers", Layers())
         if layers.landlock < ABI_SCOPES:
             pytest.skip("this machine has no Landlock that would do alone")
-        vars(yard)["sandbox"] = make_sandbox(Layers(landlock=layers.landlock, seccomp=True))
+        yard._sandbox = make_sandbox(Layers(landlock=layers.landlock, seccomp=True))
     return Role(yard)
 
 

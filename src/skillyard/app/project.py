@@ -91,11 +91,13 @@ class Project:
         lang: "Lang | str | None" = None,
         ends_with_process: bool = False,
         notify: Callable[[SkillError], None] | None = None,
+        sandbox: "Sandbox | None" = None,
     ) -> None:
         """`lang` is "en" or "zh"; the default is SKILLYARD_LANG, else the locale.
 
         `ends_with_process`: release nothing at the end, because the end of the process does that faster. `notify` gets
-        what was wrong with our own files; the default writes it to stderr.
+        what was wrong with our own files; the default writes it to stderr. `sandbox` is used instead of one of its own,
+        and left open.
         """
         self.places = path if isinstance(path, ProjectPaths) else find_paths(_as_folder(path))
         self.lang = as_lang(lang)
@@ -103,8 +105,7 @@ class Project:
         self._ends_with_process = ends_with_process
         self._is_closed = False
         self._lock = allocate_lock()
-        self._sandbox: Sandbox | None = None
-        self._borrows_sandbox = False
+        self._sandbox, self._borrows_sandbox = sandbox, sandbox is not None
         #: By the thread's identifier. A thread that ended leaves its parts to the next one with the same identifier.
         self._parts: dict[int, dict[str, Any]] = {}
 
@@ -141,9 +142,13 @@ class Project:
 
     def reopen(self) -> "Project":
         """Return the project with the settings and the trust of now. It uses this one's sandbox: close it first."""
-        fresh = Project(self.places, lang=self.lang, ends_with_process=self._ends_with_process, notify=self._notify)
-        fresh._sandbox, fresh._borrows_sandbox = self.sandbox, True
-        return fresh
+        return Project(
+            self.places,
+            lang=self.lang,
+            ends_with_process=self._ends_with_process,
+            notify=self._notify,
+            sandbox=self.sandbox,
+        )
 
     def run(self, name: "str | Request", /, *args: str, **params: "Json") -> "Result":
         """Run one skill and return its result; an expected failure is a result too.

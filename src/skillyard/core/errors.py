@@ -104,7 +104,21 @@ class SkillError(Exception):
         return Message("{hint}; {more}", hint=own, more=extra)
 
     def data(self) -> dict[str, Json]:
-        return {"type": self.type, "msg": self.msg, "recoverable": self.recoverable, **self.details}
+        details = {name: _plain(value) for name, value in self.details.items()}
+        return {"type": self.type, "msg": _plain(self.msg), "recoverable": self.recoverable, **details}
+
+
+def _plain(value: Json) -> Json:
+    """Return the value with every message as a plain str: some libraries take no subclass."""
+    match value:
+        case str():
+            return render(value, Lang.EN)
+        case Mapping():
+            return {name: _plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return value
 
 
 def error_classes(kind: type[SkillError] = SkillError) -> Iterator[type[SkillError]]:
