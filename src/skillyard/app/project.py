@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from skillyard.core.result import Result
     from skillyard.core.values import Json
     from skillyard.dispatch.activation import Activator, ContentCache, Contents
-    from skillyard.dispatch.delivery import DispatchRequest
     from skillyard.dispatch.dispatcher import Dispatcher
+    from skillyard.dispatch.request import DispatchRequest
     from skillyard.editor.editor import Editor
     from skillyard.install.installer import Installer
     from skillyard.install.linker import Linker
@@ -436,7 +436,7 @@ class Project:
         lang: Lang | None = None,
     ) -> "DispatchRequest":
         """Return the task with the active skills, for `dispatcher.dispatch`. Raise InvalidArgs. Nothing is started."""
-        from skillyard.dispatch.delivery import make_request
+        from skillyard.dispatch.request import make_request
 
         asked = make_request(self.contents, task, session, cwd)
         return asked._replace(to=to, model=model, limit_seconds=limit_seconds, lang=lang or self.lang)

@@ -525,7 +525,7 @@ class WorkflowChanged(RuntimeFailed):
 
 
 class ScriptFailed(RuntimeFailed):
-    """Its name on the wire is the seeds'; a class of that name would hide Python's own."""
+    """Its name on the wire is RuntimeError; a class of that name would hide Python's own."""
 
     code = "script_failed"
     type = "RuntimeError"

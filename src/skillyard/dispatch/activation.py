@@ -9,17 +9,19 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.catalog.catalog import Catalog
-from skillyard.catalog.index import CatalogEntry, Stamp, fold
-from skillyard.catalog.manifest import read_skill
+from skillyard.catalog.index import Stamp, fold
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.catalog.scan import is_settled, stamp_of
 from skillyard.core.errors import InvalidArgs, SkillNotFound
 from skillyard.core.messages import Message
 from skillyard.dispatch.text import LIMIT_CHARACTERS, ActiveSkill, count_fitting, find_imitations
 from skillyard.store.activations import EVERYWHERE, GLOBAL, Activation, Activations
+
+if TYPE_CHECKING:
+    from skillyard.catalog.catalog import Catalog
+    from skillyard.catalog.index import CatalogEntry
 
 #: The owner of activations if nobody says otherwise.
 DEFAULT_USER = "default"
@@ -157,6 +159,8 @@ def _skill_file(folder: str) -> tuple[str, Stamp | None]:
 
 def _read(file: str, stamp: Stamp) -> SkillContent:
     """The stamp was taken before: a change during the read shows in the next one."""
+    from skillyard.catalog.manifest import read_skill  # noqa: PLC0415  (a call that finds nothing new reads no file)
+
     settled = is_settled(stamp, time.time_ns())
     reading = read_skill(Path(file))
     if reading.skill is None:
@@ -201,7 +205,7 @@ class ActivationChange(NamedTuple):
 class Activator:
     """Change what is active in one project. All names of a call count, or none."""
 
-    def __init__(self, catalog: Catalog, activations: Activations, contents: Contents, project: str) -> None:
+    def __init__(self, catalog: "Catalog", activations: Activations, contents: Contents, project: str) -> None:
         self._catalog, self._activations = catalog, activations
         self._contents, self._project = contents, project
 
@@ -229,7 +233,7 @@ class Activator:
         self._activations.remove(user, rows)
         return tuple(ActivationChange(self._name(row), row.skill, changed=True) for row in rows)
 
-    def _choose(self, name: str) -> CatalogEntry:
+    def _choose(self, name: str) -> "CatalogEntry":
         entry = self._catalog.choose(_bare(name))
         self._catalog.resolve(_bare(name))  # a broken one is refused now, not when a task waits
         if entry.role:

@@ -24,7 +24,8 @@ from skillyard.core.messages import Message, join_messages
 from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.dispatch.activation import as_conversation
-from skillyard.dispatch.delivery import Delivery, DispatchRequest, DispatchSettings, PromptSkill, working_folder
+from skillyard.dispatch.delivery import Delivery, DispatchSettings
+from skillyard.dispatch.request import DispatchRequest, PromptSkill, working_folder
 from skillyard.dispatch.text import EnhancedTask, enhance
 from skillyard.dispatch.warm import WarmBackend, WarmBackends
 from skillyard.runners.prompt import as_task

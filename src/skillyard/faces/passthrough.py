@@ -1,4 +1,4 @@
-"""S0 §2.3: what a face that prints text shows in full, and what goes to a file below mybox/workspace/.
+"""What a face that prints text shows in full, and what goes to a file below mybox/workspace/.
 
 We write there with all that the person may do, and a run may have left anything in that folder: so no link is followed,
 and whatever stands where the file goes is replaced, not written to.

@@ -7,7 +7,6 @@ from time import time_ns
 from typing import TYPE_CHECKING
 
 from skillyard.catalog.roots import SKILL_FILE
-from skillyard.core.backend_events import EventKind
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
 from skillyard.core.skill import Severity, Skill
@@ -112,6 +111,8 @@ def started_of(run: "Run") -> str:
 
 def line_of(kind: str, text: str, data: object, lang: Lang) -> str:
     """One event on one line; nothing for what says nothing to a person."""
+    from skillyard.core.backend_events import EventKind  # noqa: PLC0415  (lists do not need it)
+
     facts: dict[str, Json] = dict(data) if isinstance(data, dict) else {}
     match kind:
         case EventKind.STARTED:

@@ -18,11 +18,11 @@ from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result
 from skillyard.core.values import Json
-from skillyard.dispatch.delivery import check_task
+from skillyard.dispatch.request import check_task
 from skillyard.scripts.prompt_grammar import Addressee, addressee, parse_prompt, parse_script_calls
 
 if TYPE_CHECKING:
-    from skillyard.dispatch.delivery import DispatchRequest
+    from skillyard.dispatch.request import DispatchRequest
     from skillyard.jobs.jobs import Job
     from skillyard.sandbox.cancel_token import CancelToken
     from skillyard.scripts.worker import Worker

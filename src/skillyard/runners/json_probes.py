@@ -108,7 +108,7 @@ def _read(ended: Exit, limit: float) -> tuple[Mapping[str, Json], str]:
     if ended.timed_out:
         return {}, Message("no answer within {limit_seconds:g} s", limit_seconds=limit)
     if ended.overflowed:
-        return {}, Message("more output than S3's 10 MB")
+        return {}, Message("more output than 10 MB")
     found = parse(ended.stdout)
     if isinstance(found, str):
         said = quoted(ended.stderr)
@@ -319,7 +319,7 @@ def _overall(said: list[JsonExchange], limit_seconds: float) -> Iterator[Probe]:
         each.asked: each.code or Message("no code") for each in heard if not each.success and each.code not in CODES
     }
     advice = Message("use one of: {known}", known=", ".join(CODES))
-    yield _all(Message("error codes"), Message("all among S3's nine"), others, advice, passed)
+    yield _all(Message("error codes"), Message("all among the nine of the protocol"), others, advice, passed)
     yield _echoed([each for each in heard if each.action])
     slowest = max(said, key=lambda exchange: exchange.ended.seconds)
     took = Message(

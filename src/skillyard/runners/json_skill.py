@@ -208,7 +208,7 @@ def parse(stdout: bytes) -> dict[str, Json] | str:
 def _shaped(fields: dict[str, Json], action: str | None, *, strict: bool) -> JsonResponse:
     wrong = what_is_wrong(fields)
     if wrong and strict:
-        return failed(action, INTERNAL, Message("not an S3 response: {wrong}", wrong=wrong))
+        return failed(action, INTERNAL, Message("not a response of the protocol: {wrong}", wrong=wrong))
     notes: list[str] = [wrong] if wrong else []
     if wrong:
         fields = _as_response(fields)

@@ -72,7 +72,7 @@ def _decisions(text: str) -> dict[str, str]:
 
 
 def paused(yard: "Project", review: "Review", resume_command: str) -> dict[str, Json]:
-    """S1 §4.1: the file that tells what waits and why, and the two things that the result says of it."""
+    """The file that tells what waits and why, and the two things that the result says of it."""
     digest = yard.reviews.write_interrupt(review, resume_command)
     return {"interrupted_skills": sorted(review.held), "resume_command": resume_command, DIGEST: digest}
 

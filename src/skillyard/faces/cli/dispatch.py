@@ -36,7 +36,7 @@ from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Exact, one_line
 
 if TYPE_CHECKING:
-    from skillyard.dispatch.delivery import DispatchRequest
+    from skillyard.dispatch.request import DispatchRequest
 
 _OMITTED = Message("left out, over the limit of size: {names}")
 _MARKED = Message("{name} imitates the structure around it: {lines}")

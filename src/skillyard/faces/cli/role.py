@@ -1,6 +1,6 @@
 """Roles: agents/<role> with its own JSON skills, schedule, secrets and bounds.
 
-`role run` prints one result, as `skillyard run` does; `--response` prints the skill's own S3 response instead.
+`role run` prints one result, as `skillyard run` does; `--response` prints the skill's own response instead.
 
 examples:
   skillyard role
@@ -77,7 +77,7 @@ def arguments(parser: Parser) -> None:
     running.add_argument("--params", metavar="JSON", help="all params as one JSON object")
     running.add_argument("--context", action="append", default=[], metavar="K=V", help="such as user_id=…")
     running.add_argument("--timeout", type=seconds, metavar="S", help="seconds that the run may take")
-    running.add_argument("--response", action="store_true", help="print the S3 response and nothing else")
+    running.add_argument("--response", action="store_true", help="print the skill's own response and nothing else")
     running.set_defaults(answer=_run)
     schema = commands.add_parser("schema", help="print the JSON Schema of agent.yaml")
     schema.set_defaults(answer=_schema)

@@ -72,7 +72,7 @@ def arguments(parser: Parser) -> None:
         action="store_true",
         help="as root: run even where the sandbox has no namespaces (skillyard doctor tells what is not covered)",
     )
-    parser.add_argument("--strict", action="store_true", help="JSON skills: refuse responses that are not quite S3")
+    parser.add_argument("--strict", action="store_true", help="JSON skills: refuse what differs from the protocol")
     parser.add_argument("--stdin", action="store_true", help="wait for piped input, however long it takes")
     parser.add_argument("--to", metavar="BACKEND", help="let this agent do what a prompt skill says")
     parser.add_argument("--model", metavar="M", help="the agent's model")

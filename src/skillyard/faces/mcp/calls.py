@@ -61,7 +61,7 @@ class SkillRun(NamedTuple):
 
 
 class Task(NamedTuple):
-    """S0 §1.1 and S1 §1.2."""
+    """A Task: docs/spec/task.md."""
 
     agent: str
     description: str
@@ -98,7 +98,7 @@ class Task(NamedTuple):
 
 
 class Dispatch(NamedTuple):
-    """S4: a task with the active skills, for another agent. Nobody is there to allow it anything."""
+    """A task with the active skills, for another agent. Nobody is there to allow it anything."""
 
     task: str
     to: str | None
