@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import skillyard
-from skillyard import Kernel, Lang, Project, Request, Result, State, execute_skill, parse
+from skillyard import Kernel, Lang, Project, Request, Result, SkillError, State, execute_skill, parse
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs
-from tests.conftest import WriteSkill
+from tests.conftest import Skillyard, WriteSkill
 
 ECHO = "---\nname: echo\ndescription: Says it again.\ncommand: python echo.py {text}\n---\n"
 PROGRAM = {"echo.py": "import sys\nprint(sys.argv[1])\n"}
@@ -48,6 +48,26 @@ def test_a_task_is_the_kernels(opened: Project) -> None:
 
     assert first.data["content"] == "hello"
     assert again.cached
+
+
+def test_a_queued_skill_is_run_by_a_worker(opened: Project, skillyard: Skillyard) -> None:
+    job = opened.enqueue("echo", text="later")
+    worked = skillyard("worker", "--drain")
+
+    assert worked.returncode == 0, worked.stderr
+    run = opened.find_run(job)
+    assert run is not None
+    assert run.state == "success"
+    assert run.result["data"]["content"] == "later"  # type: ignore[index, call-overload]
+
+
+def test_what_cannot_run_is_not_queued(opened: Project) -> None:
+    with pytest.raises(SkillError, match="not installed"):
+        opened.enqueue("nobody")
+    with pytest.raises(SkillError, match="unknown param"):
+        opened.enqueue("echo", txet="x")
+    with pytest.raises(TypeError, match=r"^args must "):
+        opened.enqueue("echo", 3)  # type: ignore[arg-type]
 
 
 def test_many_threads_use_one_project_at_once(opened: Project) -> None:

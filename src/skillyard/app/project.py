@@ -189,6 +189,21 @@ class Project:
             timeout_seconds=timeout_seconds,
         )
 
+    def enqueue(self, name: str, /, *args: str, **params: "Json") -> str:
+        """Queue a skill for a worker (`skillyard worker`) and return the id of the job, which is also that of its run.
+
+        Raise SkillError if it cannot run: an unknown name, a wrong param. Needs the extra `jobs`.
+        """
+        from skillyard.jobs.jobs import Job
+
+        expect("name", name, str)
+        for arg in args:
+            expect("args", arg, str)
+        expect_params("params", params)
+        job = self.jobs.prepare(Job(name.removeprefix("@"), args=args, params=params, lang=str(self.lang)))
+        with self.jobs.open() as jobs:
+            return jobs.enqueue(job)
+
     def skills(self) -> "tuple[CatalogEntry, ...]":
         """Every skill that can be used here."""
         self.catalog.sync()
