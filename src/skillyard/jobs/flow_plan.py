@@ -10,7 +10,7 @@ from skillyard.catalog.flowfile import FOLDER, WorkflowFile, WorkflowStep, is_of
 from skillyard.catalog.references import as_text, fill, nearest, references, walk
 from skillyard.catalog.schema_check import SchemaProblem, expected
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, SkillError, WorkflowInvalid
-from skillyard.core.messages import Lang, Message
+from skillyard.core.messages import Message
 from skillyard.core.request import Request
 from skillyard.core.skill import Severity, Skill, first_of
 from skillyard.core.values import Json
@@ -123,7 +123,7 @@ def _step_problems(
 ) -> Iterator[SchemaProblem]:
     if isinstance(skill, SkillError):
         yield _wrong(
-            step, "skill", Message("is {skill!r}: {msg}", skill=step.skill, msg=skill.msg), skill.hint(Lang.EN)
+            step, "skill", Message("is {skill!r}: {msg}", skill=step.skill, msg=skill.msg), skill.hint_message()
         )
         return
     yield from _action_problems(skill, step)
