@@ -170,7 +170,7 @@ def test_a_conversation_goes_on_with_its_own_agent_and_others_with_the_first(
     configure(places.own_home, '[dispatch]\norder = ["other", "small"]\n', ("small", "other"))
     with Project(places) as yard:
         chosen = [
-            dispatch_task("x", yard=yard, cwd=project, to=to, session=session).data["backend"]
+            dispatch_task("x", project=yard, cwd=project, to=to, session=session).data["backend"]
             for to, session in (("small", "talk"), (None, "talk"), (None, None), (None, "new"))
         ]
 
@@ -181,10 +181,10 @@ def test_without_a_name_the_first_that_is_installed_is_taken(places: ProjectPath
     gone = '[backends.gone]\ncommand = ["/nowhere/agent"]\n[dispatch]\norder = ["gone", "small"]\n'
     configure(places.own_home, gone)
     with Project(places) as yard:
-        assert dispatch_task("x", yard=yard, cwd=project).data["backend"] == "small"
+        assert dispatch_task("x", project=yard, cwd=project).data["backend"] == "small"
     configure(places.own_home, gone.replace(', "small"', ""))
     with Project(places) as yard:
-        result = dispatch_task("x", yard=yard, cwd=project)
+        result = dispatch_task("x", project=yard, cwd=project)
     assert (result.data["type"], result.data["backends"]) == ("AgentNotInstalled", ["gone"])
 
 
@@ -251,7 +251,7 @@ def test_the_limit_of_a_task_is_a_timeout_with_what_came_before(hand: Callable[.
 def test_an_agent_that_says_nothing_for_too_long_hangs(places: ProjectPaths, project: Path) -> None:
     configure(places.own_home, "[dispatch]\nsilent = 2\n")
     with Project(places) as yard:
-        result = dispatch_task("hang", to="small", yard=yard, cwd=project, session="talk", lang=Lang.ZH)
+        result = dispatch_task("hang", to="small", project=yard, cwd=project, session="talk", lang=Lang.ZH)
 
     assert (result.state, result.summary) == (State.TIMEOUT, "Timeout: 智能体无响应 (>2秒)")
 

@@ -443,7 +443,7 @@ def test_a_home_with_a_long_name_has_warm_agents_too(tmp_path: Path, project: Pa
     with Project(places._replace(own_home=deep)) as yard:
         warmed = yard.dispatcher.start_warm("small", session="talk", cwd=project)
         try:
-            result = dispatch_task("x", to="small", session="talk", cwd=project, yard=yard)
+            result = dispatch_task("x", to="small", session="talk", cwd=project, project=yard)
             assert result.data["warm"] is True
         finally:
             assert yard.dispatcher.warm.end(warmed.conversation.id)

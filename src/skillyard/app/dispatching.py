@@ -36,19 +36,19 @@ def dispatch_task(
     tell: Tell | None = None,
     ask: Ask | None = None,
     stop: "CancelToken | None" = None,
-    yard: Project | None = None,
+    project: Project | None = None,
 ) -> Result:
     """Send a task with the active skills to a backend and wait for its answer, as `skillyard dispatch` does.
 
     `tell` gets every event as it comes. What the backend wants to be allowed goes to `ask`; without one it is refused.
     """
     started, moment = time.monotonic(), datetime.now(UTC)
-    with nullcontext(yard) if yard else open_project() as project:
-        chosen = lang or project.lang
+    with nullcontext(project) if project else open_project() as opened:
+        chosen = lang or opened.lang
         try:
-            request = project.make_dispatch_request(
+            request = opened.make_dispatch_request(
                 task, to=to, session=session, model=model, cwd=cwd, limit_seconds=limit_seconds, lang=chosen
             )
         except SkillError as error:
             return error_result(error, "skillyard", chosen, make_meta("skillyard", time.monotonic() - started, moment))
-        return project.dispatcher.dispatch(request, tell or ignore, ask or refuse, stop)
+        return opened.dispatcher.dispatch(request, tell or ignore, ask or refuse, stop)

@@ -130,7 +130,7 @@ class Dispatch(NamedTuple):
             lang=self.lang,
             tell=tell,
             stop=stop,
-            yard=yard,
+            project=yard,
         )
 
     @property
