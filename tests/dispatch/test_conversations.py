@@ -43,7 +43,7 @@ def small(places: ProjectPaths) -> None:
 @pytest.fixture
 def hand(yard: Project, project: Path) -> Callable[..., Result]:
     def dispatch(task: str, **options: Any) -> Result:
-        return dispatch_task(task, **{"to": "small", "cwd": project, "lang": Lang.EN, "yard": yard, **options})
+        return dispatch_task(task, **{"to": "small", "cwd": project, "lang": Lang.EN, "project": yard, **options})
 
     return dispatch
 
