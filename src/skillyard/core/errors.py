@@ -524,6 +524,23 @@ class WorkflowChanged(RuntimeFailed):
     hint_template = Message("put the file back and retry, or start it anew as it is now with `skillyard flow run`")
 
 
+_MOST_NAMED = 5
+
+
+class ChangesConflict(RuntimeFailed):
+    """Somebody else changed the files since the run started."""
+
+    code = "changes_conflict"
+    type = "RuntimeFailed"
+    retryable = False
+    summary_template = Message("the project changed since the run started: {reason}")
+    hint_template = Message("nothing was applied; look at the files, then run the skill again")
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        more = " …" if len(paths) > _MOST_NAMED else ""
+        super().__init__(", ".join(paths[:_MOST_NAMED]) + more, details={"conflicts": list(paths)})
+
+
 class ScriptFailed(RuntimeFailed):
     """Its name on the wire is RuntimeError; a class of that name would hide Python's own."""
 
