@@ -164,14 +164,16 @@ class Applier:
             shutil.rmtree(self._stage)
 
 
-def find_conflicts(project: Path, changes: Iterable[Change], started_ns: int) -> list[str]:
+def find_conflicts(project: Path, changes: Sequence[Change], started_ns: int) -> list[str]:
     """Return the paths where the project changed at `started_ns` or later, or is not as the changes expect."""
-    return sorted({path for change in changes for path in _conflicts_of(project, change, started_ns)})
+    freed = {change.path for change in changes if change.kind is ChangeKind.DELETED}
+    freed |= {change.old_path for change in changes if change.kind is ChangeKind.RENAMED}
+    arrivals = (change.path for change in changes if change.kind in {ChangeKind.ADDED, ChangeKind.RENAMED})
+    taken = {path for path in arrivals if path not in freed and os.path.lexists(project / path)}
+    return sorted(taken.union(*(_changed_since(project, change, started_ns) for change in changes)))
 
 
-def _conflicts_of(project: Path, change: Change, started_ns: int) -> Iterator[str]:
-    if change.kind in {ChangeKind.ADDED, ChangeKind.RENAMED} and os.path.lexists(project / change.path):
-        yield change.path
+def _changed_since(project: Path, change: Change, started_ns: int) -> Iterator[str]:
     if change.kind is ChangeKind.ADDED:
         return
     path = change.old_path or change.path
