@@ -172,6 +172,7 @@ class Cgroup:
         self._counters = {}
 
     def remove(self) -> None:
+        self.close()
         for folder in self._where.values():
             with contextlib.suppress(OSError):  # a process that the kernel has not let go of yet keeps it
                 os.rmdir(folder)
