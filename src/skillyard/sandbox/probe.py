@@ -69,7 +69,7 @@ def _try_namespaces(*, pid_limit: bool) -> str:
     uid, gid = os.getuid(), os.getgid()  # before the child is somebody else
 
     def enter() -> None:
-        old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid, own_network=True)
+        old = namespaces.begin((), uid=uid, gid=gid, own_network=True)
         namespaces.finish(old, Policy(), "/", pid_limit=pid_limit)
 
     return _in_child(_clone, enter)
@@ -96,7 +96,7 @@ def _try_overlay() -> str:
 
 
 def _look_through(folder: str, uid: int, gid: int) -> None:
-    old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid, own_network=True)
+    old = namespaces.begin((), uid=uid, gid=gid, own_network=True)
     if not namespaces.finish(old, Policy(read=(Path(folder),)), "/", pid_limit=False):
         raise OSError(errno.EINVAL, "overlayfs cannot be mounted in a user namespace")
     with socket.socket(socket.AF_UNIX) as client:

@@ -18,6 +18,7 @@ import select
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -27,14 +28,16 @@ from skillyard.sandbox.cgroup import Cgroup
 from skillyard.sandbox.layers import Hierarchies
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.spawn_request import INSIDE, PROBE, PROXY, STARTER_SOCKET, FdMessage, SpawnRequest, send
-from skillyard.sandbox.supervisor import as_failure, kill_descendants, serve_outside, supervise_inside
+from skillyard.sandbox.supervisor import as_failure, kill_descendants, supervise_inside, supervise_outside
 from skillyard.sandbox.syscalls import PR_SET_CHILD_SUBREAPER, fork, hide_arguments, prctl
 
-#: Idle supervisors kept for the next run; more runs than this at once are rare.
-_MOST_IDLE: Final = 16
 _LONGEST_POLL: Final = 3_600_000.0
 #: How long a supervisor may take to end its run before we do it: it needs a fraction of a second.
 _OVERDUE_SECONDS: Final = 3.0
+
+#: What a supervisor inside namespaces is made for: its cgroup hierarchies, and whether it shares the network. None is
+#: one outside.
+_MadeFor = tuple[Hierarchies, bool] | None
 
 
 def main() -> None:
@@ -75,23 +78,15 @@ def _detach() -> None:
 class _Supervisor:
     """A supervisor, our end of its channel, and the run that it was given."""
 
-    def __init__(
-        self,
-        pid: int,
-        channel: socket.socket,
-        group: Cgroup | None = None,
-        made_for: tuple[Hierarchies, bool] | None = None,
-    ) -> None:
-        self.pid, self.channel, self.group = pid, channel, group
-        #: For one inside namespaces: its cgroup hierarchies, and whether it shares the network.
-        self.made_for = made_for
+    def __init__(self, pid: int, channel: socket.socket, group: Cgroup | None, *, is_inside: bool) -> None:
+        self.pid, self.channel, self.group, self.is_inside = pid, channel, group, is_inside
         #: Our copy of its end of the run's control socket, and until when we wait for its end.
         self.control: socket.socket | None = None
         self.deadline = math.inf
         self.stop_requested = self.ended_here = False
 
     def send(self, message: FdMessage, policy: Policy) -> bool:
-        """Send its only request to one inside, once its cgroup has the limits. Return False if somebody killed it."""
+        """Send it its only request, once its cgroup has the limits. Return False if somebody killed it."""
         try:
             if self.group:
                 self.group.limit(policy)
@@ -105,7 +100,7 @@ class _Supervisor:
     def end(self) -> None:
         """With namespaces the kernel ends all with the supervisor. Without, the supervisor still cleans up."""
         self.ended_here = True
-        if self.made_for:
+        if self.is_inside:
             os.kill(self.pid, signal.SIGKILL)
         else:
             kill_descendants(self.pid)
@@ -135,12 +130,9 @@ class _Service:
         self._channel = socket.socket(fileno=STARTER_SOCKET)
         #: Every child, by its pid; None is a probe or a proxy.
         self._children: dict[int, _Supervisor | None] = {}
-        #: The supervisors outside namespaces that wait for a request.
-        self._idle: list[_Supervisor] = []
-        #: A supervisor inside for the next request, from the second request on.
-        self._spare: _Supervisor | None = None
-        self._inside_requests = 0
-        self._last_made_for: tuple[Hierarchies, bool] | None = None
+        #: How many runs of each sort there were. From the second on, a supervisor waits for the next one.
+        self._requests: Counter[_MadeFor] = Counter()
+        self._spares: dict[_MadeFor, _Supervisor] = {}
         self._poll = select.poll()
         #: What to do when a descriptor can be read.
         self._handlers: dict[int, Callable[[], None]] = {}
@@ -180,7 +172,7 @@ class _Service:
                     break
                 orphans = orphans or pid not in self._children
                 if supervisor := self._children.pop(pid, None):
-                    orphans = orphans or not supervisor.made_for
+                    orphans = orphans or not supervisor.is_inside
                     self._forget_run(supervisor, supervisor.report_if_killed(status))
                     if supervisor.group:
                         supervisor.group.remove()
@@ -192,29 +184,26 @@ class _Service:
         if message is None:  # the runtime is gone
             self._unwatch(STARTER_SOCKET)
             self._channel.close()
-            while self._idle:
-                self._dismiss(self._idle.pop())
-            if self._spare:
-                self._spare.channel.close()
+            for spare in self._spares.values():
+                spare.channel.close()  # without a request it ends now
             return
         try:
-            if message.kind == INSIDE:
-                self._run_inside(message)
-            elif message.kind == PROBE:
+            if message.kind == PROBE:
                 self._fork(fork, partial(_answer_probe, message))
             elif message.kind == PROXY:
                 # With Python's own hooks: the proxy starts threads.
                 self._fork(os.fork, partial(_serve_proxy, message))
             else:
-                self._run_outside(message)
+                self._run(message)
         except OSError as error:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(message.control)) as control:
                 send(control, {"failed": as_failure("layers", error)})
         message.close()
         # Only now: a copy of us would keep the message's files open.
-        if message.kind == INSIDE and self._inside_requests > 1 and self._last_made_for and not self._spare:
-            with contextlib.suppress(OSError):  # the next request will tell why
-                self._spare = self._prepare(self._last_made_for, None)
+        for made_for, count in self._requests.items():
+            if count > 1 and made_for not in self._spares:
+                with contextlib.suppress(OSError):  # the next request will tell why
+                    self._spares[made_for] = self._prepare(made_for, None)
 
     # -- the second clock
 
@@ -251,100 +240,52 @@ class _Service:
                 if report:
                     send(control, report)
 
-    # -- inside namespaces: a supervisor serves one run
+    # -- starting supervisors
 
-    def _run_inside(self, message: FdMessage) -> None:
-        """Use the spare supervisor if there is one that fits."""
+    def _run(self, message: FdMessage) -> None:
+        """Give a run to the supervisor that waits for its sort, or to a new one."""
         request = SpawnRequest.from_json(message.content())
         policy = request.policy or Policy()
-        made_for = (request.plan.layers.cgroup.without_kill(), policy.network)
-        supervisor, self._spare = self._spare, None
-        if supervisor and supervisor.made_for != made_for:
-            supervisor.channel.close()  # without a request it ends now
-            supervisor = None
+        made_for = (request.plan.layers.cgroup.without_kill(), policy.network) if message.kind == INSIDE else None
+        supervisor = self._spares.pop(made_for, None)
         if not (supervisor and supervisor.send(message, policy)):
             supervisor = self._prepare(made_for, message)
             if not supervisor.send(message, policy):
                 raise ConnectionResetError(errno.ECONNRESET, "the supervisor ended before it had its order")
         self._follow(supervisor, message, request.limit_seconds)
-        self._inside_requests += 1
-        self._last_made_for = made_for
+        self._requests[made_for] += 1
 
-    def _prepare(self, made_for: tuple[Hierarchies, bool], message: FdMessage | None) -> _Supervisor:
+    def _prepare(self, made_for: _MadeFor, message: FdMessage | None) -> _Supervisor:
         """The new process closes its copy of the present `message`, so that the end of that run is seen."""
-        confine.warm_up()
-        hierarchies, network = made_for
-        layout = namespaces.system_layout(network=network)
-        begin = partial(namespaces.begin, layout, uid=os.getuid(), gid=os.getgid(), own_network=not network)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        group = Cgroup.make(hierarchies)
+        group: Cgroup | None = None
+        copy, serve = fork, partial(supervise_outside, theirs)
+        if made_for:
+            confine.warm_up()
+            hierarchies, network = made_for
+            layout = namespaces.system_layout(network=network)
+            begin = partial(namespaces.begin, layout, uid=os.getuid(), gid=os.getgid(), own_network=not network)
+            group = Cgroup.make(hierarchies)
+            copy, serve = partial(namespaces.clone, network=network), partial(supervise_inside, theirs, begin, group)
 
         def work() -> None:
             ours.close()
             if message:
                 message.close()
-            supervise_inside(theirs, begin, group)
+            serve()
 
-        with theirs:
-            try:
-                pid = self._fork(partial(namespaces.clone, network=network), work)
-            except OSError:
-                ours.close()
-                if group:
-                    group.remove()
-                raise
-        supervisor = self._children[pid] = _Supervisor(pid, ours, group, made_for)
         try:
+            with theirs:
+                pid = self._fork(copy, work)
+            supervisor = self._children[pid] = _Supervisor(pid, ours, group, is_inside=made_for is not None)
             if group:
                 group.add(pid)
         except OSError:
-            ours.close()
+            ours.close()  # without a request it ends, if there is one
+            if group:
+                group.remove()
             raise
         return supervisor
-
-    # -- outside: a supervisor there is as good as new after a run, and a new one costs
-
-    def _run_outside(self, message: FdMessage) -> None:
-        while self._idle:
-            supervisor = self._idle.pop()
-            try:
-                message.send(supervisor.channel)
-                break
-            except ConnectionError:  # somebody killed it
-                self._dismiss(supervisor)
-        else:
-            supervisor = self._start_outside(message)
-            message.send(supervisor.channel)
-        self._follow(supervisor, message, message.content()["limit_seconds"])
-
-    def _start_outside(self, message: FdMessage) -> _Supervisor:
-        """The new process closes its copy of the present `message`: it would keep the program's streams open."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-        def work() -> None:
-            ours.close()
-            message.close()
-            serve_outside(theirs)
-
-        with theirs:
-            pid = self._fork(fork, work)
-        supervisor = self._children[pid] = _Supervisor(pid, ours)
-        self._watch(ours.fileno(), partial(self._release, supervisor))
-        return supervisor
-
-    def _release(self, supervisor: _Supervisor) -> None:
-        """A supervisor said that its run is over, or is gone."""
-        said = supervisor.channel.recv(1)
-        if said:
-            self._forget_run(supervisor)
-        if said and self._channel.fileno() >= 0 and len(self._idle) < _MOST_IDLE:
-            self._idle.append(supervisor)
-        else:
-            self._dismiss(supervisor)
-
-    def _dismiss(self, supervisor: _Supervisor) -> None:
-        self._unwatch(supervisor.channel.fileno())
-        supervisor.channel.close()
 
     def _fork(self, copy: Callable[[], int], work: Callable[[], None]) -> int:
         """Do `work` in a copy of this process; return its pid."""

@@ -19,6 +19,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -93,36 +94,50 @@ def kill_descendants(root: int | None = None, keep: Container[int] = ()) -> None
 
 
 class _ChildWatcher:
-    """Waits for a program, the clock and the runtime at once. Can be used for one run after the other."""
+    """Waits for a program, the clock and the runtime at once, and ends the tree. Make it before the program starts."""
 
     def __init__(self) -> None:
         self._main = 0
-        #: As waitpid gives it; None while it runs.
-        self._status: int | None = None
-        self._timed_out = False
+        #: As waitpid gives it; negative while it runs.
+        self._status = -1
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler the pipe is not written
 
-    def wait(self, main: int, control: socket.socket, limit_seconds: float) -> None:
-        """Return when the program ended, the limit passed, or the runtime asked to stop or went away."""
-        self._main, self._status, self._timed_out = main, None, False
-        deadline = time.monotonic() + limit_seconds
+    def follow(
+        self,
+        main: int,
+        control: socket.socket,
+        limit_seconds: float,
+        terminate: Callable[[], None],
+        kill: Callable[[], None],
+    ) -> dict[str, Any]:
+        """Wait for the program and end its whole tree, with functions that signal everybody in it. Return the report."""
+        self._main = main
+        timed_out = self._wait(control, time.monotonic() + limit_seconds)
+        if self._status < 0:
+            terminate()
+            self._wait_until(lambda: not self._reap() or self._status >= 0, _GRACE_SECONDS)
+        self._wait_until(lambda: not self._reap(), _STUCK_SECONDS, kill)
+        code = os.waitstatus_to_exitcode(self._status) if self._status >= 0 else -signal.SIGKILL
+        return {"failed": None, "code": code, "timed_out": timed_out, "hit": ""}
+
+    def _wait(self, control: socket.socket, deadline: float) -> bool:
+        """Wait until it ended, or the runtime asked to stop or went away. Return True if the limit came first."""
         poll = select.poll()
         poll.register(control, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
-        while self.reap() and self._status is None:
+        while self._reap() and self._status < 0:
             left = deadline - time.monotonic()
             if left <= 0:
-                self._timed_out = True
-                return
+                return True
             ready = poll.poll(min(left, _LONGEST_POLL_SECONDS) * 1000)
             if any(file != self._woken for file, _ in ready):
-                return
+                return False
         # Killed after the limit: the starter's clock was faster than ours.
-        self._timed_out = self._status == signal.SIGKILL and time.monotonic() >= deadline
+        return self._status == signal.SIGKILL and time.monotonic() >= deadline
 
-    def reap(self) -> bool:
+    def _reap(self) -> bool:
         """Reap whoever ended; return False when there is nobody left to wait for."""
         with contextlib.suppress(BlockingIOError):  # nobody ended since we looked last
             os.read(self._woken, 4096)
@@ -139,13 +154,6 @@ class _ChildWatcher:
             os.write(self._wake, b".")
         return True
 
-    def end(self, terminate: Callable[[], None], kill: Callable[[], None]) -> None:
-        """End the whole tree, with functions that signal everybody in it."""
-        if self._status is None:
-            terminate()
-            self._wait_until(lambda: not self.reap() or self._status is not None, _GRACE_SECONDS)
-        self._wait_until(lambda: not self.reap(), _STUCK_SECONDS, kill)
-
     def _wait_until(self, done: Callable[[], bool], seconds: float, act: Callable[[], None] | None = None) -> None:
         deadline = time.monotonic() + seconds
         while not done():
@@ -155,11 +163,6 @@ class _ChildWatcher:
             if left <= 0:
                 return
             select.select([self._woken], [], [], min(left, 0.05))
-
-    def report(self, group: Cgroup | None) -> dict[str, Any]:
-        status = signal.SIGKILL if self._status is None else self._status
-        code, hit = os.waitstatus_to_exitcode(status), group.hit() if group else ""
-        return {"failed": None, "code": code, "timed_out": self._timed_out, "hit": hit}
 
 
 def as_failure(stage: str, error: OSError) -> dict[str, Any]:
@@ -246,10 +249,10 @@ def _run_inside(
     except OSError as error:
         return {"failed": as_failure(stage, error)}
     close_all(streams)
-    watcher.wait(main, control, request.limit_seconds)
     # In a pid namespace, -1 is everybody else in it.
-    watcher.end(lambda: _signal_all((-1,), signal.SIGTERM), lambda: _signal_all((-1,), signal.SIGKILL))
-    return watcher.report(group) | {"sealed": sealed}
+    terminate, kill = partial(_signal_all, (-1,), signal.SIGTERM), partial(_signal_all, (-1,), signal.SIGKILL)
+    report = watcher.follow(main, control, request.limit_seconds, terminate, kill)
+    return report | {"hit": group.hit() if group else "", "sealed": sealed}
 
 
 def _open_proxy(policy: Policy, control: socket.socket) -> dict[str, str]:
@@ -264,110 +267,72 @@ def _open_proxy(policy: Policy, control: socket.socket) -> dict[str, str]:
 # -- outside
 
 
-def serve_outside(channel: socket.socket) -> None:
-    """Serve one request after the other, until the starter lets us go or something of a run cannot be ended."""
+def supervise_outside(channel: socket.socket) -> None:
+    """Serve one request with the other layers, with bubblewrap, or with none."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_DUMPABLE, 0)
-    watcher = _ChildWatcher()
-    while message := FdMessage.receive(channel):
-        request = SpawnRequest.from_json(message.content())
-        os.close(message.body)
-        with socket.socket(fileno=message.control) as control:
-            run = _OutsideRun(request, message.streams, watcher)
-            report = run.serve(control)
-            run.clean_up()
-            with contextlib.suppress(ConnectionError):
-                send(control, report)
-        if watcher.reap():
-            return
-        channel.send(b".")
-
-
-class _OutsideRun:
-    """A run with the other layers, with bubblewrap, or with none."""
-
-    def __init__(self, request: SpawnRequest, streams: StreamFds, watcher: _ChildWatcher) -> None:
-        self._request, self._streams, self._watcher = request, streams, watcher
-        self._group: Cgroup | None = None
-        self._temp = ""
-        #: The reading end of the pipe on which the child reports why the program could not start.
-        self._failures = -1
-
-    def serve(self, control: socket.socket) -> dict[str, Any]:
-        request = self._request
+    message = FdMessage.receive(channel)
+    if message is None:
+        return
+    request = SpawnRequest.from_json(message.content())
+    temp = f"{os.environ.get('TMPDIR') or '/tmp'}/skillyard-{os.urandom(8).hex()}"
+    group: Cgroup | None = None
+    with socket.socket(fileno=message.control) as control, contextlib.suppress(ConnectionError):
         try:
-            if request.policy:
-                main = self._start_confined(request.policy)
-            else:
-                os.chdir(request.cwd)
-                main = _spawn(request.argv, request.env, self._streams)
+            group = Cgroup.make(request.plan.layers.cgroup)
+            report = _run_outside(request, message.streams, group, temp, control)
         except OSError as error:
-            return {"failed": as_failure("program", error)}
-        finally:
-            close_all(self._streams)
-        self._watcher.wait(main, control, request.limit_seconds)
-        self._watcher.end(self._terminate, self._kill)
-        failed = b""
-        if self._failures >= 0:
-            with contextlib.suppress(BlockingIOError):  # empty, and kept open by a process that the kernel cannot end
-                failed = os.read(self._failures, 65536)
-        return {"failed": json.loads(failed)} if failed else self._watcher.report(self._group)
+            report = {"failed": as_failure("program", error)}
+        if group:
+            group.remove()
+        if os.path.lexists(temp):
+            from shutil import rmtree  # noqa: PLC0415  (after the run)
 
-    def _start_confined(self, policy: Policy) -> int:
-        self._group = Cgroup.make(self._request.plan.layers.cgroup)
-        if self._group:
-            self._group.limit(policy)
-        self._temp = f"{os.environ.get('TMPDIR') or '/tmp'}/skillyard-{os.urandom(8).hex()}"
-        for folder in ("", "/tmp", "/home"):
-            os.mkdir(self._temp + folder, 0o700)
-        self._failures, failures = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        gate, opened = os.pipe()
-        main = fork()
-        if main == 0:
-            _exec_confined(self._request, policy, self._streams, gate, failures, self._temp)
-        os.close(failures)
-        os.close(gate)
-        try:
-            if self._group:
-                self._group.add(main)
-            os.write(opened, b"!")
-        except OSError:
-            os.kill(main, signal.SIGKILL)
-            self._watcher.end(self._terminate, self._kill)
-            raise
-        finally:
-            os.close(opened)
-        return main
+            rmtree(temp, ignore_errors=True)
+        send(control, report)
 
-    def _terminate(self) -> None:
+
+def _run_outside(
+    request: SpawnRequest, streams: StreamFds, group: Cgroup | None, temp: str, control: socket.socket
+) -> dict[str, Any]:
+    def terminate() -> None:
         _signal_all(_descendants(os.getpid()), signal.SIGTERM)
 
-    def _kill(self) -> None:
-        if not (self._group and self._group.kill()):
+    def kill() -> None:
+        if not (group and group.kill()):
             kill_descendants()
 
-    def clean_up(self) -> None:
-        os.chdir("/")
-        if self._failures >= 0:
-            os.close(self._failures)
-        if self._group:
-            self._group.remove()
-        if self._temp:
-            from shutil import rmtree  # noqa: PLC0415  (after the run, when nobody waits any more)
-
-            rmtree(self._temp, ignore_errors=True)
+    watcher = _ChildWatcher()
+    failures, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    if request.policy:
+        for folder in ("", "/tmp", "/home"):
+            os.mkdir(temp + folder, 0o700)
+        if group:
+            group.limit(request.policy)
+        main = fork()
+        if main == 0:
+            _exec_confined(request, request.policy, streams, group, temp, tell)
+    else:
+        os.chdir(request.cwd)
+        main = _spawn(request.argv, request.env, streams)
+    close_all((tell, *streams))
+    report = watcher.follow(main, control, request.limit_seconds, terminate, kill)
+    with contextlib.suppress(BlockingIOError):  # empty, and kept open by a process that the kernel cannot end
+        if failed := os.read(failures, 65536):
+            return {"failed": json.loads(failed)}
+    return report | {"hit": group.hit() if group else ""}
 
 
 def _exec_confined(
-    request: SpawnRequest, policy: Policy, streams: StreamFds, gate: int, failures: int, temp: str
-) -> None:
-    """In the child: apply the layers and exec the program. Never returns."""
+    request: SpawnRequest, policy: Policy, streams: StreamFds, group: Cgroup | None, temp: str, tell: int
+) -> NoReturn:
+    """In the child: apply the layers and exec the program, or tell why it could not start."""
     stage = "layers"
     try:
         signal.set_wakeup_fd(-1)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if not os.read(gate, 1):
-            return
+        if group:
+            group.add(os.getpid())
         if request.plan.level is Level.BUBBLEWRAP:
             _exec_bubblewrap(request, policy, streams)
         confine.restrict(request.plan.level, policy, request.plan.layers, temp)
@@ -376,7 +341,7 @@ def _exec_confined(
         home = {"TMPDIR": f"{temp}/tmp", "HOME": f"{temp}/home"}
         _exec(request.argv, request.env | home, streams)
     except OSError as error:
-        os.write(failures, json.dumps(as_failure(stage, error)).encode())
+        os.write(tell, json.dumps(as_failure(stage, error)).encode())
     finally:
         os._exit(1)
 
