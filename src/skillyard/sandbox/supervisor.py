@@ -54,6 +54,9 @@ _RESTORED: Final = (
     *(signal.SIGINT, signal.SIGQUIT, signal.SIGHUP),
 )
 
+#: Signals everybody in the tree of a run.
+_Signal = Callable[[], None]
+
 
 # -- the process tree
 
@@ -154,7 +157,7 @@ class _ChildWatcher:
             os.write(self._wake, b".")
         return True
 
-    def _wait_until(self, done: Callable[[], bool], seconds: float, act: Callable[[], None] | None = None) -> None:
+    def _wait_until(self, done: Callable[[], bool], seconds: float, act: _Signal | None = None) -> None:
         deadline = time.monotonic() + seconds
         while not done():
             if act:
@@ -239,8 +242,10 @@ def _run_inside(
     policy = request.policy or Policy()
     try:
         proxy = _open_proxy(policy, control)
-        sealed = confine.finish_root(old, policy, request.plan.layers, request.cwd)
-        confine.restrict(request.plan.level, policy, request.plan.layers, "", sealed=sealed)
+        layers = request.plan.layers
+        pid_limit = layers.pid_limit and not layers.process_limit
+        sealed = namespaces.finish(old, policy, request.cwd, pid_limit=pid_limit) and layers.overlay
+        confine.restrict(request.plan.level, policy, layers, "", sealed=sealed)
         prctl(PR_SET_DUMPABLE, 0)
         watcher = _ChildWatcher()
         stage = "program"
