@@ -42,11 +42,12 @@ def _find_unified(point: str, own: str) -> tuple[str, list[str]]:
     for folder in (place, *place.parents):
         if not folder.is_relative_to(point):
             break
-        if _can_hold(str(folder)):
-            delegated = Path(folder, "cgroup.subtree_control").read_text().split()
-            if {*_V1} <= {*delegated}:
-                return str(folder), delegated
-            best = best if best[0] else (str(folder), delegated)
+        with contextlib.suppress(OSError):
+            delegated = (folder / "cgroup.subtree_control").read_text().split()
+            if _can_hold(str(folder)):
+                if {*_V1} <= {*delegated}:
+                    return str(folder), delegated
+                best = best if best[0] else (str(folder), delegated)
     return best
 
 

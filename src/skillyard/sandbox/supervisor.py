@@ -108,14 +108,9 @@ class _ChildWatcher:
         signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler the pipe is not written
 
     def follow(
-        self,
-        main: int,
-        control: socket.socket,
-        limit_seconds: float,
-        terminate: Callable[[], None],
-        kill: Callable[[], None],
+        self, main: int, control: socket.socket, limit_seconds: float, terminate: _Signal, kill: _Signal
     ) -> dict[str, Any]:
-        """Wait for the program and end its whole tree, with functions that signal everybody in it. Return the report."""
+        """Wait for the program, then end its whole tree. Return the report."""
         self._main = main
         timed_out = self._wait(control, time.monotonic() + limit_seconds)
         if self._status < 0:
