@@ -2,8 +2,8 @@
 
 The supervisor opens a listening socket on the loopback of the run's net namespace and hands it out. A socket belongs to
 the namespace that it was made in, so this process, which is outside, accepts what the run connects to. It speaks HTTP
-CONNECT, plain HTTP (`GET http://host/`) and SOCKS5, on one port. It resolves names itself, because there is no resolver
-inside, and connects to the very address that it checked.
+CONNECT and plain HTTP (`GET http://host/`). It resolves names itself, because there is no resolver inside, and
+connects to the very address that it checked.
 
 Covered: other hosts and ports; names that resolve to this machine, its networks or a cloud's metadata address; another
 server name in TLS than the host; requests that two parsers could read in two ways; slow, huge and very many requests.
@@ -57,7 +57,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 class HostRefused(ProxyError):
     """The host was not granted; `capability` would allow it."""
 
-    status, socks_reply = "403 Forbidden", 2
+    status = "403 Forbidden"
 
     def __init__(self, reason: str, capability: str) -> None:
         super().__init__(f"{reason}. The person can allow it: skillyard grant @SKILL {capability}")
@@ -66,7 +66,7 @@ class HostRefused(ProxyError):
 class _Unreachable(ProxyError):
     """The host was granted, and does not answer."""
 
-    status, socks_reply = "502 Bad Gateway", 4
+    status = "502 Bad Gateway"
 
 
 def is_public(address: Address) -> bool:
@@ -175,47 +175,35 @@ class Connection:
 
     def serve(self) -> None:
         with self._client, contextlib.suppress(OSError, EOFError):
-            if self._receive(1, socket.MSG_PEEK) == b"\x05":
-                self._serve_socks()
-            else:
-                self._serve_http()
+            try:
+                data = b""
+                while b"\r\n\r\n" not in data:
+                    if len(data) > MOST_HEAD_BYTES:
+                        raise BadRequest("the head of the request is too long")
+                    data += self._receive()
+                head, _, rest = data.partition(b"\r\n\r\n")
+                request = parse_head(head)
+                server = self._gate.open(request.host, request.port)
+            except ProxyError as error:
+                self._answer(error.status, str(error))
+                return
+            with server:
+                if request.is_tunnel:
+                    self._client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                    self._relay(server, rest, NameFilter(self._gate, request.host, request.port))
+                else:
+                    server.sendall(request.head)
+                    self._relay(server, rest, BodyFilter(request.body_bytes))
 
-    def _receive(self, size: int, flags: int = 0) -> bytes:
+    def _receive(self) -> bytes:
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
         self._client.settimeout(left)
-        data = self._client.recv(size, flags)
+        data = self._client.recv(_PIECE_BYTES)
         if not data:
             raise EOFError
         return data
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            data += self._receive(size - len(data))
-        return data
-
-    def _serve_http(self) -> None:
-        data = b""
-        try:
-            while b"\r\n\r\n" not in data:
-                if len(data) > MOST_HEAD_BYTES:
-                    raise BadRequest("the head of the request is too long")
-                data += self._receive(_PIECE_BYTES)
-            head, _, rest = data.partition(b"\r\n\r\n")
-            request = parse_head(head)
-            server = self._gate.open(request.host, request.port)
-        except ProxyError as error:
-            self._answer(error.status, str(error))
-            return
-        with server:
-            if request.is_tunnel:
-                self._client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                self._relay(server, rest, NameFilter(self._gate, request.host, request.port))
-            else:
-                server.sendall(request.head)
-                self._relay(server, rest, BodyFilter(request.body_bytes))
 
     def _answer(self, status: str, reason: str) -> None:
         body = f"skillyard: {reason}\n".encode()
@@ -225,42 +213,7 @@ class Connection:
         # Closing with unread bytes would reset the connection, and the answer might be lost.
         self._client.shutdown(socket.SHUT_WR)
         for _ in range(64):
-            self._receive(_PIECE_BYTES)
-
-    def _serve_socks(self) -> None:
-        """SOCKS5 (RFC 1928): no authentication, CONNECT only."""
-        methods = self._exactly(self._exactly(2)[1])
-        self._client.sendall(b"\x05\x00" if 0 in methods else b"\x05\xff")
-        if 0 not in methods:
-            return
-        _, command, _, kind = self._exactly(4)
-        try:
-            host = self._socks_host(kind)
-            port = int.from_bytes(self._exactly(2), "big")
-            if command != 1:
-                self._socks_reply(7)
-                return
-            server = self._gate.open(host, port)
-        except ProxyError as error:
-            self._socks_reply(error.socks_reply)
-        except ValueError:
-            self._socks_reply(BadRequest.socks_reply)
-        else:
-            with server:
-                self._socks_reply(0)
-                self._relay(server, b"", NameFilter(self._gate, host, port))
-
-    def _socks_host(self, kind: int) -> str:
-        if kind == 1:
-            return socket.inet_ntop(socket.AF_INET, self._exactly(4))
-        if kind == 3:
-            return canonical_host(self._exactly(self._exactly(1)[0]).decode("ascii"))
-        if kind == 4:
-            return canonical_host(f"[{socket.inet_ntop(socket.AF_INET6, self._exactly(16))}]")
-        raise ValueError(kind)
-
-    def _socks_reply(self, code: int) -> None:
-        self._client.sendall(bytes((5, code, 0, 1, 0, 0, 0, 0, 0, 0)))
+            self._receive()
 
     def _relay(self, server: socket.socket, first: bytes, into: NameFilter | BodyFilter) -> None:
         """Move bytes both ways until both sides have ended; each side may end first.

@@ -23,9 +23,9 @@ _HOP_BY_HOP: Final = frozenset(
 
 
 class ProxyError(Exception):
-    """Why a request is not forwarded, with the HTTP status and the SOCKS reply for it."""
+    """Why a request is not forwarded, with the HTTP status for it."""
 
-    status, socks_reply = "400 Bad Request", 8
+    status = "400 Bad Request"
 
 
 class BadRequest(ProxyError):
@@ -207,7 +207,7 @@ def _first_handshake(data: bytes) -> bytes:
 def _take(data: bytes, length_bytes: int) -> tuple[bytes, bytes]:
     """Split off a vector, whose length stands in its first bytes."""
     end = length_bytes + int.from_bytes(data[:length_bytes], "big")
-    if len(data) < max(end, length_bytes):
+    if len(data) < end:
         raise IndexError(end)
     return data[length_bytes:end], data[end:]
 
