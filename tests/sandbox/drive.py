@@ -16,7 +16,7 @@ from skillyard.sandbox import bubblewrap, seccomp
 from skillyard.sandbox.launch import Launch
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.layers import Layers
-from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.policy import CopyOnWrite, Policy
 from skillyard.sandbox.syscalls import MACHINE
 
 #: What a machine lacks at each level.
@@ -48,14 +48,16 @@ def wrapped(program: str) -> Layers:
 
 def launch(given: dict[str, Any]) -> dict[str, Any]:
     paths = {name: tuple(map(Path, given["policy"].get(name, ()))) for name in ("read", "write", "tools", "hide")}
+    if layers := given["policy"].get("copy_on_write"):
+        given["policy"]["copy_on_write"] = CopyOnWrite(*map(Path, layers))
     argv = [word.replace("{runtime}", str(os.getpid())) for word in given["argv"]]
-    layers = None
+    chosen = None
     if given["level"] == "bubblewrap":
         wrapper, reason = bubblewrap.find()
         if not wrapper:
             return {"skip": f"bubblewrap: {reason}"}
-        layers = wrapped(wrapper)
-    with Launcher(layers, weak=given.get("weak", False)) as launcher:
+        chosen = wrapped(wrapper)
+    with Launcher(chosen, weak=given.get("weak", False)) as launcher:
         try:
             done = launcher(
                 Launch(
@@ -82,6 +84,9 @@ def launch(given: dict[str, Any]) -> dict[str, Any]:
         "hit": done.hit,
         "refused": done.refused,
         "seconds": done.seconds,
+        "copied_on_write": done.copied_on_write,
+        "read_only": done.read_only,
+        "home_files": done.home_files,
     }
 
 

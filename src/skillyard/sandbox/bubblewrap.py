@@ -60,7 +60,8 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
         else:
             words += [_option(bind), source, bind.path]
     for path in policy.hide:
-        words += _cover(path) if any(path.is_relative_to(bind.path) for bind in binds) else ()
+        shown = os.path.lexists(path) and any(path.is_relative_to(bind.path) for bind in binds)
+        words += _cover(path) if shown else ()
     words += ["--dir", cwd, *(word for path in pinned for word in ("--remount-ro", path))]
     # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
     words += ["--remount-ro", "/proc", "--remount-ro", "/", "--chdir", cwd]

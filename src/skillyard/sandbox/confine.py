@@ -122,7 +122,8 @@ def handled(abi: int) -> Access:
 
 def rules_inside(policy: Policy) -> tuple[PathRule, ...]:
     """In the new root everything that exists may be read."""
-    write = [PathRule(str(path), _WRITE, literal=True) for path in outside(policy.write, policy.hide)]
+    changed = (policy.copy_on_write.folder,) if policy.copy_on_write else ()
+    write = [PathRule(str(path), _WRITE, literal=True) for path in outside((*policy.write, *changed), policy.hide)]
     own = [PathRule(path, _WRITE) for path in (namespaces.PRIVATE, "/tmp", "/dev/shm")]
     return (PathRule("/", _READ), PathRule("/dev", _DEVICE), *own, *write)
 

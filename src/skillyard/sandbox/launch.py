@@ -59,6 +59,11 @@ class Exit(NamedTuple):
     hit: str = ""
     #: The capabilities (`network:HOST`) of the hosts that the run tried to reach and that were refused.
     refused: tuple[str, ...] = ()
+    #: Whether `Policy.copy_on_write` was applied, and why not where it was wanted.
+    copied_on_write: bool = False
+    read_only: str = ""
+    #: Files that it left in its private home, which is gone now.
+    home_files: tuple[str, ...] = ()
     #: The last bytes of stdout if there was too much of it.
     stdout_tail: bytes = b""
     #: Filled in by the caller: the files in the output folder, each with (mtime, size, inode).

@@ -114,7 +114,11 @@ class Launcher:
         if sealed is not None:  # an overlay can fail for one folder only
             missing = (*(word for word in missing if word != FIFO), *(() if sealed else (FIFO,)))
         done = streams.as_exit(report["code"], timed_out=report["timed_out"], missing=missing)
-        return done._replace(sandbox=chosen.level.value, hit=report["hit"], refused=tuple(refused))
+        done = done._replace(sandbox=chosen.level.value, hit=report["hit"], refused=tuple(refused))
+        wanted = launch.policy is not None and launch.policy.copy_on_write is not None
+        read_only = report.get("read_only", chosen.level.value) if wanted else ""
+        home_files = tuple(report.get("home", ()))
+        return done._replace(copied_on_write=wanted and not read_only, read_only=read_only, home_files=home_files)
 
     @contextlib.contextmanager
     def _proxy(self, launch: Launch, control: socket.socket) -> Iterator[list[str]]:

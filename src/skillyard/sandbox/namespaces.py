@@ -56,6 +56,10 @@ PRIVATE: Final = "/run/private"
 _NOBODY: Final = 65534
 #: The second layer of every overlay.
 _EMPTY: Final = "/.empty"
+_HIDING: Final = "/.hiding"
+#: Folders of a home that programs fill for themselves.
+_CACHES: Final = frozenset({".cache", ".npm", "__pycache__"})
+_MOST_LISTED: Final = 20
 #: How mountinfo writes spaces, tabs, newlines and backslashes.
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 #: The kernel never reuses the first 300 numbers.
@@ -83,11 +87,22 @@ class Bind(NamedTuple):
     is_tool: bool = False
     #: A mount point inside a named folder, not a path that the policy names itself.
     is_mount: bool = False
+    #: The layers that take the changes of a folder which is seen copy-on-write.
+    layers: tuple[str, str] | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether it is read, and shown through an overlay if it is a folder."""
         return not (self.writable or self.is_tool or self.source)
+
+
+class NewRoot(NamedTuple):
+    """What came out when a root was built."""
+
+    #: No socket or FIFO of the host is reached through a readable folder.
+    sealed: bool
+    #: Why a folder that should be copy-on-write is only read; empty if it is copy-on-write, or was not wanted.
+    read_only: str = ""
 
 
 @cache
@@ -105,6 +120,8 @@ def named(policy: Policy) -> tuple[Bind, ...]:
     """What the policy adds: outer places first, so that inner ones win."""
     binds = {str(path): Bind(str(path), is_tool=True) for path in outside(policy.tools, policy.hide)}
     binds |= {str(path): Bind(str(path)) for path in outside(policy.read, policy.hide)}
+    if (over := policy.copy_on_write) and str(over.folder) in binds:
+        binds[str(over.folder)] = Bind(str(over.folder), layers=(str(over.upper), str(over.work)))
     binds |= {str(path): Bind(str(path), writable=True) for path in outside(policy.write, policy.hide)}
     targets = set(outside((mount.target for mount in policy.mounts), policy.hide))
     mounts = (mount for mount in policy.mounts if mount.target in targets)
@@ -171,11 +188,8 @@ def begin(layout: Iterable[SystemPath], *, uid: int, gid: int, own_network: bool
     return old
 
 
-def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> bool:
-    """Add what the policy names, take away what it hides, and let go of the old root.
-
-    Return whether the readable folders are sealed: no socket or FIFO of the host is reached through them.
-    """
+def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> NewRoot:
+    """Add what the policy names, take away what it hides, and let go of the old root."""
     size = b"size=%d" % policy.temp_bytes
     call("mount", b"none", PRIVATE.encode(), None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, size)
     #: Folders made here, each a mount of its own, that become read-only at the end.
@@ -183,7 +197,7 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> bool:
     for folder in made:
         os.mkdir(folder)
         _mount_small_tmpfs(folder)
-    sealed = _bind_all(old, policy, made)
+    root = _bind_all(old, policy, made)
     _hide(policy)
     _make_folder(cwd)
     for folder in made:
@@ -197,7 +211,19 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> bool:
     # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
     _set_attributes(AT_FDCWD, "/proc", 0, _PROC_ATTRIBUTES)
     _set_attributes(AT_FDCWD, "/", 0, _SYSTEM_ATTRIBUTES)
-    return sealed
+    return root
+
+
+def list_home() -> tuple[str, ...]:
+    """Return the files in the private home, some of them if there are many; caches are nobody's loss."""
+    found: list[str] = []
+    home = f"{PRIVATE}/home"
+    for folder, folders, names in os.walk(home):
+        folders[:] = [name for name in folders if name not in _CACHES]
+        found += (os.path.relpath(os.path.join(folder, name), home) for name in names)
+        if len(found) > _MOST_LISTED:
+            break
+    return tuple(sorted(found)[:_MOST_LISTED])
 
 
 def _folders_in_temp(policy: Policy, cwd: str) -> list[str]:
@@ -284,16 +310,18 @@ def _furnish(old: int) -> None:
     _mount(b"proc", b"/proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
-def _bind_all(old: int, policy: Policy, made: list[str]) -> bool:
-    """Bind what the policy names. Return False if a socket or FIFO in a readable folder could be reached.
+def _bind_all(old: int, policy: Policy, made: list[str]) -> NewRoot:
+    """Bind what the policy names.
 
     Adds to `made` the folders that were made around mounts and must still become read-only.
     """
     binds = named(policy)
     os.mkdir(_EMPTY, 0o755)
     empty = os.open(_EMPTY, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    sealed = True
+    sealed, read_only = True, ""
     for bind in with_mounts_below(binds, policy.hide, _mount_points()):
+        if bind.layers and not (read_only := _bind_copy_on_write(old, bind, policy.hide)):
+            continue
         try:
             place = open_path(old, (bind.source or bind.path)[1:], RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
         except FileNotFoundError:
@@ -305,7 +333,7 @@ def _bind_all(old: int, policy: Policy, made: list[str]) -> bool:
         finally:
             os.close(place)
     os.close(empty)
-    return sealed
+    return NewRoot(sealed, read_only)
 
 
 def _bind(place: int, bind: Bind, binds: tuple[Bind, ...], empty: int, made: list[str]) -> bool:
@@ -340,10 +368,19 @@ def _bind(place: int, bind: Bind, binds: tuple[Bind, ...], empty: int, made: lis
     return not to_seal
 
 
-def _make_overlay(folder: int, empty: int) -> int:
-    """Return a detached overlay mount that shows `folder`. Both are O_PATH descriptors of folders.
+class _Upper(NamedTuple):
+    """The layers above a folder that is seen copy-on-write, as O_PATH descriptors; see `Policy.copy_on_write`."""
 
-    Overlayfs wants two layers; `empty` is the lower one, so that the folder's own attributes are seen. Layers go by
+    changes: int
+    work: int
+    #: Marks what is hidden in the folder as deleted.
+    hiding: int
+
+
+def _make_overlay(folder: int, below: int, upper: _Upper | None = None) -> int:
+    """Return a detached overlay mount that shows `folder`; both are O_PATH descriptors of folders.
+
+    Overlayfs wants two layers; an empty one stands `below`, so that the folder's own attributes are seen. Layers go by
     descriptor, because names may hold commas and colons, and because a path could be swapped. Does not show what is
     mounted below the folder.
     """
@@ -353,12 +390,67 @@ def _make_overlay(folder: int, empty: int) -> int:
         call("fsconfig", context, _SET_FLAG, b"userxattr", None, 0)
         # One device number for files and folders, where inode numbers leave room for that.
         call("fsconfig", context, _SET_STRING, b"xino", b"auto", 0)
+        if upper:
+            call("fsconfig", context, _SET_FD, b"upperdir", None, upper.changes)
+            call("fsconfig", context, _SET_FD, b"workdir", None, upper.work)
+            # Nobody mounts this upper layer again, so nothing needs to wait for the disk.
+            call("fsconfig", context, _SET_FLAG, b"volatile", None, 0)
+            call("fsconfig", context, _SET_FD, b"lowerdir+", None, upper.hiding)
         call("fsconfig", context, _SET_FD, b"lowerdir+", None, folder)
-        call("fsconfig", context, _SET_FD, b"lowerdir+", None, empty)
+        call("fsconfig", context, _SET_FD, b"lowerdir+", None, below)
         call("fsconfig", context, _CREATE, None, None, 0)
-        return call("fsmount", context, _FSMOUNT_CLOEXEC, _READ_ONLY | _NO_SUID | _NO_DEVICES)
+        return call("fsmount", context, _FSMOUNT_CLOEXEC, (0 if upper else _READ_ONLY) | _NO_SUID | _NO_DEVICES)
     finally:
         os.close(context)
+
+
+def _bind_copy_on_write(old: int, bind: Bind, hidden: Sequence[Path]) -> str:
+    """Mount a folder whose changes go to its upper layer. Return why it could not be; it is read-only then."""
+    opened: list[int] = []
+
+    def opening(path: str) -> int:
+        opened.append(open_path(old, path[1:], RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS))
+        return opened[-1]
+
+    changes, work = bind.layers or ("", "")
+    try:
+        folder = opening(bind.path)
+        hiding = _make_hiding_layer(folder, bind.path, hidden)
+        opened.append(hiding)
+        below = os.open(_EMPTY, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened.append(below)
+        tree = _make_overlay(folder, below, _Upper(opening(changes), opening(work), hiding))
+        _make_place(bind.path, is_folder=True)
+        _attach(tree, bind.path)
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        for place in opened:
+            os.close(place)
+    return ""
+
+
+def _make_hiding_layer(folder: int, path: str, hidden: Sequence[Path]) -> int:
+    """Make a layer in which every hidden path inside the folder is a whiteout: not listed, not there.
+
+    The folders on the way have the modes of those below, because the upper ones are seen.
+    """
+    os.mkdir(_HIDING, stat.S_IMODE(os.stat(folder).st_mode))
+    for secret in hidden:
+        if not is_inside(str(secret), path) or str(secret) == path:
+            continue
+        *folders, name = str(secret)[len(path) + 1 :].split("/")
+        place, inner = _HIDING, ""
+        try:
+            for each in folders:
+                inner = f"{inner}{each}/"
+                place = f"{place}/{each}"
+                if not os.path.isdir(place):
+                    os.mkdir(place, stat.S_IMODE(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode) | 0o300)
+            os.mknod(f"{place}/{name}", stat.S_IFCHR, 0)
+        except (FileNotFoundError, NotADirectoryError, FileExistsError):
+            continue  # it is gone, or inside another hidden path
+    return os.open(_HIDING, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _bind_children(place: int, path: str, pinned: tuple[str, ...]) -> None:
@@ -394,7 +486,9 @@ def _bind_child(folder: int, name: str, child: str, pinned: tuple[str, ...]) -> 
 
 def _is_shown_by_another(bind: Bind, binds: tuple[Bind, ...]) -> bool:
     around = _around(bind.path, binds)
-    return bind.is_plain and not bind.is_mount and around is not None and not (around.writable or around.is_tool)
+    if around is None or around.writable or around.is_tool or around.layers:
+        return False
+    return bind.is_plain and not bind.is_mount
 
 
 def _around(path: str, binds: Iterable[Bind]) -> Bind | None:

@@ -44,6 +44,17 @@ class Mount(NamedTuple):
     target: Path
 
 
+class CopyOnWrite(NamedTuple):
+    """A folder that a run sees writable while its changes go to `upper`: the folder itself stays as it is.
+
+    `upper` and `work` are empty folders on one file system, which the run does not see.
+    """
+
+    folder: Path
+    upper: Path
+    work: Path
+
+
 class Policy(NamedTuple):
     """Reads the system and `read`, writes `write` and a private temp. `hide` wins over everything.
 
@@ -59,6 +70,8 @@ class Policy(NamedTuple):
     hide: tuple[Path, ...] = ()
     #: Needs a mount namespace. Nobody outside can swap what is seen at a target, unless it is inside `write`.
     mounts: tuple[Mount, ...] = ()
+    #: Of a folder in `read`. Needs our own namespaces and overlayfs; elsewhere the folder is only read.
+    copy_on_write: CopyOnWrite | None = None
     #: TCP and UDP over IP. False: with namespaces only a private loopback, without no internet socket at all.
     network: bool = False
     #: The hosts that may be reached through our proxy (see `hosts`), where `network` is False.
@@ -75,7 +88,7 @@ class Policy(NamedTuple):
     def check(self) -> None:
         """Raise ValueError for a path that is not literal, or a host that cannot be parsed."""
         mounted = (path for mount in self.mounts for path in mount)
-        for path in (*self.read, *self.write, *self.tools, *self.hide, *mounted):
+        for path in (*self.read, *self.write, *self.tools, *self.hide, *mounted, *(self.copy_on_write or ())):
             if not path.is_absolute() or ".." in path.parts or path == Path("/"):
                 raise ValueError(f"a policy names absolute paths below the root, not {path}")
         if self.hosts:

@@ -71,7 +71,7 @@ def _try_namespaces(policy: Policy, *, pid_limit: bool = False, check: Callable[
 
     def enter() -> None:
         old = namespaces.begin((), uid=uid, gid=gid, own_network=True)
-        sealed = namespaces.finish(old, policy, "/", pid_limit=pid_limit)
+        sealed = namespaces.finish(old, policy, "/", pid_limit=pid_limit).sealed
         if check:
             check(sealed)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from skillyard.sandbox.layers import LayerPlan, Layers, Level
-from skillyard.sandbox.policy import Guard, Mount, Policy
+from skillyard.sandbox.policy import CopyOnWrite, Guard, Mount, Policy
 
 #: The kinds of messages: a probe, a run in namespaces, every other run, a proxy for the hosts of a run.
 PROBE, INSIDE, OUTSIDE, PROXY = b"p", b"i", b"o", b"x"
@@ -49,6 +49,8 @@ class SpawnRequest(NamedTuple):
             paths = {name: tuple(map(Path, given[name])) for name in ("read", "write", "tools", "hide")}
             mounts = tuple(Mount(Path(source), Path(target)) for source, target in given["mounts"])
             demand = frozenset(map(Guard, given["demand"]))
+            layer = given["copy_on_write"]
+            paths |= {"copy_on_write": layer and CopyOnWrite(*map(Path, layer))}
             policy = Policy(**(given | paths | {"mounts": mounts, "demand": demand, "hosts": tuple(given["hosts"])}))
         return cls(**(data | {"argv": tuple(data["argv"]), "plan": plan, "policy": policy}))
 

@@ -239,7 +239,8 @@ def _run_inside(
         proxy = _open_proxy(policy, control)
         layers = request.plan.layers
         pid_limit = layers.pid_limit and not layers.process_limit
-        sealed = namespaces.finish(old, policy, request.cwd, pid_limit=pid_limit) and layers.overlay
+        root = namespaces.finish(old, policy, request.cwd, pid_limit=pid_limit)
+        sealed = root.sealed and layers.overlay
         confine.restrict(request.plan.level, policy, layers, "", sealed=sealed)
         prctl(PR_SET_DUMPABLE, 0)
         watcher = _ChildWatcher()
@@ -252,7 +253,8 @@ def _run_inside(
     # In a pid namespace, -1 is everybody else in it.
     terminate, kill = partial(_signal_all, (-1,), signal.SIGTERM), partial(_signal_all, (-1,), signal.SIGKILL)
     report = watcher.follow(main, control, request.limit_seconds, terminate, kill)
-    return report | {"hit": group.hit() if group else "", "sealed": sealed}
+    facts = {"sealed": sealed, "read_only": root.read_only, "home": namespaces.list_home()}
+    return report | {"hit": group.hit() if group else "", **facts}
 
 
 def _open_proxy(policy: Policy, control: socket.socket) -> dict[str, str]:
