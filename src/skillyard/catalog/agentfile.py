@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from skillyard.catalog.bounds import BOUNDS, LONGEST_NAME, SECTIONS
-from skillyard.catalog.encoding import decode
 from skillyard.catalog.files import read_plain
 from skillyard.catalog.findings import START, Rule
 from skillyard.catalog.frontmatter import locate, read_block
 from skillyard.catalog.roots import AGENT_FILE
 from skillyard.catalog.schema_check import KeyPath, SchemaProblem, as_findings, problems, read_schema
+from skillyard.catalog.skill_text import decode
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Kind, Severity, Skill

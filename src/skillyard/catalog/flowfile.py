@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from skillyard.catalog.encoding import decode
 from skillyard.catalog.files import read_plain
 from skillyard.catalog.findings import Position, Rule
 from skillyard.catalog.frontmatter import locate, read_block
@@ -25,6 +24,7 @@ from skillyard.catalog.schema_check import (
     problems,
     read_schema,
 )
+from skillyard.catalog.skill_text import decode
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Severity
 from skillyard.core.values import NOTHING, Json

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.encoding import as_text, decode
-from skillyard.catalog.fence import Fence, earlier_close, find_fence, plain_fence
 from skillyard.catalog.files import read_plain
 from skillyard.catalog.findings import Position, Rule
 from skillyard.catalog.frontmatter import Block, read_block
@@ -24,6 +22,7 @@ from skillyard.catalog.skill_fields import (
     read_tags,
     read_timeout,
 )
+from skillyard.catalog.skill_text import Fence, as_text, decode, earlier_close, find_fence, plain_fence
 from skillyard.core.skill import Finding, Severity, Skill
 
 #: A larger SKILL.md is refused, and read no further than to see that.
