@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from skillyard.catalog.findings import START, Position, Rule, position_in
 from skillyard.catalog.manifest import Reading
-from skillyard.catalog.params import describe_type
+from skillyard.catalog.skill_fields import describe_type
 from skillyard.catalog.skill_text import decode
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Skill
