@@ -298,7 +298,7 @@ class Index:
     def _entries(self, where: str, values: Sequence[str | int]) -> list[CatalogEntry]:
         rows = self._connection.execute(f"SELECT {', '.join(CatalogEntry._fields)} FROM skills {where}", values)
         return [
-            CatalogEntry(*row[:6], KINDS[row[6]], *row[7:9], _split(row[9]), row[10], usable=row[11] == 1)
+            CatalogEntry._make((*row[:6], KINDS[row[6]], *row[7:9], _split(row[9]), row[10], row[11] == 1))
             for row in rows
         ]
 
