@@ -74,6 +74,9 @@ class Link(NamedTuple):
     def key(self) -> str:
         return f"{self.folder}/{self.name}"
 
+    def for_agent(self, agent: str) -> "Link":
+        return self._replace(agents=tuple(sorted({*self.agents, agent})))
+
 
 class LinkRecord(NamedTuple):
     #: By their path.
@@ -96,18 +99,16 @@ def read_record(scope: LinkScope) -> LinkRecord:
     """Read links.json. InvalidArgs if it is not what we write."""
     try:
         fields = json.loads(read_whole(scope.file, _MOST_BYTES))
-    except FileNotFoundError:
-        return LinkRecord()
-    except (ValueError, RecursionError):
-        raise _broken(scope) from None
-    try:
         if fields["version"] != VERSION:
             raise InvalidArgs(Message("{file}: another skillyard wrote it", file=scope.file))
-        links = [_link(entry) for entry in fields["links"]]
-        made = tuple(map(str, fields["made"]))
-    except (KeyError, TypeError, AttributeError):
+        links, made = [_link(entry, scope) for entry in fields["links"]], tuple(map(str, fields["made"]))
+    except FileNotFoundError:
+        return LinkRecord()
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise _broken(scope) from None
-    if not all(map(_is_plain, links)) or (scope.is_project and not _is_within(scope, links, made)):
+    known = scope.folders.values()
+    above = {str(path) for folder in known for path in (Path(folder), *Path(folder).parents)} - {"."}
+    if scope.is_project and not above.issuperset(made):
         raise _broken(scope)
     return LinkRecord({link.key: link for link in links}, made)
 
@@ -116,9 +117,7 @@ def write_record(scope: LinkScope, record: LinkRecord) -> None:
     if not record.links and not record.made:
         scope.file.unlink(missing_ok=True)
         return
-    links = [
-        {key: value for key, value in record.links[path]._asdict().items() if value} for path in sorted(record.links)
-    ]
+    links = [{key: value for key, value in link._asdict().items() if value} for _, link in sorted(record.links.items())]
     fields = {"version": VERSION, "links": links, "made": list(record.made)}
     write_whole(scope.file, json.dumps(fields, indent=1) + "\n")
 
@@ -127,30 +126,19 @@ def _broken(scope: LinkScope) -> InvalidArgs:
     return InvalidArgs(Message("{file} was not written by us: look at it, and delete it", file=scope.file))
 
 
-def _link(entry: Mapping[str, Any]) -> Link:
-    return Link(
+def _link(entry: Mapping[str, Any], scope: LinkScope) -> Link:
+    link = Link(
         folder=str(entry["folder"]),
         name=str(entry["name"]),
         agents=tuple(map(str, entry["agents"])),
         source=str(entry["source"]),
         to=str(entry.get("to", "")),
-        files=_digests(entry.get("files", {})),
-        before=_digests(entry.get("before", {})),
+        files={str(path): str(digest) for path, digest in entry.get("files", {}).items()},
+        before={str(path): str(digest) for path, digest in entry.get("before", {}).items()},
         staged=str(entry.get("staged", "")),
     )
-
-
-def _digests(fields: Mapping[str, Any]) -> FileDigests:
-    return {str(path): str(digest) for path, digest in fields.items()}
-
-
-def _is_plain(link: Link) -> bool:
-    name = link.name
-    is_name = "/" not in name and "\0" not in name and name not in {"", ".", ".."}
-    return is_name and (not link.staged or bool(_STAGED.fullmatch(link.staged)))
-
-
-def _is_within(scope: LinkScope, links: list[Link], made: tuple[str, ...]) -> bool:
-    known = set(scope.folders.values())
-    above = known | {str(parent) for folder in known for parent in Path(folder).parents} - {"."}
-    return all(link.folder in known for link in links) and all(folder in above for folder in made)
+    is_name = link.name not in {"", ".", ".."} and "/" not in link.name and "\0" not in link.name
+    is_known = link.folder in scope.folders.values() or not scope.is_project
+    if not is_name or not is_known or (link.staged and not _STAGED.fullmatch(link.staged)):
+        raise _broken(scope)
+    return link

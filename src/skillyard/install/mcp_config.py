@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from skillyard.catalog.files import read_whole
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
-from skillyard.install.lock import quoted
+from skillyard.install.names import quoted
 from skillyard.install.target import write_whole
 
 SERVER = "skillyard"
