@@ -10,8 +10,7 @@ from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.address import FORGE, ParsedSource, locked_source, narrowed, parse_source
 from skillyard.install.git import GitSource
-from skillyard.install.link_record import link_scope
-from skillyard.install.links import LinkStep, refresh, unlink_sources
+from skillyard.install.links import LinkStep, link_scope, refresh, unlink_sources
 from skillyard.install.lock import InstalledSkill, read_lock
 from skillyard.install.offers import (
     Offer,

@@ -16,8 +16,7 @@ from skillyard.catalog.index import CatalogEntry
 from skillyard.catalog.roots import Scope
 from skillyard.core.errors import AgentNotInstalled, AmbiguousName, InvalidArgs, SkillError, SkillNotFound
 from skillyard.core.messages import Message
-from skillyard.install.link_record import link_scope, path_of, read_record
-from skillyard.install.links import LinkRequest, LinkStep, link, unlink
+from skillyard.install.links import LinkRequest, LinkStep, link, link_scope, path_of, read_record, unlink
 from skillyard.install.lock import read_lock
 from skillyard.install.target import Target
 

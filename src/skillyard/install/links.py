@@ -1,6 +1,7 @@
 """Makes skills visible in the agents' own folders, by symlinks or copies, and undoes that exactly.
 
-links.json records what was made. Each change is recorded first and made second, so that after kill -9 at any point
+links.json records what was made. In a project it may come with a clone, so everything in it is checked: no name in it
+can be a path, and every folder in it must be one that agents read. Each change is recorded first and made second, so that after kill -9 at any point
 `unlink` still knows everything, and the same `link` again finishes what was begun. Nothing that somebody else put there
 is overwritten or removed.
 
@@ -8,20 +9,147 @@ Covered: kill -9, two at once (the lock of the target), links in a project that 
 Not covered: somebody who changes the same folder between our look and our change.
 """
 
+import json
 import os
+import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-from skillyard.catalog.files import refuse_links
-from skillyard.core.errors import PermissionDenied, SkillNotFound
+from skillyard.catalog.agent_paths import list_agent_paths
+from skillyard.catalog.files import read_whole, refuse_links
+from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillNotFound
 from skillyard.core.messages import Message
-from skillyard.install.link_record import Link, LinkRecord, LinkScope, path_of, read_record, write_record
-from skillyard.install.target import delete_tree, exchange, open_target
-from skillyard.install.tree import check_tree, copy_checked, digests_of
+from skillyard.install.target import Target, delete_tree, exchange, open_target, write_whole
+from skillyard.install.tree import FileDigests, check_tree, copy_checked, digests_of
+
+VERSION = 1
+_MOST_BYTES = 64 * 1024 * 1024
+_STAGED = re.compile(r"\.skillyard-[0-9a-f]{32}")
+
+
+class LinkScope(NamedTuple):
+    """One scope of links: a project's, or the user's."""
+
+    #: Where the skills of this scope are installed; its lock guards the links too.
+    target: Target
+    file: Path
+    #: What relative paths in the record are relative to: the project, or the home folder.
+    base: Path
+    #: Each agent's own folder, relative to the base; absolute where the user moved it.
+    folders: Mapping[str, str]
+    #: A project comes from strangers: nothing is written through a link out of it.
+    is_project: bool
+
+
+def link_scope(target: Target, user_home: Path, env: Mapping[str, str] = os.environ) -> LinkScope:
+    """The links that follow what is installed in this target."""
+    lookers, root = list_agent_paths(env), target.bounds
+    if target.is_project:
+        folders = {looker.agent: looker.project[-1] for looker in lookers}
+        return LinkScope(target, root / ".skillyard" / "links.json", root, folders, is_project=True)
+    folders = {looker.agent: looker.user[-1] for looker in lookers}
+    return LinkScope(target, root / "links.json", user_home, folders, is_project=False)
+
+
+class Link(NamedTuple):
+    """One symlink or copy in an agent's folder."""
+
+    folder: str
+    name: str
+    #: The agents that it was made for.
+    agents: tuple[str, ...]
+    #: The skill's own folder, relative to the base where it lies in it.
+    source: str
+    #: What the symlink says; nothing for a copy.
+    to: str = ""
+    #: What a copy holds.
+    files: FileDigests = MappingProxyType({})
+    #: What it held before, while it is being refreshed.
+    before: FileDigests = MappingProxyType({})
+    #: The name beside it of a copy that is on its way in or out.
+    staged: str = ""
+
+    @property
+    def is_copy(self) -> bool:
+        return not self.to
+
+    @property
+    def key(self) -> str:
+        return f"{self.folder}/{self.name}"
+
+    def for_agent(self, agent: str) -> "Link":
+        return self._replace(agents=tuple(sorted({*self.agents, agent})))
+
+
+class LinkRecord(NamedTuple):
+    #: By their path.
+    links: Mapping[str, Link] = MappingProxyType({})
+    #: Folders that were not there before us.
+    made: tuple[str, ...] = ()
+
+    def with_link(self, link: Link) -> "LinkRecord":
+        return self._replace(links={**self.links, link.key: link})
+
+    def without(self, key: str) -> "LinkRecord":
+        return self._replace(links={other: link for other, link in self.links.items() if other != key})
+
+
+def path_of(scope: LinkScope, link: Link) -> Path:
+    return scope.base / link.folder / link.name
+
+
+def read_record(scope: LinkScope) -> LinkRecord:
+    """Read links.json. InvalidArgs if it is not what we write."""
+    try:
+        fields = json.loads(read_whole(scope.file, _MOST_BYTES))
+        if fields["version"] != VERSION:
+            raise InvalidArgs(Message("{file}: another skillyard wrote it", file=scope.file))
+        links, made = [_link(entry, scope) for entry in fields["links"]], tuple(map(str, fields["made"]))
+    except FileNotFoundError:
+        return LinkRecord()
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        raise _broken(scope) from None
+    known = scope.folders.values()
+    above = {str(path) for folder in known for path in (Path(folder), *Path(folder).parents)} - {"."}
+    if scope.is_project and not above.issuperset(made):
+        raise _broken(scope)
+    return LinkRecord({link.key: link for link in links}, made)
+
+
+def write_record(scope: LinkScope, record: LinkRecord) -> None:
+    if not record.links and not record.made:
+        scope.file.unlink(missing_ok=True)
+        return
+    links = [{key: value for key, value in link._asdict().items() if value} for _, link in sorted(record.links.items())]
+    fields = {"version": VERSION, "links": links, "made": list(record.made)}
+    write_whole(scope.file, json.dumps(fields, indent=1) + "\n")
+
+
+def _broken(scope: LinkScope) -> InvalidArgs:
+    return InvalidArgs(Message("{file} was not written by us: look at it, and delete it", file=scope.file))
+
+
+def _link(entry: Mapping[str, Any], scope: LinkScope) -> Link:
+    link = Link(
+        folder=str(entry["folder"]),
+        name=str(entry["name"]),
+        agents=tuple(map(str, entry["agents"])),
+        source=str(entry["source"]),
+        to=str(entry.get("to", "")),
+        files={str(path): str(digest) for path, digest in entry.get("files", {}).items()},
+        before={str(path): str(digest) for path, digest in entry.get("before", {}).items()},
+        staged=str(entry.get("staged", "")),
+    )
+    is_name = link.name not in {"", ".", ".."} and "/" not in link.name and "\0" not in link.name
+    is_known = link.folder in scope.folders.values() or not scope.is_project
+    if not is_name or not is_known or (link.staged and not _STAGED.fullmatch(link.staged)):
+        raise _broken(scope)
+    return link
 
 
 class LinkOutcome(StrEnum):

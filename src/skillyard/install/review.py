@@ -21,8 +21,7 @@ from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.address import locked_source
-from skillyard.install.link_record import link_scope
-from skillyard.install.links import refresh
+from skillyard.install.links import link_scope, refresh
 from skillyard.install.lock import InstalledSkill
 from skillyard.install.offers import Scan, ScannedSkill, new_subfolder, open_staging, scanned, threat_scan
 from skillyard.install.target import Addition, Target, install, write_whole
