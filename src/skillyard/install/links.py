@@ -1,9 +1,9 @@
 """Makes skills visible in the agents' own folders, by symlinks or copies, and undoes that exactly.
 
 links.json records what was made. In a project it may come with a clone, so everything in it is checked: no name in it
-can be a path, and every folder in it must be one that agents read. Each change is recorded first and made second, so that after kill -9 at any point
-`unlink` still knows everything, and the same `link` again finishes what was begun. Nothing that somebody else put there
-is overwritten or removed.
+can be a path, and every folder in it must be one that agents read. Each change is recorded first and made second, so
+that after kill -9 at any point `unlink` still knows everything, and the same `link` again finishes what was begun.
+Nothing that somebody else put there is overwritten or removed.
 
 Covered: kill -9, two at once (the lock of the target), links in a project that lead elsewhere, edited copies.
 Not covered: somebody who changes the same folder between our look and our change.
