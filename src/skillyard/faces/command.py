@@ -129,15 +129,15 @@ def _argparse_speaks(lang: Lang) -> Iterator[None]:
 def make_parser(name: str, module: ModuleType) -> Parser:
     """Return the parser of one command.
 
-    A module with several commands has `NAME_arguments` and `answer_NAME` for each, whose docstring is the help. A
-    module with one command has `arguments` and `answer`, and its own docstring is the help. Without `answer` it speaks
-    a protocol of its own, and `arguments` says who answers.
+    A module with several commands has `answer_NAME` for each, whose docstring is the help, and `NAME_arguments` if it
+    takes any. A module with one command has `answer` and `arguments`, and its own docstring is the help. Without
+    `answer` it speaks a protocol of its own, and `arguments` says who answers.
     """
     answer = getattr(module, f"answer_{name}", None)
     doc = (answer or module).__doc__ or ""
     description = "\n".join(line.removeprefix("    ") for line in doc.rstrip().split("\n")) if answer else doc
     parser = Parser(prog=f"skillyard {name}", description=description)
-    getattr(module, f"{name}_arguments" if answer else "arguments")(parser)
+    getattr(module, f"{name}_arguments" if answer else "arguments", lambda _: None)(parser)
     if answer := answer or getattr(module, "answer", None):
         set_answer(parser, answer)
     return parser
@@ -198,8 +198,7 @@ def answer_with(ask: Callable[[Options], Answer], options: Options) -> NoReturn:
 
 def show_and_exit(result: Result, style: present.Style, page: present.Page | None = None) -> NoReturn:
     present.show(result, style, sys.stdout, page)
-    present.show_cleaned(result, style, sys.stderr)
-    present.show_hint(result, style, sys.stderr)
+    present.show_notes(result, style)
     sys.stdout.flush()
     raise SystemExit(result.exit_code)
 
@@ -207,7 +206,7 @@ def show_and_exit(result: Result, style: present.Style, page: present.Page | Non
 def show_failure(error: SkillError, style: present.Style) -> None:
     result = error_result(error, AGENT, style.lang, make_meta(AGENT, 0.0, datetime.now(UTC)))
     present.show(result, style, sys.stdout)
-    present.show_hint(result, style, sys.stderr)
+    present.show_notes(result, style)
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)

@@ -42,18 +42,13 @@ class _EditParser(Parser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        options, texts = self._sorted(list(args or ()))
-        parsed, more = super().parse_known_args([*options, "--", *texts] if texts else options, namespace)
-        return parsed, more
-
-    def _sorted(self, words: list[str]) -> tuple[list[str], list[str]]:
-        options: list[str] = []
-        texts: list[str] = []
+        words, options, texts = list(args or ()), list[str](), list[str]()
         while words:
             word = words.pop(0)
             action = self._option_string_actions.get(word.partition("=")[0] if word.startswith("--") else word)
             if word == "--":
-                return options, [*texts, *words]
+                texts += words
+                break
             if action is None:
                 texts.append(word)
                 continue
@@ -61,7 +56,7 @@ class _EditParser(Parser):
             if action.nargs is None and "=" not in word:
                 options += words[:1]
                 del words[:1]
-        return options, texts
+        return super().parse_known_args([*options, "--", *texts] if texts else options, namespace)
 
 
 def arguments(parser: Parser) -> None:
@@ -159,16 +154,12 @@ def _answer(options: Options) -> Answer:
 def _edit(options: Options) -> Edit:
     given = {key: value for key, value in vars(options).items() if key in fields_of(options.operation)}
     if "content" in given:
-        given["content"] = _content(options)
+        if options.stdin == (options.content is not None):
+            raise InvalidArgs(Message("CONTENT as an argument, or --stdin: one of them"))
+        given["content"] = _read("-") if options.stdin else options.content
     if "value" in given:
         given["value"] = as_value(options.value)
     return Edit(options.operation, options.file, make_operation(options.operation, given))
-
-
-def _content(options: Options) -> str:
-    if options.stdin == (options.content is not None):
-        raise InvalidArgs(Message("CONTENT as an argument, or --stdin: one of them"))
-    return _read("-") if options.stdin else str(options.content)
 
 
 def _read(file: str) -> str:

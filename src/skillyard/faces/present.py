@@ -96,19 +96,18 @@ def _with_escapes(value: object) -> Any:
     return [_with_escapes(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def show_hint(result: Result, style: Style, err: TextIO) -> None:
-    """The advice, on its own line, where a person looks."""
-    hint = result.meta.get("hint")
-    if isinstance(hint, str) and not style.json and not result.ok:
-        _write(err, f"→ {one_line(hint)}\n")
-
-
-def show_cleaned(result: Result, style: Style, err: TextIO) -> None:
-    """What was cleaned up after a run, one line for each kind."""
+def show_notes(result: Result, style: Style) -> None:
+    """Tell a person on stderr what was cleaned up after a run, and what to do about a failure."""
+    notes: list[str] = []
     for key, text in _CLEANED.items():
         paths = result.meta.get(key)
-        if isinstance(paths, list) and paths and not style.json:
-            _write(err, f"→ {one_line(text.render(style.lang, paths=', '.join(map(str, paths))))}\n")
+        if isinstance(paths, list) and paths:
+            notes.append(text.render(style.lang, paths=", ".join(map(str, paths))))
+    hint = result.meta.get("hint")
+    if isinstance(hint, str) and not result.ok:
+        notes.append(hint)
+    if notes and not style.json:
+        write_lines((f"→ {note}" for note in notes), style.lang)
 
 
 def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:

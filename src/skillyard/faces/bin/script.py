@@ -52,7 +52,7 @@ def run(module: ModuleType, words: Sequence[str]) -> NoReturn:
         data = {key: value for key, value in result.data.items() if key != DIGEST}
         result = result._replace(data=data, meta={**result.meta, **digest})
     present.show(result, style, sys.stdout)
-    present.show_hint(result, style, sys.stderr)
+    present.show_notes(result, style)
     sys.stdout.flush()
     raise SystemExit(result.exit_code)
 

@@ -140,20 +140,12 @@ def _start(options: Options) -> Answer:
         warmed = project.dispatcher.start_warm(
             options.name, session=options.session, model=options.model, cwd=options.cwd, idle_seconds=options.idle
         )
-    session, idle = warmed.conversation.name, warmed.backend.idle_seconds
-    summary = (
-        Message("{backend} was warm already for --session {session}", backend=options.name, session=session)
-        if warmed.already
-        else Message(
-            "{backend} is warm for --session {session}, until it rests for {idle:g} s",
-            backend=options.name,
-            session=session,
-            idle=idle,
-        )
-    )
-    return Answer(
-        summary, {**_as_data(warmed.conversation, warmed.backend), "already": warmed.already}, Lines([summary])
-    )
+    words = {"backend": options.name, "session": warmed.conversation.name, "idle": warmed.backend.idle_seconds}
+    summary = Message("{backend} is warm for --session {session}, until it rests for {idle:g} s", **words)
+    if warmed.already:
+        summary = Message("{backend} was warm already for --session {session}", **words)
+    data = _as_data(warmed.conversation, warmed.backend)
+    return Answer(summary, {**data, "already": warmed.already}, Lines([summary]))
 
 
 def _log(options: Options) -> Answer:
@@ -172,13 +164,9 @@ def _log(options: Options) -> Answer:
             time.sleep(_LOOK_SECONDS)
             talk = project.conversations.find(talk.backend, talk.folder, talk.name) or talk
     events: list[Json] = [{**each._asdict(), "data": dict(each.data), "at": timestamp(each.at)} for _, each in told]
-    return Answer(
-        Message(
-            "conversation {session} with {backend}: {state}", session=talk.name, backend=talk.backend, state=talk.state
-        ),
-        {**_as_data(talk), "events": events},
-        Lines([f"-- {talk.state}"]),
-    )
+    words = {"session": talk.name, "backend": talk.backend, "state": talk.state}
+    summary = Message("conversation {session} with {backend}: {state}", **words)
+    return Answer(summary, {**_as_data(talk), "events": events}, Lines([f"-- {talk.state}"]))
 
 
 def _latest(project: Project, options: Options) -> "Conversation":

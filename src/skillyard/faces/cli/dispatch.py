@@ -14,6 +14,7 @@ examples:
 """
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -91,18 +92,15 @@ def _read_stdin() -> str:
         ) from None
 
 
-def _notes(request: "DispatchRequest") -> list[Message]:
+def _notes(request: "DispatchRequest") -> Iterator[Message]:
     enhanced = request.enhanced
-    notes: list[Message] = []
     if enhanced.omitted:
         names = ", ".join(skill.name for skill in enhanced.omitted)
-        notes.append(Message("left out, over the limit of size: {names}", names=names))
+        yield Message("left out, over the limit of size: {names}", names=names)
     for skill in enhanced.marked:
         lines = ", ".join(f"`{line}`" for line in skill.imitates)
-        notes.append(Message("{name} imitates the structure around it: {lines}", name=skill.name, lines=lines))
-    notes += [
-        Message("{name} cannot be read: {reason}", name=lost.name, reason=lost.reason) for lost in request.unreadable
-    ]
+        yield Message("{name} imitates the structure around it: {lines}", name=skill.name, lines=lines)
+    for lost in request.unreadable:
+        yield Message("{name} cannot be read: {reason}", name=lost.name, reason=lost.reason)
     if enhanced.shielded:
-        notes.append(Message("the task starts with / and got a newline before it"))
-    return notes
+        yield Message("the task starts with / and got a newline before it")

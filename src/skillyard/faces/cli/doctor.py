@@ -19,7 +19,7 @@ from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
 from skillyard.core.messages import Message
 from skillyard.core.result import as_size
 from skillyard.core.values import Json
-from skillyard.faces.command import Answer, Options, Parser, lang_of
+from skillyard.faces.command import Answer, Options, lang_of
 from skillyard.faces.labels import label, yes_or_no
 from skillyard.faces.present import Table
 
@@ -32,10 +32,6 @@ class Diagnosis(NamedTuple):
     needed: bool = False
     #: A file of ours that is damaged, locked or not ours to read.
     is_state: bool = False
-
-
-def arguments(parser: Parser) -> None:
-    del parser  # nothing but the output options
 
 
 def answer(options: Options) -> Answer:
@@ -125,10 +121,9 @@ def _state(project: Project) -> Iterator[Diagnosis]:
     engine = home / "engine" / "engine.db"
     if engine.is_file():
         complaint = _complaint_about(engine)
+        words = {"engine": engine, "complaint": complaint}
         told = Message(
-            "{engine} is damaged: {complaint}: stop the workers, then `mv {engine} {engine}.damaged`",
-            engine=engine,
-            complaint=complaint,
+            "{engine} is damaged: {complaint}: stop the workers, then `mv {engine} {engine}.damaged`", **words
         )
         yield Diagnosis("jobs database", not complaint, told if complaint else "", bool(complaint), is_state=True)
     for name in list_set_aside(home):
@@ -151,9 +146,8 @@ def _grants(project: Project) -> Iterator[Diagnosis]:
     report = inspect_grants(project.places.own_home)
     ok = not report.problem and report.copy_intact
     if ok:
-        told = Message(
-            "{grants} grants, {trusts} trusted projects, checksum matches", grants=report.grants, trusts=report.trusts
-        )
+        words = {"grants": report.grants, "trusts": report.trusts}
+        told = Message("{grants} grants, {trusts} trusted projects, checksum matches", **words)
     elif not report.problem:
         told = Message("the file is sound, its copy is not: the next `skillyard grant` writes both")
     elif report.copy_intact:

@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from skillyard.catalog.explain import Explanation
 
 
-def list_arguments(parser: Parser) -> None:
-    del parser  # nothing but the output options
-
-
 def answer_list(options: Options) -> Answer:
     """List the skills that can be used here.
 
@@ -133,10 +129,6 @@ def _lines_of(found: "Explanation") -> Iterator[str]:
         yield join_messages("", ("       ", view.why))
         if view.fix:
             yield Message("       mend it: {fix}", fix=view.fix)
-
-
-def sync_arguments(parser: Parser) -> None:
-    del parser  # nothing but the output options
 
 
 def answer_sync(options: Options) -> Answer:

@@ -60,10 +60,6 @@ def answer_grant(options: Options) -> Answer:
     return Answer(summary, {"skill": skill.name, "capabilities": list(capabilities)})
 
 
-def grants_arguments(parser: Parser) -> None:
-    del parser  # nothing but the output options
-
-
 def answer_grants(options: Options) -> Answer:
     """Show what was granted in this project, and whether it still counts.
 
@@ -143,7 +139,10 @@ def answer_trust(options: Options) -> Answer:
     lang = lang_of(options)
     with open_project(ends_with_process=True) as project:
         shown = show_wants(project.grants, project.root)
-        asked: list[Json] = [_as_data(want) for want in shown.wants]
+        asked: list[Json] = []
+        for want in shown.wants:
+            files: list[Json] = [{"path": path, "change": change} for change, path in want.files]
+            asked.append({"what": want.what, "where": want.where, **({"files": files} if files else {})})
         if not options.check:
             refuse_inside_agents()
             lines = (one_line(line) for want in shown.wants for line in _lines(want, lang))
@@ -154,11 +153,6 @@ def answer_trust(options: Options) -> Answer:
             trust(project.grants, project.root, shown)
         trusted = is_trusted(project.grants, project.root) and not untrusted_roles(project.grants, project.root)
     return Answer(Message("trusted: {trusted}", trusted=yes_or_no(trusted)), {"trusted": trusted, "wants": asked})
-
-
-def _as_data(want: "Want") -> dict[str, Json]:
-    files: list[Json] = [{"path": path, "change": change} for change, path in want.files]
-    return {"what": want.what, "where": want.where, **({"files": files} if files else {})}
 
 
 def _lines(want: "Want", lang: Lang) -> Iterator[str]:

@@ -92,12 +92,8 @@ def answer_add(options: Options) -> Answer:
 def _chooser(source: str, lang: Lang) -> "Callable[[Sequence[Offer]], Sequence[Offer]]":
     def choose_offers(offers: "Sequence[Offer]") -> "Sequence[Offer]":
         lines = "\n".join(f"  {number:>3}  {offer.name}" for number, offer in enumerate(offers, 1))
-        question = Message(
-            "\n{source} holds {count} skills:\n{lines}\nWhich? Numbers or names, or all: ",
-            source=source,
-            count=len(offers),
-            lines=lines,
-        )
+        told = {"source": source, "count": len(offers), "lines": lines}
+        question = Message("\n{source} holds {count} skills:\n{lines}\nWhich? Numbers or names, or all: ", **told)
         words = (ask(question.render(lang)) or "").replace(",", " ").split()
         if words in (["all"], ["全部"]):
             return offers

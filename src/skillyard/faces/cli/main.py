@@ -37,7 +37,7 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "jobs": Listed("jobs", "Queue and schedule skills and tasks: list, add, run, cancel and retry their jobs."),
         "flow": Listed("flow", "Workflows: several skills, one after the other, that survive a crash."),
         "worker": Listed("worker", "Work off the jobs of this project, and fire what is scheduled."),
-        "service": Listed("service", "Keep the worker of this project alive, also after a reboot."),
+        "service": Listed("worker", "Keep the worker of this project alive, also after a reboot."),
         "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
     },
     "hand them to agents": {

@@ -126,10 +126,8 @@ def held_lines(held: "ScannedSkill") -> list[str]:
     """What it is, and the two worst things about it."""
     skill, verdict = held.skill, held.verdict
     commit = f" @ {skill.commit[:12]}" if skill.commit and not skill.commit.startswith("sha256:") else ""
-    source = f"{skill.source}{commit}"
-    head = Message(
-        "held back {folder}: {severity}, from {source}", folder=skill.folder, severity=verdict.severity, source=source
-    )
+    words = {"folder": skill.folder, "severity": verdict.severity, "source": f"{skill.source}{commit}"}
+    head = Message("held back {folder}: {severity}, from {source}", **words)
     hits: list[str] = [f"  {hit.severity.name:<8} {hit.where}  {hit.excerpt}" for hit in verdict.lines_that_matter[:2]]
     more = len(verdict.hits) - len(hits)
     if more and hits:

@@ -26,6 +26,7 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -193,28 +194,22 @@ def _result(project: Project, request: Request, options: Options) -> Result:
     if options.dry_run:
         return project.runtime.plan(request)
     if options.to:
-        return _converse(project, request, lambda asked: _run_by_agent(project, asked, options))
-
-    def run(asked: Request) -> Result:
-        with ProgramLines() as lines:
-            return project.runtime.run(asked, lines)
-
-    return _converse(project, request, run)
+        return _converse(project, request, partial(_run_by_agent, project, options))
+    return _converse(project, request, partial(_run_shown, project))
 
 
-def _run_by_agent(project: Project, request: Request, options: Options) -> Result:
+def _run_shown(project: Project, request: Request) -> Result:
+    with ProgramLines() as lines:
+        return project.runtime.run(request, lines)
+
+
+def _run_by_agent(project: Project, options: Options, request: Request) -> Result:
     from skillyard.faces.cli.agents import Watching
 
-    watched = Watching(request.lang)
+    watched, to, model = Watching(request.lang), options.to, options.model
     with watched.watching(stream=False) as tell:
         return project.dispatcher.run_prompt(
-            project.runtime,
-            request,
-            to=options.to,
-            model=options.model,
-            tell=tell,
-            ask=watched.allows,
-            stop=watched.stop,
+            project.runtime, request, to=to, model=model, tell=tell, ask=watched.allows, stop=watched.stop
         )
 
 
@@ -250,11 +245,8 @@ def _answered(project: Project, request: Request, result: Result) -> Request | N
     spoken = request.name if request.staged else f"@{request.name}"
     skill = project.runtime.resolve(request)
     mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
-    question = Message(
-        "{name} asks for: {capabilities}. Allow it, for this version of the skill?",
-        name=spoken,
-        capabilities=", ".join(capabilities),
-    )
+    words = {"name": spoken, "capabilities": ", ".join(capabilities)}
+    question = Message("{name} asks for: {capabilities}. Allow it, for this version of the skill?", **words)
     if not confirm(question.render(request.lang)):
         return None
     grant(project.grants, skill, capabilities, mark)

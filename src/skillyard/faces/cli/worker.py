@@ -1,13 +1,4 @@
-"""Work off the jobs of this project, and fire what is scheduled.
-
-Any number of workers may serve a project; on PostgreSQL also from other machines. A worker that dies loses nothing:
-another one, or the next, takes over what it had. Ctrl-C ends it after the runs under way, twice at once.
-
-examples:
-  skillyard worker
-  skillyard worker --concurrency 4 --queues default,slow
-  skillyard worker --drain
-"""
+"""Commands that work off jobs: worker, and service, which keeps one alive."""
 
 import os
 import signal
@@ -21,17 +12,20 @@ from skillyard.app.project import Project, open_project
 from skillyard.core.child_process import own_command
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Message, render
-from skillyard.faces.command import Answer, Options, Parser, at_least, lang_of, seconds
-from skillyard.faces.present import one_line
+from skillyard.faces.ask import require_yes
+from skillyard.faces.command import Answer, Options, Parser, add_commands, at_least, lang_of, seconds
+from skillyard.faces.present import Lines, one_line
 from skillyard.jobs.jobs import QUEUE
+from skillyard.trust.grant_rules import refuse_inside_agents
 
 if TYPE_CHECKING:
     from skillyard.jobs.jobs import Jobs
+    from skillyard.jobs.service import WorkerService
 
 _RECONNECT_SECONDS = (0.5, 30.0)
 
 
-def arguments(parser: Parser) -> None:
+def worker_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--concurrency", type=at_least(1), default=1, metavar="N", help="runs at a time in each queue (1)"
     )
@@ -43,7 +37,17 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--reconnect", action="store_true", help="wait for a database that is not there yet")
 
 
-def answer(options: Options) -> Answer:
+def answer_worker(options: Options) -> Answer:
+    """Work off the jobs of this project, and fire what is scheduled.
+
+    Any number of workers may serve a project; on PostgreSQL also from other machines. A worker that dies loses nothing:
+    another one, or the next, takes over what it had. Ctrl-C ends it after the runs under way, twice at once.
+
+    examples:
+      skillyard worker
+      skillyard worker --concurrency 4 --queues default,slow
+      skillyard worker --drain
+    """
     queues = {name.strip(): options.concurrency for name in options.queues.split(",") if name.strip()}
     if not queues:
         raise InvalidArgs(Message("--queues names none: {queue} is the one that jobs wait in by default", queue=QUEUE))
@@ -100,3 +104,71 @@ def _leave() -> NoReturn:
     """At once: threads that still wait for a run would hold us up, and the runs end with us."""
     sys.stderr.flush()
     os._exit(0)
+
+
+def service_arguments(parser: Parser) -> None:
+    parser.set_defaults(concurrency=1, queues=QUEUE)
+    add = add_commands(parser, "install | status | remove")
+    installing = add("install", "write the service, and start it", _install_service)
+    installing.add_argument("--concurrency", type=at_least(1), default=1, metavar="N", help="runs at a time (1)")
+    installing.add_argument("--queues", default=QUEUE, metavar="A,B", help=f"which queues ({QUEUE})")
+    installing.add_argument("--dry-run", action="store_true", help="show the file, and write nothing")
+    installing.add_argument("--accept", action="store_true", help="say yes without being asked")
+    add("status", "whether it is there, and runs", answer_service)
+    add("remove", "stop it, and take the file away", _remove_service)
+
+
+def _service(options: Options) -> "WorkerService":
+    with open_project(ends_with_process=True) as project:
+        return project.worker_service(("--concurrency", str(options.concurrency), "--queues", options.queues))
+
+
+def _install_service(options: Options) -> Answer:
+    service = _service(options)
+    data = {"service": service.name, "file": str(service.file), "text": service.text}
+    if options.dry_run:
+        lines = [f"# {service.file}", *service.text.splitlines()]
+        return Answer(Message("would write: {file}", file=service.file), data, Lines(lines))
+    refuse_inside_agents()
+    question = Message("{text}\nWrite this to {file} and start it?", text=service.text, file=service.file)
+    refused = Message("nothing was written: say yes on a terminal, or give --accept")
+    require_yes(question.render(lang_of(options)), refused, accepted=options.accept, details=data)
+    service.install()
+    if not service.may_linger():
+        return Answer(Message("installed: {name}", name=service.name), data)
+    return Answer(
+        Message(
+            "installed: {name}; it starts when you log in, and with the machine after `loginctl enable-linger`",
+            name=service.name,
+        ),
+        data,
+    )
+
+
+def answer_service(options: Options) -> Answer:
+    """Keep the worker of this project alive, also after a reboot.
+
+    Writes one file, a systemd unit of yours or a launchd agent on macOS, after showing it. Without it nothing fires
+    while no `skillyard worker` runs.
+
+    examples:
+      skillyard service install --dry-run
+      skillyard service install --concurrency 2
+      skillyard service status
+      skillyard service remove
+    """
+    service = _service(options)
+    there, active = service.file.is_file(), service.is_active()
+    state = Message("installed, but not running: install it again") if there else Message("not installed")
+    return Answer(
+        Message("service: {state}", state=Message("active") if active else state),
+        {"service": service.name, "file": str(service.file), "installed": there, "active": active},
+    )
+
+
+def _remove_service(options: Options) -> Answer:
+    service = _service(options)
+    if not service.remove():
+        why = Message("no service is installed for this project ({file})", file=service.file)
+        raise InvalidArgs(why, advice=Message("`skillyard service install` makes one"))
+    return Answer(Message("removed: {name}", name=service.name), {"service": service.name})
