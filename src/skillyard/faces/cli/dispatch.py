@@ -22,7 +22,6 @@ from skillyard.app.project import Project, open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message, join_messages
 from skillyard.core.result import Result
-from skillyard.faces.cli.agents import Watching
 from skillyard.faces.command import Answer, Options, Parser, lang_of, seconds, show_and_exit, style_of
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Exact, write_lines
@@ -66,6 +65,8 @@ def answer(options: Options) -> Answer:
 
 
 def _hand_over(project: Project, request: "DispatchRequest", options: Options) -> NoReturn:
+    from skillyard.faces.cli.agents import Watching
+
     style = style_of(options)
     watched = Watching(style.lang)
     with watched.watching(stream=options.stream) as tell:
