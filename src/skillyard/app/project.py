@@ -3,7 +3,7 @@
 import os
 import time
 from _thread import allocate_lock, get_ident
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from skillyard.backends.driver import Driver
     from skillyard.catalog.agentfile import Role
     from skillyard.catalog.catalog import Catalog, SearchHit
+    from skillyard.catalog.explain import Explanation
     from skillyard.catalog.index import CatalogEntry
     from skillyard.core.request import Request
     from skillyard.core.result import Result
+    from skillyard.core.skill import Skill
     from skillyard.core.values import Json
     from skillyard.dispatch.activation import Activator, ContentCache, Contents
     from skillyard.dispatch.dispatcher import Dispatcher
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from skillyard.jobs.project_jobs import ProjectJobs
     from skillyard.jobs.service import WorkerService
     from skillyard.jobs.worker_loop import AttemptContext
+    from skillyard.runners.probes import Probe
     from skillyard.runtime.pipeline import Runtime
     from skillyard.runtime.record import Recorder
     from skillyard.sandbox.cancel_token import CancelToken
@@ -216,6 +219,12 @@ class Project:
         self.catalog.sync()
         return self.catalog.search(query, limit)
 
+    def explain(self, name: str) -> "Explanation":
+        """Tell who answers to a name here and in each agent, and why."""
+        from skillyard.catalog.explain import explain
+
+        return explain(self.catalog, name, self.places.project, self.places.user_home)
+
     def runs(self, limit: int = 20) -> "tuple[Run, ...]":
         """The latest runs of this project, the latest first."""
         expect("limit", limit, int)
@@ -301,6 +310,18 @@ class Project:
             own_home=self.places.own_home,
             new_id=new_run_id,
         )
+
+    def probe_skill(self, target: str, limit_seconds: float) -> "tuple[Skill, Iterator[Probe]]":
+        """Return the skill of this name or path, and its probes: each is run when it is asked for."""
+        from skillyard.runtime.trial import find_target, open_trial, probe
+
+        skill = find_target(target, self.catalog, Path.cwd())
+
+        def probes() -> "Iterator[Probe]":
+            with open_trial(self.sandbox, self.places.own_home, limit_seconds) as trial:
+                yield from probe(skill, trial)
+
+        return skill, probes()
 
     @per_thread
     def editor(self) -> "Editor":

@@ -51,6 +51,14 @@ def holds(layers: "Layers") -> bool:
     return True
 
 
+def not_covered(layers: "Layers") -> tuple[str, ...]:
+    """Return what stays unguarded in an ordinary run with these."""
+    from skillyard.sandbox.layers import plan
+    from skillyard.sandbox.policy import Policy
+
+    return plan(layers, Policy(demand=frozenset())).missing
+
+
 def remember_layers(own_home: Path, layers: "Layers") -> None:
     """Where it cannot be kept, the next process looks again."""
     file = own_home / _FILE

@@ -52,7 +52,7 @@ def run(module: ModuleType, words: Sequence[str]) -> NoReturn:
         data = {key: value for key, value in result.data.items() if key != DIGEST}
         result = result._replace(data=data, meta={**result.meta, **digest})
     present.show(result, style, sys.stdout)
-    present.show_hint(result, style, sys.stderr)
+    present.show_notes(result, style)
     sys.stdout.flush()
     raise SystemExit(result.exit_code)
 
@@ -71,9 +71,9 @@ def _decisions(text: str) -> dict[str, str]:
     return given
 
 
-def paused(yard: "Project", review: "Review", resume_command: str) -> dict[str, Json]:
+def paused(project: "Project", review: "Review", resume_command: str) -> dict[str, Json]:
     """The file that tells what waits and why, and the two things that the result says of it."""
-    digest = yard.reviews.write_interrupt(review, resume_command)
+    digest = project.reviews.write_interrupt(review, resume_command)
     return {"interrupted_skills": sorted(review.held), "resume_command": resume_command, DIGEST: digest}
 
 
@@ -90,10 +90,4 @@ def _ask(ask: Callable[[Options], Answer], options: Options, lang: Lang) -> Resu
     except (SkillError, OSError, sqlite3.Error) as error:
         expected = error if isinstance(error, SkillError) else as_skill_error(error)
         return error_result(expected, AGENT, lang, make_meta(AGENT, time.monotonic() - started, moment))
-    return Result(
-        agent=AGENT,
-        state=answer.state,
-        summary=answer.summary.render(lang, **answer.words),
-        data=answer.data,
-        meta=make_meta(AGENT, time.monotonic() - started, moment),
-    )
+    return answer.as_result(AGENT, lang, make_meta(AGENT, time.monotonic() - started, moment))
