@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from skillyard.runners.environments import (
 )
 from skillyard.runners.interpreters import full_version_of, version_of
 from skillyard.runners.requirements import Requirements
-from skillyard.sandbox.launch import Sandbox, open_sandbox
+from skillyard.sandbox.launch import Sandbox, make_sandbox
 from skillyard.sandbox.layers import ABI_SCOPES, Layers
 from tests.wheels import CEILING_SECONDS, Index, make_sdist, make_wheel, open_index
 
@@ -34,7 +35,7 @@ PIP_ONLY = {"PATH": "/nowhere", "PIP_CONFIG_FILE": os.devnull}
 
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
-    with open_sandbox() as opened:
+    with closing(make_sandbox()) as opened:
         yield opened
 
 
@@ -139,12 +140,12 @@ def test_a_package_without_a_wheel_is_refused_and_nothing_of_it_is_run(
 def test_without_namespaces_it_is_built_all_the_same(wheels: Path, own_home: Path) -> None:
     make_wheel(wheels, "greet", {"greet.py": ""})
     settings = {**PIP_ONLY, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
-    with open_sandbox() as probing:
+    with closing(make_sandbox()) as probing:
         layers = getattr(probing, "layers", Layers())
     if layers.landlock < ABI_SCOPES or not layers.seccomp:
         pytest.skip("this kernel's Landlock is too old to do without namespaces")
 
-    with open_sandbox(Layers(landlock=layers.landlock, seccomp=True)) as sandbox:
+    with closing(make_sandbox(Layers(landlock=layers.landlock, seccomp=True))) as sandbox:
         python = build(needs("greet"), own_home, sandbox, env=settings)
 
     assert asked(python, "import greet; print(1)") == "1"
@@ -152,7 +153,7 @@ def test_without_namespaces_it_is_built_all_the_same(wheels: Path, own_home: Pat
 
 
 def test_without_a_sandbox_nothing_is_installed(own_home: Path) -> None:
-    with open_sandbox(Layers()) as sandbox, pytest.raises(SandboxUnavailable):
+    with closing(make_sandbox(Layers())) as sandbox, pytest.raises(SandboxUnavailable):
         build(needs("greet"), own_home, sandbox, env=PIP_ONLY)
 
     assert [path.suffix for path in home_of(own_home).iterdir()] == [".lock"]

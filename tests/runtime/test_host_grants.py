@@ -3,13 +3,14 @@
 import http.server
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from skillyard.app.project import Project
 from skillyard.core.envelope import parse
 from skillyard.core.request import Request
-from skillyard.sandbox.launch import make_sandbox, open_sandbox
+from skillyard.sandbox.launch import make_sandbox
 from skillyard.sandbox.layers import ABI_SCOPES, Layers
 from skillyard.trust.grant_rules import grant
 from tests.conftest import Skillyard, WriteSkill
@@ -75,7 +76,7 @@ def test_a_run_that_succeeds_without_a_host_still_tells_that_it_was_refused(
 
 
 def test_without_namespaces_a_host_grant_is_refused_and_says_why(yard: Project, write_skill: WriteSkill) -> None:
-    with open_sandbox() as probing:
+    with closing(make_sandbox()) as probing:
         layers = getattr(probing, "layers", Layers())
     if layers.landlock < ABI_SCOPES:
         pytest.skip("this machine has no Landlock that would do alone")

@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from skillyard.core.errors import PermissionDenied
 from skillyard.core.request import Request
 from skillyard.core.result import Result
 from skillyard.core.values import Json
-from skillyard.sandbox.launch import make_sandbox, open_sandbox
+from skillyard.sandbox.launch import make_sandbox
 from skillyard.sandbox.layers import ABI_SCOPES, Layers
 from skillyard.trust.consent import distrust, is_role_trusted, trust, untrusted_roles, wants
 from skillyard.trust.grant_rules import grant
@@ -90,7 +91,7 @@ class Role:
 def role(yard: Project, request: pytest.FixtureRequest) -> Role:
     """At both levels that occur: many a machine allows no namespaces to ordinary programs."""
     if request.param != "whole":
-        with open_sandbox() as probing:
+        with closing(make_sandbox()) as probing:
             layers = getattr(probing, "layers", Layers())
         if layers.landlock < ABI_SCOPES:
             pytest.skip("this machine has no Landlock that would do alone")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.sandbox.launch import Exit, Launch, Policy, Sandbox
+from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.sandbox.launcher import Launcher
-from skillyard.sandbox.policy import python_paths
+from skillyard.sandbox.policy import Policy, python_paths
 from skillyard.sandbox.portable import LocalSandbox
 from skillyard.sandbox.streams import Capture
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skillyard.core.errors import SandboxTooWeak, SandboxUnavailable
-from skillyard.sandbox import confine, landlock, namespaces
+from skillyard.sandbox import confine, namespaces
 from skillyard.sandbox.confine import kernel_version, process_limit
 from skillyard.sandbox.layers import NO_LAYERS, Hierarchies, Layers, Level, plan
 from skillyard.sandbox.policy import Guard, Policy, python_paths, system_paths
@@ -136,7 +136,7 @@ def test_landlock_gives_the_siblings_of_what_is_hidden(tmp_path: Path) -> None:
     for name in ("kept", "hidden", "deep/hidden", "deep/kept"):
         (tmp_path / name).mkdir(parents=True)
 
-    visible = landlock.without(tmp_path, (tmp_path / "hidden", tmp_path / "deep/hidden"))
+    visible = confine.without(tmp_path, (tmp_path / "hidden", tmp_path / "deep/hidden"))
 
     assert set(visible) == {tmp_path / "kept", tmp_path / "deep/kept"}
 
@@ -144,14 +144,14 @@ def test_landlock_gives_the_siblings_of_what_is_hidden(tmp_path: Path) -> None:
 def test_without_namespaces_only_named_paths_have_rules(tmp_path: Path) -> None:
     rules = confine.rules_outside(Policy(write=(tmp_path,)), "/private")
 
-    writable = {rule.path for rule in rules if rule.access & landlock.Access.MAKE_REG}
+    writable = {rule.path for rule in rules if rule.access & confine.Access.MAKE_REG}
     assert writable == {str(tmp_path), "/private"}
 
 
 @pytest.mark.parametrize(("abi", "unknown"), [(1, "REFER"), (2, "TRUNCATE"), (4, "IOCTL_DEV")])
 def test_an_older_landlock_is_not_asked_for_what_it_does_not_know(abi: int, unknown: str) -> None:
-    assert not landlock.handled(abi) & landlock.Access[unknown]
-    assert landlock.handled(7) & landlock.Access[unknown]
+    assert not confine.handled(abi) & confine.Access[unknown]
+    assert confine.handled(7) & confine.Access[unknown]
 
 
 def test_the_system_is_readable_but_not_all_of_etc() -> None:

@@ -18,10 +18,10 @@ import pytest
 
 from skillyard.core.errors import SandboxUnavailable
 from skillyard.sandbox.hosts import parse_rule
-from skillyard.sandbox.launch import Exit, Launch, Policy
+from skillyard.sandbox.launch import Exit, Launch
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.layers import Layers, plan
-from skillyard.sandbox.policy import python_paths
+from skillyard.sandbox.policy import Policy, python_paths
 from skillyard.sandbox.proxy import Connection, HostGate
 from tests.sandbox.conftest import HERE, PYTHON, SOURCE, Drive, users
 
@@ -102,12 +102,11 @@ CURL = pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
 
 
 @CURL
-@pytest.mark.parametrize("how", ["", "--proxytunnel", "socks"])
+@pytest.mark.parametrize("how", ["", "--proxytunnel"])
 def test_curl_reaches_a_granted_host(launcher: Launcher, site: http.server.ThreadingHTTPServer, how: str) -> None:
-    words = "-x socks5h://${ALL_PROXY#http://}" if how == "socks" else how
     port = site.server_port
 
-    done = run(launcher, (f"127.0.0.1:{port}",), "/bin/sh", "-c", f"curl -sS {words} http://127.0.0.1:{port}/a?b")
+    done = run(launcher, (f"127.0.0.1:{port}",), "/bin/sh", "-c", f"curl -sS {how} http://127.0.0.1:{port}/a?b")
 
     assert says(done) == f"127.0.0.1:{port} /a?b"
     assert done.refused == ()
@@ -179,7 +178,6 @@ def test_another_host_is_refused_and_told(launcher: Launcher, site: http.server.
     script = f"""
 curl -sS http://evil.example/
 curl -sS https://evil.example:8443/ ; curl -sS http://127.0.0.1:{port}/ ; curl -sS http://[::1]:{port}/
-curl -sS -x socks5h://${{ALL_PROXY#http://}} http://socks.example/
 curl -sS --noproxy '*' http://127.0.0.1:{port}/ ; curl -sS --noproxy '*' http://example.com/
 echo done
 """
@@ -188,7 +186,7 @@ echo done
     text = says(done)
     assert "evil.example:80 was not granted" in text
     assert "skillyard grant @SKILL network:evil.example" in text
-    assert set(done.refused) >= {"network:evil.example", "network:evil.example:8443", "network:socks.example"}
+    assert set(done.refused) >= {"network:evil.example", "network:evil.example:8443"}
     assert site.seen == []  # type: ignore[attr-defined]
 
 
@@ -350,7 +348,7 @@ def test_hundreds_of_connections_are_bounded_and_hold_nobody_up(
     assert says(python(launcher, (target,), MANY, f"http://{target}/after")) == f"{target} /after"
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET http://exam", b"\x05", b"\x05\x01\x00\x05\x01\x00\x03\xffexam"])
+@pytest.mark.parametrize("sent", [b"", b"GET http://exam", b"\x05"])
 def test_a_client_that_does_not_finish_its_request_is_dropped(sent: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours:

@@ -150,4 +150,4 @@ def test_a_tunnel_whose_tls_names_another_host_is_closed() -> None:
     assert {slow.feed(byte) for byte in first} == {b""}
     with pytest.raises(HostRefused):
         slow.feed(last)
-    assert gate.refused == ["network:evil.example"]
+    assert list(gate.refused) == ["network:evil.example"]

@@ -35,7 +35,6 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
 
     `seccomp` is the descriptor of a file with the filter.
     """
-    layout = system_layout(network=policy.network)
     words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "localhost"]
     words += ["--cap-drop", "ALL"]
     words += ["--share-net"] if policy.network else []
@@ -45,9 +44,8 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
         words += ["--size", str(policy.temp_bytes), "--tmpfs", place]
     for name in ("home", "tmp"):
         words += ["--perms", "0700", "--dir", f"{PRIVATE}/{name}"]
-    words += [word for link, target in layout.links for word in ("--symlink", target, link)]
-    for system in layout.system:
-        words += ["--ro-bind-try", "/" + os.fsdecode(system.source), os.fsdecode(system.target)]
+    for part in system_layout(network=policy.network):
+        words += ["--symlink" if part.is_link else "--ro-bind-try", part.source, part.path]
     binds = named(policy)
     pinned: list[str] = []
     for bind in binds:

@@ -6,7 +6,6 @@ Not covered: machines where no cgroup is writable; there `layers` reports that `
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -22,55 +21,34 @@ def find() -> Hierarchies:
     """Find what this process may use, by making a cgroup and removing it."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
-        mounts = Path("/proc/self/mounts").read_text().splitlines()
+        mounts = [line.split(" ") for line in Path("/proc/self/mounts").read_text().splitlines()]
     except OSError:
         return Hierarchies()
     mine = {names: path for _, names, path in (line.split(":", 2) for line in lines)}
-    unified, controllers = _unified(_mount_points(mounts, "cgroup2"), mine.get("", "/"))
-    found = {name: unified for name in _V1 if name in controllers}
-    for name in _V1:
-        if name not in found:
-            found[name] = _version_1(mounts, name, mine.get(name, "/"))
+    points = [point for _, point, kind, *_ in mounts if kind == "cgroup2"]
+    unified, controllers = _find_unified(points[0], mine.get("", "/")) if points else ("", [])
+    found = dict.fromkeys(_V1, unified)
+    for name in set(_V1) - set(controllers):
+        points = [point for _, point, kind, options, *_ in mounts if kind == "cgroup" and name in options.split(",")]
+        places = (place for point in points[:1] for place in (point + mine.get(name, "/"), point))
+        found[name] = next(filter(_can_hold, places), "")
     return Hierarchies(unified=unified, memory=found["memory"], pids=found["pids"])
 
 
-def sweep(hierarchies: Hierarchies) -> None:
-    """Remove the cgroups that killed starters left."""
-    for folder in hierarchies.folders:
-        for left in Path(folder).glob(f"{_PREFIX}*-*"):
-            owner = left.name.removeprefix(_PREFIX).partition("-")[0]
-            if not Path("/proc", owner).exists():
-                with contextlib.suppress(OSError):
-                    left.rmdir()
-
-
-def _mount_points(mounts: Iterable[str], kind: str) -> list[tuple[str, str]]:
-    fields = (line.split(" ") for line in mounts)
-    return [(field[1], field[3]) for field in fields if len(field) > 3 and field[2] == kind]
-
-
-def _unified(points: list[tuple[str, str]], own: str) -> tuple[str, str]:
+def _find_unified(point: str, own: str) -> tuple[str, list[str]]:
     """The nearest writable ancestor and the controllers it delegates, which may be none: it can still kill."""
-    best = ("", "")
-    for point, _ in points[:1]:
-        place = Path(point + own)
-        for folder in (place, *place.parents):
-            if not folder.is_relative_to(point):
-                break
-            if not _can_hold(str(folder)):
-                continue
-            handed = _read(f"{folder}/cgroup.subtree_control")
-            if "memory" in handed and "pids" in handed:
-                return str(folder), handed
-            best = best if best[0] else (str(folder), handed)
+    best: tuple[str, list[str]] = ("", [])
+    place = Path(point + own)
+    for folder in (place, *place.parents):
+        if not folder.is_relative_to(point):
+            break
+        with contextlib.suppress(OSError):
+            delegated = (folder / "cgroup.subtree_control").read_text().split()
+            if _can_hold(str(folder)):
+                if {*_V1} <= {*delegated}:
+                    return str(folder), delegated
+                best = best if best[0] else (str(folder), delegated)
     return best
-
-
-def _version_1(mounts: Iterable[str], name: str, own: str) -> str:
-    for point, options in _mount_points(mounts, "cgroup"):
-        if name in options.split(","):
-            return next((place for place in (point + own, point) if _can_hold(place)), "")
-    return ""
 
 
 def _can_hold(folder: str) -> bool:
@@ -85,56 +63,58 @@ def _can_hold(folder: str) -> bool:
     return True
 
 
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
+def sweep(hierarchies: Hierarchies) -> None:
+    """Remove the cgroups that killed starters left."""
+    for folder in hierarchies.folders:
+        for left in Path(folder).glob(f"{_PREFIX}*-*"):
+            owner = left.name.removeprefix(_PREFIX).partition("-")[0]
+            if not Path("/proc", owner).exists():
+                with contextlib.suppress(OSError):
+                    left.rmdir()
 
 
 class Cgroup:
     """The cgroup of one run. Made empty; `limit` it and `add` a process before that starts anything."""
 
-    def __init__(self, hierarchies: Hierarchies, name: str) -> None:
-        self._where = {folder: f"{folder.rstrip('/')}/{name}" for folder in hierarchies.folders}
-        self._memory = self._where.get(hierarchies.memory, "")
-        self._pids = self._where.get(hierarchies.pids, "")
-        self._unified = self._where.get(hierarchies.unified, "")
+    def __init__(self, hierarchies: Hierarchies) -> None:
+        """Its name says which process will remove it, so that others can if that one is killed."""
+        name = f"{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
+        self._folders = {folder: f"{folder.rstrip('/')}/{name}" for folder in hierarchies.folders}
+        self._memory = self._folders.get(hierarchies.memory, "")
+        self._pids = self._folders.get(hierarchies.pids, "")
+        self._unified = self._folders.get(hierarchies.unified, "")
+        for folder in self._folders.values():
+            os.mkdir(folder)
+        #: Open files to (limit, counter): after `namespaces.finish` the folder is not visible any more.
         self._counters: dict[int, tuple[str, str]] = {}
+        events = "memory.events" if self._memory == self._unified else "memory.oom_control"
+        for path, limit, counter in (
+            (f"{self._memory}/{events}", "memory", "oom_kill"),
+            (f"{self._pids}/pids.events", "processes", "max"),
+        ):
+            with contextlib.suppress(OSError):
+                self._counters[os.open(path, os.O_RDONLY | os.O_CLOEXEC)] = (limit, counter)
 
     @classmethod
     def make(cls, hierarchies: Hierarchies) -> Self | None:
-        """Make one. Its name says which process will remove it, so that others can if that one is killed."""
-        if not hierarchies.folders:
-            return None
-        group = cls(hierarchies, f"{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}")
-        for folder in group._where.values():
-            os.mkdir(folder)
-        group._counters = group._open_counters()
-        return group
+        """Make one, if there is a place for it."""
+        return cls(hierarchies) if hierarchies.folders else None
 
     def limit(self, policy: Policy) -> None:
-        for path, value in self._settings(policy).items():
+        settings: dict[str, int] = {}
+        if self._memory and self._memory == self._unified:
+            settings = {"memory.max": policy.memory_bytes, "memory.swap.max": 0}
+        elif self._memory:
+            settings = dict.fromkeys(("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), policy.memory_bytes)
+        settings = {f"{self._memory}/{name}": value for name, value in settings.items()}
+        if self._pids:
+            settings[f"{self._pids}/pids.max"] = policy.processes + 1  # the first process of the namespace
+        for path, value in settings.items():
             with contextlib.suppress(FileNotFoundError):
                 write_file(path, str(value))
 
-    def _settings(self, policy: Policy) -> Mapping[str, int]:
-        if not self._memory:
-            memory = {}
-        elif self._memory == self._unified:
-            memory = {"memory.max": policy.memory_bytes, "memory.swap.max": 0}
-        else:
-            memory = {
-                "memory.limit_in_bytes": policy.memory_bytes,
-                "memory.memsw.limit_in_bytes": policy.memory_bytes,
-            }
-        settings = {f"{self._memory}/{name}": value for name, value in memory.items()}
-        if self._pids:
-            settings[f"{self._pids}/pids.max"] = policy.processes + 1  # the first process of the namespace
-        return settings
-
     def add(self, pid: int) -> None:
-        for folder in self._where.values():
+        for folder in self._folders.values():
             write_file(f"{folder}/cgroup.procs", str(pid))
 
     def kill(self) -> bool:
@@ -145,37 +125,22 @@ class Cgroup:
             return False
         return True
 
-    def _open_counters(self) -> dict[int, tuple[str, str]]:
-        """Open files to (limit, counter): after `namespaces.finish` the folder is not visible any more."""
-        memory = "memory.events" if self._memory == self._unified else "memory.oom_control"
-        wanted = {
-            f"{self._memory}/{memory}": ("memory", "oom_kill"),
-            f"{self._pids}/pids.events": ("processes", "max"),
-        }
-        opened: dict[int, tuple[str, str]] = {}
-        for path, what in wanted.items():
-            with contextlib.suppress(OSError):
-                opened[os.open(path, os.O_RDONLY | os.O_CLOEXEC)] = what
-        return opened
-
     def hit(self) -> str:
         """The limit that was reached, or an empty text."""
         for file, (limit, counter) in self._counters.items():
-            if _count(os.pread(file, 4096, 0).decode(), counter):
+            lines = os.pread(file, 4096, 0).decode().splitlines()
+            if any(int(line.split()[1]) for line in lines if line.startswith(f"{counter} ")):
                 return limit
         return ""
 
     def close(self) -> None:
-        """Close what `make` opened."""
+        """Close the counters."""
         for file in self._counters:
             os.close(file)
         self._counters = {}
 
     def remove(self) -> None:
-        for folder in self._where.values():
+        self.close()
+        for folder in self._folders.values():
             with contextlib.suppress(OSError):  # a process that the kernel has not let go of yet keeps it
                 os.rmdir(folder)
-
-
-def _count(text: str, name: str) -> int:
-    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} ")), 0)

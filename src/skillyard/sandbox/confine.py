@@ -3,6 +3,10 @@
 Call it only in a freshly forked process with a single thread. Afterwards that process is inside, for good,
 and execs the program, or runs Python that it has loaded already.
 
+Landlock covers: reading, running, writing, making, removing, renaming and (ABI 3) truncating files; TCP (ABI 4);
+device ioctls (ABI 5); signals and abstract sockets to the outside (ABI 6); tracing the outside (always). It does not
+cover seeing that a file exists (stat), UDP and path sockets; seccomp and the mounts cover the last two.
+
 The rlimits cover: memory of each process, size of a file, open files, processes of an ordinary user, priority, no core
 files. They do not cover the sum over processes (a cgroup does that), and the number of processes of root.
 """
@@ -10,15 +14,26 @@ files. They do not cover the sum over processes (a cgroup does that), and the nu
 import os
 import re
 import resource
-from functools import cache
+import stat
+from collections.abc import Iterable
+from enum import IntFlag
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from skillyard.sandbox import landlock, namespaces, seccomp
-from skillyard.sandbox.landlock import DEVICE, READ, WRITE, PathRule
+from skillyard.sandbox import namespaces, seccomp
 from skillyard.sandbox.layers import ABI_SCOPES, ANY_NAMESPACES, OWN_NAMESPACES, Layers, Level
-from skillyard.sandbox.policy import DEVICES, Policy, outside, refuse_special, system_paths
-from skillyard.sandbox.syscalls import MACHINE, PR_SET_NO_NEW_PRIVS, drop_capabilities, prctl
+from skillyard.sandbox.policy import DEVICES, Policy, is_inside, outside, refuse_special, system_paths
+from skillyard.sandbox.syscalls import (
+    AT_FDCWD,
+    MACHINE,
+    PR_SET_NO_NEW_PRIVS,
+    RESOLVE_NO_SYMLINKS,
+    buffer,
+    call,
+    drop_capabilities,
+    open_path,
+    prctl,
+)
 
 #: Since Linux 5.14 processes are counted for each user namespace, before it for the person as a whole.
 _COUNTED_BY_NAMESPACE: Final = (5, 14)
@@ -30,19 +45,12 @@ def warm_up() -> None:
     for own in (True, False) if MACHINE in seccomp.AUDIT_ARCH else ():
         allowed = seccomp.Sockets(internet=own, unix=own)
         seccomp.as_bytes(seccomp.assemble(MACHINE, allowed, shared=not own))
-    counts_by_namespace()
-
-
-def finish_root(old: int, policy: Policy, layers: Layers, cwd: str) -> bool:
-    """First half, only after `namespaces.clone` and `begin`: the new root. Return whether it is sealed."""
-    sealed = namespaces.finish(old, policy, cwd, pid_limit=layers.pid_limit and not layers.process_limit)
-    return sealed and layers.overlay
 
 
 def restrict(level: Level, policy: Policy, layers: Layers, temp: str, *, sealed: bool = False) -> None:
-    """Second half, at every level but bubblewrap's: limits, capabilities, Landlock, seccomp, in this order.
+    """Apply limits, capabilities, Landlock, seccomp, in this order. At every level but bubblewrap's.
 
-    `temp` is the private folder outside, where there are no namespaces. `sealed` is what `finish_root` returned.
+    `temp` is the private folder outside, where there are no namespaces. `sealed` is what `namespaces.finish` returned.
     """
     own_namespaces = level in OWN_NAMESPACES
     limit(policy, own_namespaces=own_namespaces)
@@ -52,7 +60,7 @@ def restrict(level: Level, policy: Policy, layers: Layers, temp: str, *, sealed:
     drop_capabilities()
     if layers.landlock:
         rules = rules_inside(policy) if own_namespaces else rules_outside(policy, temp)
-        landlock.restrict(layers.landlock, rules, network=policy.network or own_namespaces)
+        _restrict_paths(layers.landlock, rules, network=policy.network or own_namespaces)
     allowed = sockets(policy, level, layers, sealed=sealed)
     seccomp.load(seccomp.assemble(MACHINE, allowed, shared=not own_namespaces))
 
@@ -72,32 +80,113 @@ def sockets(policy: Policy, level: Level, layers: Layers, *, sealed: bool) -> se
     )
 
 
+# -- Landlock
+
+
+Access = IntFlag(
+    "Access",
+    "EXECUTE WRITE_FILE READ_FILE READ_DIR REMOVE_DIR REMOVE_FILE MAKE_CHAR MAKE_DIR MAKE_REG MAKE_SOCK MAKE_FIFO "
+    "MAKE_BLOCK MAKE_SYM REFER TRUNCATE IOCTL_DEV",
+)
+_READ: Final = Access.EXECUTE | Access.READ_FILE | Access.READ_DIR
+_DEVICE: Final = Access.READ_FILE | Access.READ_DIR | Access.WRITE_FILE | Access.TRUNCATE | Access.IOCTL_DEV
+#: Everything but making device nodes.
+_WRITE: Final = Access(0xFFFF) & ~(Access.MAKE_CHAR | Access.MAKE_BLOCK | Access.IOCTL_DEV)
+#: What a rule on a single file can say.
+_ON_A_FILE: Final = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
+
+
+class PathRule(NamedTuple):
+    path: str
+    access: Access
+    #: A path that others may have changed is never followed through a symlink.
+    literal: bool = False
+
+
+def landlock_version() -> int:
+    """The ABI of this kernel, 0 if it has no Landlock."""
+    try:
+        return call("landlock_create_ruleset", None, 0, 1)
+    except OSError:
+        return 0
+
+
+def handled(abi: int) -> Access:
+    """The rights that this ABI knows; all of them are taken away first."""
+    known = Access((1 << 13) - 1)
+    for since, right in ((2, Access.REFER), (3, Access.TRUNCATE), (5, Access.IOCTL_DEV)):
+        if abi >= since:
+            known |= right
+    return known
+
+
 def rules_inside(policy: Policy) -> tuple[PathRule, ...]:
     """In the new root everything that exists may be read."""
-    write = [PathRule(str(path), WRITE, literal=True) for path in outside(policy.write, policy.hide)]
-    own = [PathRule(path, WRITE) for path in (namespaces.PRIVATE, "/tmp", "/dev/shm")]
-    return (PathRule("/", READ), PathRule("/dev", DEVICE), *own, *write)
+    write = [PathRule(str(path), _WRITE, literal=True) for path in outside(policy.write, policy.hide)]
+    own = [PathRule(path, _WRITE) for path in (namespaces.PRIVATE, "/tmp", "/dev/shm")]
+    return (PathRule("/", _READ), PathRule("/dev", _DEVICE), *own, *write)
 
 
 def rules_outside(policy: Policy, temp: str) -> tuple[PathRule, ...]:
     for path in (*policy.read, *policy.write, *policy.tools):
         if path.exists():
             refuse_special(str(path), path.stat().st_mode)
-    system = [PathRule(path, READ) for path in (*system_paths(network=policy.network), "/proc")]
-    devices = [PathRule(path, DEVICE) for path in DEVICES]
+    system = [PathRule(path, _READ) for path in (*system_paths(network=policy.network), "/proc")]
+    devices = [PathRule(path, _DEVICE) for path in DEVICES]
     named = [
         PathRule(str(visible), access, literal=True)
-        for paths, access in (((*policy.tools, *policy.read), READ), (policy.write, WRITE))
+        for paths, access in (((*policy.tools, *policy.read), _READ), (policy.write, _WRITE))
         for path in paths
-        for visible in landlock.without(path, policy.hide)
+        for visible in without(path, policy.hide)
     ]
-    return (*system, *devices, PathRule(temp, WRITE), *named)
+    return (*system, *devices, PathRule(temp, _WRITE), *named)
+
+
+def without(path: Path, hidden: tuple[Path, ...]) -> tuple[Path, ...]:
+    """`path`, or if something below it is hidden, what else is in there now: a Landlock rule can only allow."""
+    if not outside((path,), hidden):
+        return ()
+    if not any(is_inside(str(secret), str(path)) for secret in hidden):
+        return (path,)
+    children = sorted(path.iterdir()) if path.is_dir() else ()
+    return tuple(kept for child in children if not child.is_symlink() for kept in without(child, hidden))
+
+
+def _restrict_paths(abi: int, rules: Iterable[PathRule], *, network: bool) -> None:
+    """Confine this process and all that it starts to these rules, for good."""
+    rights = handled(abi)
+    tcp, scopes = 0b11 if abi >= 4 and not network else 0, 0b11
+    words = (rights, tcp, scopes)[: 3 if abi >= ABI_SCOPES else 2 if abi >= 4 else 1]
+    ruleset = call("landlock_create_ruleset", buffer(f"={len(words)}Q", *words), 8 * len(words), 0)
+    try:
+        for rule in rules:
+            _add(ruleset, rule, rights)
+        call("landlock_restrict_self", ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _add(ruleset: int, rule: PathRule, rights: Access) -> None:
+    try:
+        place = open_path(AT_FDCWD, rule.path, RESOLVE_NO_SYMLINKS if rule.literal else 0)
+    except FileNotFoundError:
+        if rule.literal and rule.access & Access.MAKE_REG:
+            raise
+        return  # what is not there cannot be read either
+    try:
+        mode = os.stat(place).st_mode
+        is_folder = stat.S_ISDIR(mode)
+        if rule.literal and not is_folder and not stat.S_ISREG(mode):
+            return  # a socket, FIFO or device beside something hidden
+        access = rule.access & rights & (rights if is_folder else _ON_A_FILE)
+        call("landlock_add_rule", ruleset, 1, buffer("=Qi", access, place), 0)
+    finally:
+        os.close(place)
 
 
 # -- limits
 
 
-@cache
 def kernel_version(release: str) -> tuple[int, int]:
     """`6.1.0-13-amd64` as (6, 1)."""
     found = re.match(r"(\d+)\.(\d+)", release)
@@ -130,11 +219,9 @@ def limit(policy: Policy, *, own_namespaces: bool) -> None:
 
 def process_limit(processes: int, *, counted_here: bool) -> int:
     """The value for RLIMIT_NPROC. Where the person's other processes count too, add as many as this machine runs."""
-    return processes + (2 if counted_here else _count_threads())
-
-
-def _count_threads() -> int:
+    if counted_here:
+        return processes + 2
     try:
-        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+        return processes + int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, IndexError, ValueError):
-        return 4096
+        return processes + 4096

@@ -131,8 +131,7 @@ _OWN: Final = ("localhost", "127.0.0.1", "[::1]")
 def proxy_variables(hosts: Iterable[str], port: int) -> dict[str, str]:
     """The variables by which programs find the proxy.
 
-    ALL_PROXY names an HTTP proxy too: clients that have no SOCKS module fail on a SOCKS address even where they would
-    not use it. The private loopback is reached directly, unless the host's own was granted.
+    The private loopback is reached directly, unless the host's own was granted.
     """
     granted = {parse_rule(host).host for host in hosts}
     direct = ",".join(name.strip("[]") for name in _OWN if name not in granted)

@@ -1,16 +1,15 @@
 """Starts one program and waits for it: the values and calls that other rooms use.
 
-with open_sandbox() as sandbox:
+with contextlib.closing(make_sandbox()) as sandbox:
     done = sandbox(Launch(argv=("python3", "x.py"), cwd=root, env={"PATH": "/usr/bin"}, policy=Policy(...)))
 """
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from skillyard.sandbox.policy import Mount, Policy
+from skillyard.sandbox.policy import Policy
 
 if TYPE_CHECKING:
     from skillyard.sandbox.cancel_token import CancelToken
@@ -18,26 +17,12 @@ if TYPE_CHECKING:
     from skillyard.sandbox.layers import Layers
     from skillyard.sandbox.portable import LocalSandbox
 
-__all__ = [
-    "OUTPUT_BYTES",
-    "STDERR_BYTES",
-    "AttachedProcess",
-    "Exit",
-    "Launch",
-    "Mount",
-    "Policy",
-    "Sandbox",
-    "can_mount",
-    "make_sandbox",
-    "open_sandbox",
-]
-
 #: How much a program may print on stdout.
 OUTPUT_BYTES: Final = 10_485_760
 #: How much is kept of the beginning and of the end of stderr, for the log and the error message.
 STDERR_BYTES: Final = 131_072
 
-NO_VARIABLES: Final[Mapping[str, str]] = {}
+_NO_VARIABLES: Final[Mapping[str, str]] = {}
 
 
 class Launch(NamedTuple):
@@ -45,7 +30,7 @@ class Launch(NamedTuple):
 
     argv: tuple[str, ...]
     cwd: Path
-    env: Mapping[str, str] = NO_VARIABLES
+    env: Mapping[str, str] = _NO_VARIABLES
     stdin: bytes = b""
     limit_seconds: float = 60.0
     output_bytes: int = OUTPUT_BYTES
@@ -130,13 +115,3 @@ def can_mount(sandbox: Sandbox) -> bool:
     """Whether it can show a folder at another path: `Policy.mounts`."""
     layers: Layers | None = getattr(sandbox, "layers", None)
     return layers is not None and layers.can_mount
-
-
-@contextlib.contextmanager
-def open_sandbox(layers: "Layers | None" = None) -> Iterator[Sandbox]:
-    """Make a sandbox and close it after the block."""
-    sandbox = make_sandbox(layers)
-    try:
-        yield sandbox
-    finally:
-        sandbox.close()

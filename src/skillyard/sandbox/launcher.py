@@ -6,7 +6,6 @@ import select
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
@@ -26,7 +25,7 @@ from skillyard.sandbox.spawn_request import (
     SpawnRequest,
     receive,
 )
-from skillyard.sandbox.streams import RunStreams, StreamFds, open_pipes
+from skillyard.sandbox.streams import RunStreams, StreamFds, attached_pipes
 
 #: The report that we assume if the supervisor sent none: somebody killed it, and its tree with it.
 _KILLED: dict[str, Any] = {"code": -9, "timed_out": False, "hit": "", "failed": None}
@@ -44,10 +43,7 @@ class Launcher:
     """
 
     def __init__(self, layers: Layers | None = None, *, assumed: Layers | None = None, weak: bool = False) -> None:
-        """`layers` are taken as given; `assumed` ones only until they turn out to be wrong.
-
-        `weak`: as after `accept_weak`.
-        """
+        """`layers` are taken as given; `assumed` ones only until they turn out to be wrong."""
         self._weak = weak
         self._layers = layers or assumed
         self._assumed = assumed is not None
@@ -75,8 +71,11 @@ class Launcher:
     def layers(self) -> Layers:
         """The layers of this machine, probed once."""
         if self._layers is None:
-            self._layers = self._probe()
-            self.probed = True
+            with open(os.devnull, "r+b") as nothing, self._send(PROBE, {}, (nothing.fileno(),) * 3) as control:
+                answer = receive(control)
+            if answer is None:
+                raise SandboxUnavailable(Message("The layers could not be probed"), missing="probe")
+            self._layers, self.probed = Layers.from_json(answer), True
         return self._layers
 
     def __call__(self, launch: Launch) -> Exit:
@@ -90,88 +89,75 @@ class Launcher:
 
     def _run(self, launch: Launch) -> Exit:
         chosen = plan(self.layers if launch.policy else NO_LAYERS, launch.policy, weak=self._weak)
-        started = time.monotonic()
-        control, theirs = socket.socketpair()
-        with control, RunStreams(launch) as streams:
-            with theirs:
-                kind = INSIDE if chosen.level in OWN_NAMESPACES else OUTSIDE
-                self._send(kind, _as_request(launch, chosen).as_json(), theirs, streams.inner)
+        kind = INSIDE if chosen.level in OWN_NAMESPACES else OUTSIDE
+        request = _as_request(launch, chosen)
+        with RunStreams(launch) as streams, self._send(kind, request, streams.inner) as control:
             streams.close_inner()
-            with _cancelling(launch, control), self._proxy(launch, control) as refused:
-                streams.collect(control)
+
+            def stop() -> None:
+                with contextlib.suppress(ConnectionError):  # it has ended already
+                    control.send(b"!")  # the supervisor takes any byte from us as the request to stop
+
+            cancelling = launch.cancel.on_cancel(stop) if launch.cancel else contextlib.nullcontext()
+            with cancelling, self._proxy(launch, control) as refused:
+                streams.collect(control, stop)
             report = receive(control) or _KILLED
             streams.drain()
-        _raise_failure(report["failed"], chosen)
-        return Exit(
-            code=report["code"],
-            stdout=streams.out.head,
-            stdout_tail=streams.out.tail,
-            stderr=streams.err.shortened(),
-            seconds=time.monotonic() - started,
-            stdout_bytes=streams.out.total,
-            timed_out=report["timed_out"],
-            sandbox=chosen.level.value,
-            missing=_missing(chosen, report),
-            hit=report["hit"],
-            refused=tuple(refused),
-        )
+        failed = report["failed"]
+        if failed and failed["stage"] == "layers":
+            what = Message("The sandbox could not be set up: {text}", text=failed["text"])
+            raise SandboxUnavailable(what, missing=chosen.level.value)
+        if failed:
+            raise OSError(failed["errno"], failed["text"])
+        missing = chosen.missing
+        sealed = report.get("sealed")  # not there without namespaces, and if the supervisor was killed
+        if sealed is not None:  # an overlay can fail for one folder only
+            missing = (*(word for word in missing if word != FIFO), *(() if sealed else (FIFO,)))
+        done = streams.as_exit(report["code"], timed_out=report["timed_out"], missing=missing)
+        return done._replace(sandbox=chosen.level.value, hit=report["hit"], refused=tuple(refused))
 
     @contextlib.contextmanager
     def _proxy(self, launch: Launch, control: socket.socket) -> Iterator[list[str]]:
         """Serve the run's hosts during the block; afterwards the list holds the capabilities that it lacked."""
         refused: list[str] = []
         hosts = launch.policy.hosts if launch.policy and not launch.policy.network else ()
-        listener = _receive_listener(control) if hosts else -1
-        if listener < 0:
+        # The supervisor hands out a socket for the proxy, or has failed before that.
+        if not hosts or control.recv(1, socket.MSG_PEEK) != LISTENER:
             yield refused
             return
-        ours, theirs = socket.socketpair()
+        _, (listener, *_), _, _ = socket.recv_fds(control, 1, 1)
+        try:
+            ours = self._send(PROXY, {"hosts": hosts}, (listener, listener, listener))
+        finally:
+            os.close(listener)
         with ours:
-            with theirs:
-                try:
-                    self._send(PROXY, {"hosts": hosts}, theirs, (listener, listener, listener))
-                finally:
-                    os.close(listener)
             yield refused
             ours.shutdown(socket.SHUT_WR)
             refused += (receive(ours) or {}).get("refused", ())
 
     def attach(self, launch: Launch) -> "SupervisedProcess":
         """Start it outside every layer and leave its streams to the caller; its deadline is the caller's too."""
-        control, theirs = socket.socketpair()
-        inner, outer = open_pipes()
-        try:
-            with theirs:
-                self._send(OUTSIDE, _as_request(launch, plan(NO_LAYERS, None)).as_json(), theirs, inner)
-        except (OSError, ValueError):
-            control.close()
-            for stream in outer:
-                os.close(stream)
-            raise
-        finally:
-            for stream in inner:
-                os.close(stream)
-        return SupervisedProcess(control, outer)
+        request = _as_request(launch, plan(NO_LAYERS, None))
+        with attached_pipes() as (inner, outer):
+            return SupervisedProcess(self._send(OUTSIDE, request, inner), outer)
 
-    def _probe(self) -> Layers:
+    def _send(self, kind: bytes, content: dict[str, Any], streams: StreamFds) -> socket.socket:
+        """Send a request to the starter. Return our end of its control socket."""
         control, theirs = socket.socketpair()
-        with control:
-            with theirs, open(os.devnull, "r+b") as nothing:
-                self._send(PROBE, {}, theirs, (nothing.fileno(),) * 3)
-            answer = receive(control)
-        if answer is None:
-            raise SandboxUnavailable(Message("The layers could not be probed"), missing="probe")
-        return Layers.from_json(answer)
-
-    def _send(self, kind: bytes, content: dict[str, Any], control: socket.socket, streams: StreamFds) -> None:
-        message = FdMessage.make(kind, content, control, streams)
-        try:
-            message.send(self._channel())
-        except ConnectionError:
-            self.close()  # somebody killed the starter; the next one serves as well
-            message.send(self._channel())
-        finally:
-            os.close(message.body)
+        with theirs:
+            message = FdMessage.make(kind, content, theirs, streams)
+            try:
+                try:
+                    message.send(self._channel())
+                except ConnectionError:
+                    self.close()  # somebody killed the starter; the next one serves as well
+                    message.send(self._channel())
+            except OSError:
+                control.close()
+                raise
+            finally:
+                os.close(message.body)
+        return control
 
     def _channel(self) -> socket.socket:
         with self._lock:
@@ -190,7 +176,7 @@ class _Starter:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.owner = os.getpid()
         with theirs:
-            self._pid = _fork_starter(theirs) if _has_one_thread() else _spawn_starter(theirs)
+            self._pid = _start_starter(theirs)
 
     def close(self) -> None:
         """Return when every run is over and cleaned up after."""
@@ -200,14 +186,19 @@ class _Starter:
                 os.waitpid(self._pid, 0)
 
 
-def _has_one_thread() -> bool:
+def _start_starter(channel: socket.socket) -> int:
+    """Fork it if this process has one thread, else start it as a program."""
     try:
-        return len(os.listdir("/proc/self/task")) == 1
+        threads = len(os.listdir("/proc/self/task"))
     except OSError:
-        return False
-
-
-def _fork_starter(channel: socket.socket) -> int:
+        threads = 0
+    if threads != 1:
+        return os.posix_spawn(
+            sys.executable,
+            (sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2])),
+            {name: os.environ[name] for name in ("TMPDIR", "LD_LIBRARY_PATH") if name in os.environ},
+            file_actions=[(os.POSIX_SPAWN_DUP2, channel.fileno(), STARTER_SOCKET)],
+        )
     pid = os.fork()
     if pid == 0:
         try:
@@ -218,16 +209,6 @@ def _fork_starter(channel: socket.socket) -> int:
         finally:
             os._exit(1)
     return pid
-
-
-def _spawn_starter(channel: socket.socket) -> int:
-    source = str(Path(__file__).parents[2])
-    return os.posix_spawn(
-        sys.executable,
-        (sys.executable, "-I", "-S", "-c", _PROGRAM, source),
-        {name: os.environ[name] for name in ("TMPDIR", "LD_LIBRARY_PATH") if name in os.environ},
-        file_actions=[(os.POSIX_SPAWN_DUP2, channel.fileno(), STARTER_SOCKET)],
-    )
 
 
 class SupervisedProcess:
@@ -256,47 +237,10 @@ class SupervisedProcess:
         return _KILLED["code"] if code is None else code
 
 
-def _receive_listener(control: socket.socket) -> int:
-    """The socket that the supervisor hands out for the proxy; -1 if it failed before that."""
-    if control.recv(1, socket.MSG_PEEK) != LISTENER:
-        return -1
-    _, files, _, _ = socket.recv_fds(control, 1, 1)
-    return files[0] if files else -1
-
-
-def _cancelling(launch: Launch, control: socket.socket) -> contextlib.AbstractContextManager[None]:
-    """The supervisor takes any byte from us as the request to stop."""
-
-    def request_stop() -> None:
-        with contextlib.suppress(ConnectionError):  # it has ended already
-            control.send(b"!")
-
-    return launch.cancel.on_cancel(request_stop) if launch.cancel else contextlib.nullcontext()
-
-
-def _as_request(launch: Launch, chosen: LayerPlan) -> SpawnRequest:
+def _as_request(launch: Launch, chosen: LayerPlan) -> dict[str, Any]:
     """Raise ValueError for words that no program can be given."""
     words = (*launch.argv, *launch.env, *launch.env.values(), os.fspath(launch.cwd))
     if not launch.argv or any(b"\0" in os.fsencode(word) for word in words) or any("=" in name for name in launch.env):
         raise ValueError("a program needs a name, and no word of it may hold a NUL")
     cwd = os.path.abspath(launch.cwd)
-    return SpawnRequest(launch.argv, cwd, dict(launch.env), launch.limit_seconds, chosen, launch.policy)
-
-
-def _missing(chosen: LayerPlan, report: dict[str, Any]) -> tuple[str, ...]:
-    """What the plan expected, corrected by what the supervisor met: an overlay can fail for one folder only."""
-    sealed = report.get("sealed")  # not there without namespaces, and if the supervisor was killed
-    if sealed is None:
-        return chosen.missing
-    others = tuple(word for word in chosen.missing if word != FIFO)
-    return others if sealed else (*others, FIFO)
-
-
-def _raise_failure(failed: dict[str, Any] | None, chosen: LayerPlan) -> None:
-    if not failed:
-        return
-    if failed["stage"] == "layers":
-        raise SandboxUnavailable(
-            Message("The sandbox could not be set up: {text}", text=failed["text"]), missing=chosen.level.value
-        )
-    raise OSError(failed["errno"], failed["text"])
+    return SpawnRequest(launch.argv, cwd, dict(launch.env), launch.limit_seconds, chosen, launch.policy).as_json()

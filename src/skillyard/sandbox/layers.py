@@ -122,32 +122,23 @@ def plan(layers: Layers, policy: Policy | None, *, weak: bool = False) -> LayerP
     policy.check()
     level = layers.level
     if policy.mounts and not layers.can_mount:
-        raise SandboxUnavailable(
-            Message("This machine has no mount namespaces any more: try again"), missing="namespaces"
-        )
+        what = Message("This machine has no mount namespaces any more: try again")
+        raise SandboxUnavailable(what, missing="namespaces")
     if policy.hosts and not policy.network and level not in OWN_NAMESPACES:
-        raise SandboxUnavailable(
-            Message(
-                "This machine cannot limit the network to hosts: it needs namespaces, and the sandbox here is {way}",
-                way=level.value,
-            ),
-            details={"missing": ["hosts"], "sandbox": level.value},
-            missing="hosts",
+        what = Message(
+            "This machine cannot limit the network to hosts: it needs namespaces, and the sandbox here is {way}",
+            way=level.value,
         )
+        raise SandboxUnavailable(what, details={"missing": ["hosts"], "sandbox": level.value}, missing="hosts")
     held = _held_guards(layers)
     lost = [guard for guard in Guard if guard not in held]
-    refused = [guard.value for guard in lost if guard in policy.demand]
-    if refused:
+    if refused := [guard.value for guard in lost if guard in policy.demand]:
         names = ", ".join(refused)
-        why = join_messages(
-            "; ", (Message("{place}: {reason}", place=layer, reason=reason) for layer, reason in layers.reasons.items())
-        )
-        guards = Message("This machine cannot guard {names}", names=names)
-        raise SandboxUnavailable(
-            Message("{what} ({why})", what=guards, why=why) if why else guards,
-            details={"missing": list(refused), "sandbox": level.value},
-            missing=names,
-        )
+        what = Message("This machine cannot guard {names}", names=names)
+        reasons = (Message("{place}: {reason}", place=name, reason=reason) for name, reason in layers.reasons.items())
+        if layers.reasons:
+            what = Message("{what} ({why})", what=what, why=join_messages("; ", reasons))
+        raise SandboxUnavailable(what, details={"missing": refused, "sandbox": level.value}, missing=names)
     not_covered = _not_covered(layers, policy)
     if layers.root and level in {Level.LANDLOCK, Level.SECCOMP} and Guard.FILES in policy.demand and not weak:
         raise SandboxTooWeak(level.value, not_covered)

@@ -20,7 +20,7 @@ import re
 import signal
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
@@ -62,11 +62,13 @@ _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 _RESERVED_PIDS: Final = 300
 
 
-class SystemBind(NamedTuple):
-    """A part of the system, which nobody but root changes: what it is was looked up beforehand."""
+class SystemPath(NamedTuple):
+    """A part of the system, which nobody but root changes: what it is was looked up while the old root was seen."""
 
-    source: bytes
-    target: bytes
+    path: str
+    source: str
+    #: A link to `source`, which lies in /usr. Everything else is bound.
+    is_link: bool
     is_folder: bool
 
 
@@ -82,28 +84,21 @@ class Bind(NamedTuple):
     #: A mount point inside a named folder, not a path that the policy names itself.
     is_mount: bool = False
 
-
-class Layout(NamedTuple):
-    """What every new root shows of the system, looked up while the old one can still be seen."""
-
-    folders: tuple[str, ...] = ()
-    links: tuple[tuple[str, str], ...] = ()
-    system: tuple[SystemBind, ...] = ()
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is read, and shown through an overlay if it is a folder."""
+        return not (self.writable or self.is_tool or self.source)
 
 
 @cache
-def system_layout(*, network: bool) -> Layout:
-    """A link into /usr stays a link, everything else is bound."""
-    folders: dict[str, None] = {}
-    links, binds = [], []
-    for path in system_paths(network=network):
-        real = os.path.realpath(path)
-        folders |= dict.fromkeys(map(str, reversed(PurePosixPath(path).parents)))
-        if real != path and real.startswith("/usr/"):
-            links.append((path, real))
-        elif os.path.exists(real):
-            binds.append(SystemBind(os.fsencode(real[1:]), os.fsencode(path), os.path.isdir(real)))
-    return Layout(tuple(folder for folder in folders if folder != "/"), tuple(links), tuple(binds))
+def system_layout(*, network: bool) -> tuple[SystemPath, ...]:
+    """What every new root shows of the system."""
+    real_paths = [(path, os.path.realpath(path)) for path in system_paths(network=network)]
+    return tuple(
+        SystemPath(path, real, real != path and real.startswith("/usr/"), os.path.isdir(real))
+        for path, real in real_paths
+        if os.path.exists(real) or real.startswith("/usr/")
+    )
 
 
 def named(policy: Policy) -> tuple[Bind, ...]:
@@ -131,14 +126,10 @@ def pinned_inside(bind: Bind, binds: tuple[Bind, ...]) -> tuple[str, ...]:
     return tuple(other.path for other in inner if bind.source or other.source)
 
 
-def _temp_folder(policy: Policy) -> str:
-    taken = any(path == Path("/tmp") for path in (*policy.read, *policy.write))
-    return f"{PRIVATE}/tmp" if taken else "/tmp"
-
-
 def home_variables(policy: Policy) -> dict[str, str]:
     """The variables that name the private temp and home."""
-    return {"TMPDIR": _temp_folder(policy), "HOME": f"{PRIVATE}/home"}
+    is_taken = Path("/tmp") in (*policy.read, *policy.write)
+    return {"TMPDIR": f"{PRIVATE}/tmp" if is_taken else "/tmp", "HOME": f"{PRIVATE}/home"}
 
 
 def clone(*, network: bool) -> int:
@@ -149,7 +140,7 @@ def clone(*, network: bool) -> int:
     return call("clone", _ALWAYS | (0 if network else _NEW_NET) | signal.SIGCHLD, 0, 0, 0, 0)
 
 
-def begin(layout: Layout, *, uid: int, gid: int, own_network: bool) -> int:
+def begin(layout: Iterable[SystemPath], *, uid: int, gid: int, own_network: bool) -> int:
     """Build what every new root has, and move into it. Return the old root, which `finish` needs.
 
     `uid` and `gid` are those outside. `own_network` says whether `clone` made a net namespace; its loopback interface
@@ -168,7 +159,14 @@ def begin(layout: Layout, *, uid: int, gid: int, own_network: bool) -> int:
     os.chdir("/")
     old = os.open("/.old", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     _furnish(old)
-    _bind_system(old, layout)
+    for part in layout:
+        if part.is_link:
+            _make_folder(os.path.dirname(part.path))
+            os.symlink(part.source, part.path)
+            continue
+        _make_place(part.path, is_folder=part.is_folder)
+        with contextlib.suppress(FileNotFoundError):  # removed since we looked
+            _graft(old, os.fsencode(part.source[1:]), part.path, _SYSTEM_ATTRIBUTES)
     call("sethostname", b"localhost", 9)  # a name that resolves, without a file of ours
     return old
 
@@ -189,7 +187,7 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> bool:
     _hide(policy)
     _make_folder(cwd)
     for folder in made:
-        _set_attributes(AT_FDCWD, os.fsencode(folder), 0, _SYSTEM_ATTRIBUTES)
+        _set_attributes(AT_FDCWD, folder, 0, _SYSTEM_ATTRIBUTES)
     os.close(old)
     call("umount2", b"/.old", _MNT_DETACH)
     os.rmdir("/.old")
@@ -197,14 +195,14 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> bool:
         # Since Linux 6.14 each pid namespace has its own highest number: a bound that holds for root too.
         write_file("/proc/sys/kernel/pid_max", str(_RESERVED_PIDS + policy.processes))
     # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
-    _set_attributes(AT_FDCWD, b"/proc", 0, _PROC_ATTRIBUTES)
-    _set_attributes(AT_FDCWD, b"/", 0, _SYSTEM_ATTRIBUTES)
+    _set_attributes(AT_FDCWD, "/proc", 0, _PROC_ATTRIBUTES)
+    _set_attributes(AT_FDCWD, "/", 0, _SYSTEM_ATTRIBUTES)
     return sealed
 
 
 def _folders_in_temp(policy: Policy, cwd: str) -> list[str]:
     """Folders of the private temp that lead to something real: read-only, or a write beside it would be lost unseen."""
-    temp = _temp_folder(policy)
+    temp = home_variables(policy)["TMPDIR"]
     binds = {bind.path for bind in named(policy)}
     below = [PurePosixPath(path).relative_to(temp) for path in (*binds, cwd) if path.startswith(f"{temp}/")]
     tops = dict.fromkeys(f"{temp}/{path.parts[0]}" for path in below)
@@ -248,20 +246,20 @@ _PROC_ATTRIBUTES: Final = _attributes(_READ_ONLY)
 _CLONE: Final = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE
 
 
-def _set_attributes(folder: int, path: bytes, flags: int, attributes: ctypes.Array[ctypes.c_char]) -> None:
-    call("mount_setattr", folder, path, flags, attributes, ctypes.sizeof(attributes))
+def _set_attributes(folder: int, path: str, flags: int, attributes: ctypes.Array[ctypes.c_char]) -> None:
+    call("mount_setattr", folder, os.fsencode(path), flags, attributes, ctypes.sizeof(attributes))
 
 
-def _graft(root: int, source: bytes, target: bytes, attributes: ctypes.Array[ctypes.c_char]) -> None:
+def _graft(root: int, source: bytes, target: str, attributes: ctypes.Array[ctypes.c_char]) -> None:
     """Show `source`, with all that is mounted below it, at `target` too. An empty source is `root` itself."""
     tree = call("open_tree", root, source, _CLONE | (0 if source else _AT_EMPTY_PATH))
-    _set_attributes(tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, attributes)
+    _set_attributes(tree, "", _AT_EMPTY_PATH | _AT_RECURSIVE, attributes)
     _attach(tree, target)
 
 
-def _attach(tree: int, target: bytes) -> None:
+def _attach(tree: int, target: str) -> None:
     """Mount a detached tree at `target`, and close it."""
-    call("move_mount", tree, b"", AT_FDCWD, target, _MOVE_FROM_EMPTY_PATH)
+    call("move_mount", tree, b"", AT_FDCWD, os.fsencode(target), _MOVE_FROM_EMPTY_PATH)
     os.close(tree)
 
 
@@ -273,31 +271,17 @@ def _furnish(old: int) -> None:
     for name, target in (("home", ""), ("tmp", "/tmp"), ("shm", "/dev/shm")):
         os.mkdir(f"{PRIVATE}/{name}", 0o700)
         if target:
-            _graft(AT_FDCWD, f"{PRIVATE}/{name}".encode(), target.encode(), _WRITE_ATTRIBUTES)
+            _graft(AT_FDCWD, f"{PRIVATE}/{name}".encode(), target, _WRITE_ATTRIBUTES)
     for device in DEVICES:
-        _make_file(device)
+        _make_place(device, is_folder=False)
         with contextlib.suppress(FileNotFoundError):  # not every container has all of them
-            _graft(old, device[1:].encode(), device.encode(), _DEVICE_ATTRIBUTES)
+            _graft(old, device[1:].encode(), device, _DEVICE_ATTRIBUTES)
     _mount(b"devpts", b"/dev/pts", _MS_NOSUID | _MS_NOEXEC, b"newinstance,ptmxmode=0666,mode=620")
     os.symlink("pts/ptmx", "/dev/ptmx")
     os.symlink("/proc/self/fd", "/dev/fd")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{number}", f"/dev/{name}")
     _mount(b"proc", b"/proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-
-
-def _bind_system(old: int, layout: Layout) -> None:
-    for folder in layout.folders:
-        os.mkdir(folder)
-    for link, target in layout.links:
-        os.symlink(target, link)
-    for bind in layout.system:
-        if bind.is_folder:
-            os.mkdir(bind.target)
-        else:
-            _make_file(bind.target)
-        with contextlib.suppress(FileNotFoundError):  # removed since we looked
-            _graft(old, bind.source, bind.target, _SYSTEM_ATTRIBUTES)
 
 
 def _bind_all(old: int, policy: Policy, made: list[str]) -> bool:
@@ -310,70 +294,50 @@ def _bind_all(old: int, policy: Policy, made: list[str]) -> bool:
     empty = os.open(_EMPTY, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     sealed = True
     for bind in with_mounts_below(binds, policy.hide, _mount_points()):
-        if _shown_by_another(bind, binds):
-            _check_kind(old, bind)
-        else:
-            sealed &= _bind(old, bind, empty, pinned_inside(bind, binds), made)
+        try:
+            place = open_path(old, (bind.source or bind.path)[1:], RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
+        except FileNotFoundError:
+            if bind.writable or bind.source:
+                raise
+            continue  # what is not there cannot be read either
+        try:
+            sealed &= _bind(place, bind, binds, empty, made)
+        finally:
+            os.close(place)
     os.close(empty)
     return sealed
 
 
-def _check_kind(old: int, bind: Bind) -> None:
-    """For a path that another read-only bind shows already: refuse what may not be named."""
-    with contextlib.suppress(FileNotFoundError):
-        place = _open_source(old, bind)
-        try:
-            refuse_special(bind.path, os.stat(place).st_mode)
-        finally:
-            os.close(place)
+def _bind(place: int, bind: Bind, binds: tuple[Bind, ...], empty: int, made: list[str]) -> bool:
+    """Bind one path; see `_bind_all`.
 
-
-def _open_source(old: int, bind: Bind) -> int:
-    return open_path(old, (bind.source or bind.path)[1:], RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
-
-
-def _bind(old: int, bind: Bind, empty: int, pinned: tuple[str, ...], made: list[str]) -> bool:
-    """Bind one path; see `_bind_all`. `pinned` are the mounts inside it, which nobody outside may move.
-
-    An overlay keeps them by itself; without one the folders that lead to them are made here, and what lies beside them
-    is bound one by one.
+    An overlay keeps the mounts inside it by itself; without one the folders that lead to them are made here, and what
+    lies beside them is bound one by one.
     """
-    try:
-        place = _open_source(old, bind)
-    except FileNotFoundError:
-        if bind.writable or bind.source:
-            raise
-        return True  # what is not there cannot be read either
-    try:
-        mode = os.stat(place).st_mode
-        if not bind.is_mount:
-            refuse_special(bind.path, mode)
-        if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-            return True
-        _make_place(bind.path, is_folder=stat.S_ISDIR(mode))
-        if pinned and bind.source and stat.S_ISDIR(mode):
-            _bind_piecemeal(place, bind.path, pinned, made)
-        elif bind.writable or bind.is_tool or bind.source or stat.S_ISREG(mode):
-            _graft(place, b"", os.fsencode(bind.path), _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES)
-        else:
-            return _bind_sealed(place, bind.path, empty, pinned, made)
+    mode = os.stat(place).st_mode
+    is_folder = stat.S_ISDIR(mode)
+    if not bind.is_mount:
+        refuse_special(bind.path, mode)
+    if not (is_folder or stat.S_ISREG(mode)) or _is_shown_by_another(bind, binds):
         return True
-    finally:
-        os.close(place)
-
-
-def _bind_sealed(place: int, target: str, empty: int, pinned: tuple[str, ...], made: list[str]) -> bool:
-    """Show a folder through an overlay, or as it is if there can be none."""
-    try:
-        tree = _make_overlay(place, empty)
-    except OSError:
-        if pinned:
-            _bind_piecemeal(place, target, pinned, made)
+    _make_place(bind.path, is_folder=is_folder)
+    to_seal = is_folder and bind.is_plain
+    if to_seal:
+        try:
+            tree = _make_overlay(place, empty)
+        except OSError:
+            pass
         else:
-            _graft(place, b"", os.fsencode(target), _SYSTEM_ATTRIBUTES)
-        return False
-    _attach(tree, os.fsencode(target))
-    return True
+            _attach(tree, bind.path)
+            return True
+    pinned = pinned_inside(bind, binds)
+    if pinned and is_folder and (to_seal or bind.source):
+        _mount_small_tmpfs(bind.path)
+        _bind_children(place, bind.path, pinned)
+        made.append(bind.path)
+    else:
+        _graft(place, b"", bind.path, _WRITE_ATTRIBUTES if bind.writable else _SYSTEM_ATTRIBUTES)
+    return not to_seal
 
 
 def _make_overlay(folder: int, empty: int) -> int:
@@ -395,12 +359,6 @@ def _make_overlay(folder: int, empty: int) -> int:
         return call("fsmount", context, _FSMOUNT_CLOEXEC, _READ_ONLY | _NO_SUID | _NO_DEVICES)
     finally:
         os.close(context)
-
-
-def _bind_piecemeal(place: int, target: str, pinned: tuple[str, ...], made: list[str]) -> None:
-    _mount_small_tmpfs(target)
-    _bind_children(place, target, pinned)
-    made.append(target)
 
 
 def _bind_children(place: int, path: str, pinned: tuple[str, ...]) -> None:
@@ -429,16 +387,14 @@ def _bind_child(folder: int, name: str, child: str, pinned: tuple[str, ...]) -> 
             os.symlink(os.readlink(b"", dir_fd=place), child)
         elif stat.S_ISDIR(mode) or stat.S_ISREG(mode):
             _make_place(child, is_folder=stat.S_ISDIR(mode))
-            _graft(place, b"", os.fsencode(child), _SYSTEM_ATTRIBUTES)
+            _graft(place, b"", child, _SYSTEM_ATTRIBUTES)
     finally:
         os.close(place)
 
 
-def _shown_by_another(bind: Bind, binds: tuple[Bind, ...]) -> bool:
+def _is_shown_by_another(bind: Bind, binds: tuple[Bind, ...]) -> bool:
     around = _around(bind.path, binds)
-    if bind.writable or bind.is_mount or bind.is_tool or bind.source:
-        return False
-    return around is not None and not around.writable and not around.is_tool
+    return bind.is_plain and not bind.is_mount and around is not None and not (around.writable or around.is_tool)
 
 
 def _around(path: str, binds: Iterable[Bind]) -> Bind | None:
@@ -447,19 +403,17 @@ def _around(path: str, binds: Iterable[Bind]) -> Bind | None:
     return max(outer, key=lambda bind: len(bind.path), default=None)
 
 
-def with_mounts_below(binds: tuple[Bind, ...], hidden: Iterable[Path], mounts: Iterable[str]) -> tuple[Bind, ...]:
+def with_mounts_below(binds: tuple[Bind, ...], hidden: Sequence[Path], mounts: Iterable[str]) -> tuple[Bind, ...]:
     """`binds`, and what is mounted inside the read-only ones: an overlay does not show what is mounted below it."""
-    named_paths = {bind.path for bind in binds}
-    secrets = tuple(map(str, hidden))
-    more: dict[str, Bind] = {}
-    for mount in mounts:
-        around = _around(mount, binds)
-        is_hidden = any(is_inside(mount, secret) for secret in secrets)
-        is_shown = around is None or around.writable or around.is_tool or bool(around.source)
-        if mount not in named_paths and not is_shown and not is_hidden:
-            more[mount] = Bind(mount, is_mount=True)
-    if not more:
-        return binds
+    known = {bind.path for bind in binds}
+    more = {
+        mount: Bind(mount, is_mount=True)
+        for mount in mounts
+        if mount not in known
+        and (around := _around(mount, binds)) is not None
+        and around.is_plain
+        and not any(is_inside(mount, str(secret)) for secret in hidden)
+    }
     return tuple(sorted((*binds, *more.values()), key=lambda bind: bind.path.count("/")))
 
 
@@ -480,25 +434,19 @@ def _hide(policy: Policy) -> None:
             continue
         cover = "/.folder" if stat.S_ISDIR(mode) else "/.file"
         _make_place(cover, is_folder=stat.S_ISDIR(mode))
-        _graft(AT_FDCWD, cover.encode(), os.fsencode(path), _SYSTEM_ATTRIBUTES)
+        _graft(AT_FDCWD, cover.encode(), str(path), _SYSTEM_ATTRIBUTES)
 
 
 def _make_place(path: str, *, is_folder: bool) -> None:
     """Something to mount on. Inside another bind it is there already."""
-    if os.path.lexists(path):
-        return
     if is_folder:
         _make_folder(path)
-        return
-    _make_folder(os.path.dirname(path))
-    _make_file(path)
-
-
-def _make_file(path: str | bytes) -> None:
-    os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+    elif not os.path.lexists(path):
+        _make_folder(os.path.dirname(path))
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
 
 
 def _make_folder(path: str) -> None:
-    for folder in (*map(str, reversed(PurePosixPath(path).parents)), path):
-        if not os.path.lexists(folder):
-            os.mkdir(folder, 0o755)
+    if not os.path.lexists(path):
+        _make_folder(os.path.dirname(path))
+        os.mkdir(path, 0o755)

@@ -9,11 +9,12 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from skillyard.core.messages import Message
-from skillyard.sandbox import bubblewrap, cgroup, landlock, namespaces, seccomp
-from skillyard.sandbox.confine import counts_by_namespace
+from skillyard.sandbox import bubblewrap, cgroup, namespaces, seccomp
+from skillyard.sandbox.confine import counts_by_namespace, landlock_version
 from skillyard.sandbox.layers import Layers
 from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.syscalls import MACHINE
@@ -22,12 +23,12 @@ from skillyard.sandbox.syscalls import MACHINE
 def probe() -> Layers:
     """Takes a few milliseconds; bubblewrap is tried only if our own namespaces are refused."""
     reasons: dict[str, str] = {}
-    abi = landlock.version()
+    abi = landlock_version()
     if not abi:
         reasons["landlock"] = Message("this kernel has none")
     filtered = _tried(reasons, "seccomp", _try_seccomp)
-    pid_limit = not _try_namespaces(pid_limit=True)
-    apart = pid_limit or _tried(reasons, "namespaces", lambda: _try_namespaces(pid_limit=False))
+    pid_limit = not _try_namespaces(Policy(), pid_limit=True)
+    apart = pid_limit or _tried(reasons, "namespaces", lambda: _try_namespaces(Policy()))
     overlaid = apart and _tried(reasons, "overlay", _try_overlay)
     wrapper = ""
     if not apart:
@@ -65,29 +66,39 @@ def _try_seccomp() -> str:
     return _in_child(os.fork, lambda: seccomp.load(program))
 
 
-def _try_namespaces(*, pid_limit: bool) -> str:
+def _try_namespaces(policy: Policy, *, pid_limit: bool = False, check: Callable[[bool], None] | None = None) -> str:
     uid, gid = os.getuid(), os.getgid()  # before the child is somebody else
 
     def enter() -> None:
-        old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid, own_network=True)
-        namespaces.finish(old, Policy(), "/", pid_limit=pid_limit)
+        old = namespaces.begin((), uid=uid, gid=gid, own_network=True)
+        sealed = namespaces.finish(old, policy, "/", pid_limit=pid_limit)
+        if check:
+            check(sealed)
 
-    return _in_child(_clone, enter)
+    return _in_child(partial(namespaces.clone, network=False), enter)
 
 
 def _try_overlay() -> str:
     """Try the effect: a socket in a folder that is shown through an overlay must refuse connections."""
-    uid, gid = os.getuid(), os.getgid()
     try:
         folder = os.path.realpath(tempfile.mkdtemp(prefix="skillyard-probe-"))
     except OSError as error:
         return f"no temporary folder to try it in: {error}"
+
+    def check(sealed: bool) -> None:
+        if not sealed:
+            raise OSError(errno.EINVAL, "overlayfs cannot be mounted in a user namespace")
+        os.chdir(folder)
+        with socket.socket(socket.AF_UNIX) as client:
+            if client.connect_ex("socket") != errno.ECONNREFUSED:
+                raise OSError(errno.EINVAL, "a socket is reached through overlayfs")
+
     os.chdir(folder)  # the address of a socket has room for a short path only
     try:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind("socket")
             listener.listen()
-            return _in_child(_clone, lambda: _look_through(folder, uid, gid))
+            return _try_namespaces(Policy(read=(Path(folder),)), check=check)
     except OSError as error:
         return str(error)
     finally:
@@ -95,44 +106,25 @@ def _try_overlay() -> str:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _look_through(folder: str, uid: int, gid: int) -> None:
-    old = namespaces.begin(namespaces.Layout(), uid=uid, gid=gid, own_network=True)
-    if not namespaces.finish(old, Policy(read=(Path(folder),)), "/", pid_limit=False):
-        raise OSError(errno.EINVAL, "overlayfs cannot be mounted in a user namespace")
-    with socket.socket(socket.AF_UNIX) as client:
-        os.chdir(folder)
-        if client.connect_ex("socket") != errno.ECONNREFUSED:
-            raise OSError(errno.EINVAL, "a socket is reached through overlayfs")
-
-
-def _clone() -> int:
-    return namespaces.clone(network=False)
-
-
 def _in_child(start: Callable[[], int], attempt: Callable[[], None]) -> str:
     """Try it in a child that does nothing else. Return why it failed; empty if it worked."""
     answers, say = os.pipe()
-    try:
-        pid = start()
-    except OSError as error:
-        os.close(answers)
+    with open(answers, "rb") as stream:
+        try:
+            pid = start()
+        except OSError as error:
+            os.close(say)
+            return str(error)
+        if pid == 0:
+            reason = "ok"
+            try:
+                attempt()
+            except OSError as error:
+                reason = str(error) or type(error).__name__
+            finally:
+                os.write(say, reason.encode())
+                os._exit(0)
         os.close(say)
-        return str(error)
-    if pid == 0:
-        _answer(say, attempt)
-    os.close(say)
-    with os.fdopen(answers, "rb") as stream:
         reason = stream.read().decode(errors="replace")
     os.waitpid(pid, 0)
     return "" if reason == "ok" else reason or Message("it ended before it could say why")
-
-
-def _answer(say: int, attempt: Callable[[], None]) -> None:
-    reason = "ok"
-    try:
-        attempt()
-    except OSError as error:
-        reason = str(error) or type(error).__name__
-    finally:
-        os.write(say, reason.encode())
-        os._exit(0)

@@ -22,8 +22,14 @@ _HOP_BY_HOP: Final = frozenset(
 )
 
 
-class BadRequest(Exception):
-    """A request that is not forwarded, with the reason."""
+class ProxyError(Exception):
+    """Why a request is not forwarded, with the HTTP status for it."""
+
+    status = "400 Bad Request"
+
+
+class BadRequest(ProxyError):
+    """This is no request, or two parsers could read it in two ways."""
 
 
 class ProxyRequest(NamedTuple):
@@ -44,7 +50,10 @@ def parse_head(head: bytes) -> ProxyRequest:
         raise BadRequest("this is no HTTP/1.1 request to a proxy")
     if len(lines) > _MOST_HEADERS:
         raise BadRequest("too many headers")
-    headers = [_header(line) for line in lines]
+    fields = [_HEADER.fullmatch(line) for line in lines]
+    headers = [(field[1].lower(), field[1], field[2]) for field in fields if field]
+    if len(headers) != len(lines):
+        raise BadRequest("a header is not written as one")
     method, target, minor = matched.groups()
     if method == b"CONNECT":
         host, port = _authority(target)
@@ -55,23 +64,19 @@ def parse_head(head: bytes) -> ProxyRequest:
     if not found:
         raise BadRequest("a proxy wants http://host/path, or CONNECT for everything else")
     host, port = _authority(found[1])
-    length = _body_bytes(headers, minor)
+    lengths, codings, connection = (
+        [value.lower() for lower, _, value in headers if lower == name]
+        for name in (b"content-length", b"transfer-encoding", b"connection")
+    )
+    length = _body_bytes(lengths, codings, minor)
     path = found[2] if found[2].startswith(b"/") else b"/" + found[2]
     shown = host if port is None else f"{host}:{port}"
-    dropped = _HOP_BY_HOP | _named_in_connection(headers)
-    kept = [b"%s: %s" % (name, value) for name, value in headers if name.lower() not in dropped]
-    framing = {-1: b"Transfer-Encoding: chunked", 0: b"Content-Length: 0"}.get(length, b"Content-Length: %d" % length)
-    has_body = any(name.lower() in {b"content-length", b"transfer-encoding"} for name, _ in headers)
-    fixed = [b"Host: %s" % shown.encode(), b"Connection: close", *([framing] if has_body else [])]
+    dropped = _HOP_BY_HOP.union(word.strip() for value in connection for word in value.split(b","))
+    kept = [b"%s: %s" % (name, value) for lower, name, value in headers if lower not in dropped]
+    framing = b"Transfer-Encoding: chunked" if length < 0 else b"Content-Length: %d" % length
+    fixed = [b"Host: %s" % shown.encode(), b"Connection: close", *([framing] if lengths or codings else [])]
     forwarded = b"\r\n".join((b"%s %s HTTP/1.1" % (method, path), *fixed, *kept, b"", b""))
     return ProxyRequest(host, port or 80, is_tunnel=False, head=forwarded, body_bytes=length)
-
-
-def _header(line: bytes) -> tuple[bytes, bytes]:
-    matched = _HEADER.fullmatch(line)
-    if not matched:
-        raise BadRequest("a header is not written as one")
-    return matched[1], matched[2]
 
 
 def _authority(text: bytes) -> tuple[str, int | None]:
@@ -82,25 +87,18 @@ def _authority(text: bytes) -> tuple[str, int | None]:
         raise BadRequest(str(error)) from None
 
 
-def _named_in_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    values = b",".join(value for name, value in headers if name.lower() == b"connection")
-    return frozenset(word.strip().lower() for word in values.split(b","))
-
-
-def _body_bytes(headers: list[tuple[bytes, bytes]], minor: bytes) -> int:
-    lengths = [value for name, value in headers if name.lower() == b"content-length"]
-    codings = [value for name, value in headers if name.lower() == b"transfer-encoding"]
-    if codings:
-        if lengths or minor == b"0" or [coding.lower() for coding in codings] != [b"chunked"]:
-            raise BadRequest("the length of the body is not clear")
-        return -1
+def _body_bytes(lengths: list[bytes], codings: list[bytes], minor: bytes) -> int:
+    if codings and (lengths or minor == b"0" or codings != [b"chunked"]):
+        raise BadRequest("the length of the body is not clear")
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
         raise BadRequest("the length of the body is not clear")
-    return int(lengths[0]) if lengths else 0
+    return -1 if codings else int(lengths[0]) if lengths else 0
 
 
 class BodyFilter:
     """Passes on exactly the body of one request, and nothing that follows it on the same connection."""
+
+    is_holding = False
 
     def __init__(self, body_bytes: int) -> None:
         self._left = max(body_bytes, 0)
@@ -134,38 +132,31 @@ class BodyFilter:
             self._left -= len(piece)
             return piece or None
         if self._expects_line_end:
-            return self._line_end()
+            if len(self._held) < 2:
+                return None
+            if not self._held.startswith(b"\r\n"):
+                raise BadRequest("a chunk is longer than its size")
+            self._held, self._expects_line_end = self._held[2:], False
+            return b"\r\n"
         line, end, rest = self._held.partition(b"\r\n")
-        if not end:
-            if len(self._held) > MOST_HEAD_BYTES:
-                raise BadRequest("a chunk has no size")
+        if not end and len(self._held) <= MOST_HEAD_BYTES:
             return None
         self._held = rest
-        if self._in_trailer:
+        if end and self._in_trailer:
             self.done = not line
             return b"\r\n" if self.done else b""
-        matched = _CHUNK.fullmatch(line)
+        matched = _CHUNK.fullmatch(line) if end else None
         if not matched:
             raise BadRequest("a chunk has no size")
-        size = int(matched[1], 16)
-        self._in_trailer = size == 0
-        self._expects_line_end = size > 0
-        self._left = size
-        return b"%x\r\n" % size
-
-    def _line_end(self) -> bytes | None:
-        if len(self._held) < 2:
-            return None
-        end, self._held = self._held[:2], self._held[2:]
-        if end != b"\r\n":
-            raise BadRequest("a chunk is longer than its size")
-        self._expects_line_end = False
-        return end
+        self._left = int(matched[1], 16)
+        self._in_trailer, self._expects_line_end = self._left == 0, self._left > 0
+        return b"%x\r\n" % self._left
 
 
 # -- TLS
 
 _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME = 22, 1, 0
+_VERSION_AND_RANDOM_BYTES: Final = 2 + 32
 #: A ClientHello with post-quantum keys and a resumed session takes a few kilobytes.
 _MOST_HELLO_BYTES: Final = 65_536
 
@@ -213,36 +204,30 @@ def _first_handshake(data: bytes) -> bytes:
         at += 5 + length
 
 
-class _TlsReader:
-    def __init__(self, data: bytes) -> None:
-        self.left = data
-
-    def take(self, size: int) -> bytes:
-        if len(self.left) < size:
-            raise IndexError(size)
-        piece, self.left = self.left[:size], self.left[size:]
-        return piece
-
-    def vector(self, length_bytes: int) -> bytes:
-        return self.take(int.from_bytes(self.take(length_bytes), "big"))
+def _take(data: bytes, length_bytes: int) -> tuple[bytes, bytes]:
+    """Split off a vector, whose length stands in its first bytes."""
+    end = length_bytes + int.from_bytes(data[:length_bytes], "big")
+    if len(data) < end:
+        raise IndexError(end)
+    return data[length_bytes:end], data[end:]
 
 
 def _find_name(hello: bytes) -> bytes | None:
-    reader = _TlsReader(hello)
-    reader.take(2 + 32)  # version, random
+    if len(hello) < _VERSION_AND_RANDOM_BYTES:
+        raise IndexError(len(hello))
+    rest = hello[_VERSION_AND_RANDOM_BYTES:]
     for length_bytes in (1, 2, 1):  # session, ciphers, compressions
-        reader.vector(length_bytes)
-    if not reader.left:
-        return None
-    extensions = _TlsReader(reader.vector(2))
+        _, rest = _take(rest, length_bytes)
+    extensions = _take(rest, 2)[0] if rest else b""
     names: list[bytes] = []
-    while extensions.left:
-        kind, body = extensions.take(2), extensions.vector(2)
-        if int.from_bytes(kind, "big") == _SERVER_NAME:
-            entries = _TlsReader(_TlsReader(body).vector(2))
-            while entries.left:
-                is_host, name = entries.take(1) == b"\0", entries.vector(2)
-                names += [name] if is_host else []
+    while extensions:
+        kind = int.from_bytes(extensions[:2], "big")
+        body, extensions = _take(extensions[2:], 2)
+        entries = _take(body, 2)[0] if kind == _SERVER_NAME else b""
+        while entries:
+            is_host = entries[0] == 0
+            name, entries = _take(entries[1:], 2)
+            names += [name] if is_host else []
     if len(names) > 1:
         raise ValueError("TLS names several servers")
     return names[0] if names else None

@@ -79,8 +79,7 @@ _TYPE_MASK: Final = 0xF
 
 _LOAD, _JUMP_EQUAL, _JUMP_ANY_BIT, _JUMP_AT_LEAST, _RETURN, _AND = 0x20, 0x15, 0x45, 0x35, 0x06, 0x54
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_NUMBER, _ARCH, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32  # offsets in struct seccomp_data, low words
-_ARGUMENT_BYTES = 8
+_NUMBER, _ARCH, _FIRST = 0, 4, 16  # offsets in struct seccomp_data
 _X32 = 0x40000000
 
 
@@ -98,11 +97,12 @@ class Sockets(NamedTuple):
 
 #: (code, jump if true, jump if false, value)
 Instruction = tuple[int, int, int, int]
+_Steps = tuple[Instruction, ...]
 _PASS: Final[Instruction] = (_RETURN, 0, 0, _ALLOW)
 
 
 @cache
-def assemble(machine: str, sockets: Sockets, *, shared: bool = False) -> tuple[Instruction, ...]:
+def assemble(machine: str, sockets: Sockets, *, shared: bool = False) -> _Steps:
     """Return the filter. `shared`: the program has no namespaces, so it can name what belongs to others."""
     known = numbers(machine)
     return (
@@ -119,52 +119,57 @@ def assemble(machine: str, sockets: Sockets, *, shared: bool = False) -> tuple[I
         *(_each(known, REFUSED_WHEN_SHARED, errno.EPERM) if shared else ()),
         *(_each(known, UNSUPPORTED_WHEN_SHARED, errno.ENOTSUP) if shared else ()),
         *(_each(known, UNKNOWN_WHEN_SHARED, errno.ENOSYS) if shared else ()),
-        *_on(known["clone"], _new_namespaces()),
-        *_on(known["ioctl"], ((_LOAD, 0, 0, _SECOND), *_fail_on(_TERMINAL_REQUESTS, errno.EPERM))),
+        *_on(known["clone"], _NO_NEW_NAMESPACES),
+        *_on(known["ioctl"], (_argument(1), *_fail_on(_TERMINAL_REQUESTS, errno.EPERM))),
         *_on(known["socket"], _socket(sockets)),
         *_on(known["socketpair"], _socketpair(sockets)),
         _PASS,
     )
 
 
-def refuse(machine: str, names: Iterable[str], *, namespaces: bool = True) -> tuple[Instruction, ...]:
+def refuse(machine: str, names: Iterable[str], *, namespaces: bool = True) -> _Steps:
     """Return a filter that refuses only these calls, to see how a machine without them behaves."""
     known = numbers(machine)
-    return (
-        (_LOAD, 0, 0, _NUMBER),
-        *_each(known, names, errno.EPERM),
-        *(() if namespaces else _on(known["clone"], _new_namespaces())),
-        _PASS,
-    )
+    no_namespaces = () if namespaces else _on(known["clone"], _NO_NEW_NAMESPACES)
+    return ((_LOAD, 0, 0, _NUMBER), *_each(known, names, errno.EPERM), *no_namespaces, _PASS)
 
 
 def _fail(code: int) -> Instruction:
     return (_RETURN, 0, 0, _ERRNO | code)
 
 
-def _each(known: dict[str, int], names: Iterable[str], code: int) -> tuple[Instruction, ...]:
+def _argument(index: int) -> Instruction:
+    """Load the low half of an argument: modes, flags and process numbers are never wider."""
+    return (_LOAD, 0, 0, _FIRST + 8 * index)
+
+
+_NO_NEW_NAMESPACES: Final[_Steps] = (_argument(0), (_JUMP_ANY_BIT, 0, 1, NAMESPACE_FLAGS), _fail(errno.EPERM))
+
+
+def _each(known: dict[str, int], names: Iterable[str], code: int) -> _Steps:
     return _fail_on((known[name] for name in names if name in known), code)
 
 
-def _fail_on(values: Iterable[int], code: int) -> tuple[Instruction, ...]:
+def _fail_on(values: Iterable[int], code: int) -> _Steps:
     return tuple(step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _fail(code)))
 
 
-def _on(number: int, body: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+def _allow_only(*values: int) -> _Steps:
+    """Let the loaded value pass if it is one of these, else fail. Always returns."""
+    return (*(step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _PASS)), _fail(errno.EACCES))
+
+
+def _if(value: int, body: _Steps) -> _Steps:
+    """Run `body` if the loaded value is this."""
+    return ((_JUMP_EQUAL, 0, len(body), value), *body)
+
+
+def _on(number: int, body: _Steps) -> _Steps:
     """Run `body` for this call only, with the call's number loaded again behind it."""
-    return ((_JUMP_EQUAL, 0, len(body) + 1, number), *body, (_LOAD, 0, 0, _NUMBER))
+    return _if(number, (*body, (_LOAD, 0, 0, _NUMBER)))
 
 
-def _new_namespaces() -> tuple[Instruction, ...]:
-    return ((_LOAD, 0, 0, _FIRST), (_JUMP_ANY_BIT, 0, 1, NAMESPACE_FLAGS), _fail(errno.EPERM))
-
-
-def _argument(index: int) -> Instruction:
-    """Load the low half of an argument: modes and process numbers are never wider."""
-    return (_LOAD, 0, 0, _FIRST + _ARGUMENT_BYTES * index)
-
-
-def _modes(known: dict[str, int]) -> tuple[Instruction, ...]:
+def _modes(known: dict[str, int]) -> _Steps:
     """No call may give a file a setuid or setgid bit. First in the filter, because opening files is frequent."""
     steps: list[Instruction] = []
     refused = ((_JUMP_ANY_BIT, 0, 1, SPECIAL_BITS), _fail(errno.EPERM))
@@ -178,97 +183,58 @@ def _modes(known: dict[str, int]) -> tuple[Instruction, ...]:
     return tuple(steps)
 
 
-def _other_processes(known: dict[str, int], *, shared: bool) -> tuple[Instruction, ...]:
+def _other_processes(known: dict[str, int], *, shared: bool) -> _Steps:
     """Nobody touches the process that enforces the limits.
 
     In a pid namespace that is number 1, and every other process is the program's own: pthread_setaffinity_np
     names its own threads by number. Where numbers are shared with the machine, only 0 (the caller) is safe.
     """
     steps: list[Instruction] = []
-    for name in _ON_A_PROCESS:
-        steps += _on(known[name], (_argument(0), *_unless_own(shared=shared)))
+    only_zero = ((_JUMP_EQUAL, 1, 0, 0), _fail(errno.EPERM))
+    only_own = only_zero if shared else _fail_on((_SUPERVISOR,), errno.EPERM)
+    # Where numbers are shared, Landlock keeps signals inside.
+    for name in _ON_A_PROCESS if shared else (*_ON_A_PROCESS, *_SIGNALS, "pidfd_open"):
+        steps += _on(known[name], (_argument(0), *only_own))
+    if not shared:  # signal 0 only asks whether a parent is still there
+        steps += _on(known["kill"], (_argument(0), *_if(_SUPERVISOR, (_argument(1), *only_zero))))
+    # For (kind, number, …): a process, then a process group (only our own, 0), then a whole user (never).
     for name, process in (("setpriority", 0), ("ioprio_set", 1)):
-        steps += _on(known[name], _by_kind(process, shared=shared))
-    if not shared:  # where numbers are shared, Landlock keeps signals inside
-        for name in (*_SIGNALS, "pidfd_open"):
-            steps += _on(known[name], (_argument(0), *_unless_own(shared=shared)))
-        # Signal 0 only asks whether a parent is still there.
-        asks = (_argument(1), (_JUMP_EQUAL, 1, 0, 0), _fail(errno.EPERM))
-        steps += _on(known["kill"], (_argument(0), (_JUMP_EQUAL, 0, len(asks), _SUPERVISOR), *asks))
+        one, group = (_argument(1), *only_own, _PASS), (_argument(1), *only_zero, _PASS)
+        user = _fail_on((process + 2,), errno.EPERM)
+        steps += _on(known[name], (_argument(0), *_if(process, one), *_if(process + 1, group), *user))
     return tuple(steps)
 
 
-def _unless_own(*, shared: bool) -> tuple[Instruction, ...]:
-    """Refuse the process number that is loaded, if it may be somebody else's."""
-    jump = (_JUMP_EQUAL, 1, 0, 0) if shared else (_JUMP_EQUAL, 0, 1, _SUPERVISOR)
-    return (jump, _fail(errno.EPERM))
-
-
-def _by_kind(process: int, *, shared: bool) -> tuple[Instruction, ...]:
-    """For (kind, number, …): a process, then a process group (only our own, 0), then a whole user (never)."""
-    one = (_argument(1), *_unless_own(shared=shared), _PASS)
-    group = (_argument(1), (_JUMP_EQUAL, 1, 0, 0), _fail(errno.EPERM), _PASS)
+def _socket(sockets: Sockets) -> _Steps:
+    """The body for `socket`: always returns. A stream is TCP and a datagram is UDP, by name or by default (0)."""
+    streams, datagrams = (_argument(2), *_allow_only(0, _IPPROTO_TCP)), (_argument(2), *_allow_only(0, _IPPROTO_UDP))
+    internet = (
+        *(_argument(1), (_AND, 0, 0, _TYPE_MASK)),
+        *_if(_SOCK_STREAM, streams),
+        *_if(_SOCK_DGRAM, datagrams),
+        _fail(errno.EACCES),
+    )
     return (
         _argument(0),
-        (_JUMP_EQUAL, 0, len(one), process),
-        *one,
-        (_JUMP_EQUAL, 0, len(group), process + 1),
-        *group,
-        *_fail_on((process + 2,), errno.EPERM),
-    )
-
-
-def _socket(sockets: Sockets) -> tuple[Instruction, ...]:
-    """The body for `socket`: always returns."""
-    tests: list[tuple[Instruction, ...]] = []
-    if sockets.unix:
-        tests.append(((_JUMP_EQUAL, 0, 1, AF_UNIX), _PASS))
-    if sockets.internet:
-        internet = _internet()
-        tests.append(((_JUMP_EQUAL, 1, 0, _AF_INET), (_JUMP_EQUAL, 0, len(internet), _AF_INET6), *internet))
-    steps = tuple(step for test in tests for step in test)
-    return ((_LOAD, 0, 0, _FIRST), *steps, _fail(errno.EACCES))
-
-
-def _internet() -> tuple[Instruction, ...]:
-    """A stream is TCP and a datagram is UDP, by the default protocol (0) or by name; always returns."""
-    streams = ((_LOAD, 0, 0, _THIRD), *_allow_on((0, _IPPROTO_TCP)), _fail(errno.EACCES))
-    datagrams = ((_LOAD, 0, 0, _THIRD), *_allow_on((0, _IPPROTO_UDP)), _fail(errno.EACCES))
-    return (
-        (_LOAD, 0, 0, _SECOND),
-        (_AND, 0, 0, _TYPE_MASK),
-        (_JUMP_EQUAL, 0, len(streams), _SOCK_STREAM),
-        *streams,
-        (_JUMP_EQUAL, 0, len(datagrams), _SOCK_DGRAM),
-        *datagrams,
+        *(_if(AF_UNIX, (_PASS,)) if sockets.unix else ()),
+        *(((_JUMP_EQUAL, 1, 0, _AF_INET), *_if(_AF_INET6, internet)) if sockets.internet else ()),
         _fail(errno.EACCES),
     )
 
 
-def _socketpair(sockets: Sockets) -> tuple[Instruction, ...]:
+def _socketpair(sockets: Sockets) -> _Steps:
     types = (_SOCK_STREAM, _SOCK_SEQPACKET, *((_SOCK_DGRAM,) if sockets.unix else ()))
-    return (
-        (_LOAD, 0, 0, _FIRST),
-        (_JUMP_EQUAL, 1, 0, AF_UNIX),
-        _fail(errno.EACCES),
-        (_LOAD, 0, 0, _SECOND),
-        (_AND, 0, 0, _TYPE_MASK),
-        *_allow_on(types),
-        _fail(errno.EACCES),
-    )
-
-
-def _allow_on(values: Iterable[int]) -> tuple[Instruction, ...]:
-    return tuple(step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _PASS))
+    unix = (_argument(1), (_AND, 0, 0, _TYPE_MASK), *_allow_only(*types))
+    return (_argument(0), *_if(AF_UNIX, unix), _fail(errno.EACCES))
 
 
 @cache
-def as_bytes(program: tuple[Instruction, ...]) -> bytes:
+def as_bytes(program: _Steps) -> bytes:
     """The filter as the kernel and bubblewrap read it: an array of struct sock_filter."""
     return b"".join(struct.pack("=HBBI", *step) for step in program)
 
 
-def load(program: tuple[Instruction, ...]) -> None:
+def load(program: _Steps) -> None:
     """Confine this process and all that it starts, for good."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     code = as_bytes(program)

@@ -1,14 +1,14 @@
 """What our processes tell each other: a request to start a program, its report, and how both travel.
 
 A request goes to the starter and on to a supervisor as an `FdMessage`: one byte for its kind, and open files. A report
-comes back on the control socket of the run: one JSON document with its length before it.
+comes back on the control socket of the run: one line of JSON.
 """
 
 import array
+import contextlib
 import json
 import os
 import socket
-import struct
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -22,10 +22,8 @@ LISTENER: Final = b"L"
 #: The descriptor on which the starter receives messages.
 STARTER_SOCKET: Final = 3
 
-_LENGTH = struct.Struct("!Q")
 _FD_BYTES: Final = array.array("i").itemsize
 _FD_COUNT: Final = 5
-_PATHS: Final = ("read", "write", "tools", "hide")
 
 
 class SpawnRequest(NamedTuple):
@@ -39,29 +37,20 @@ class SpawnRequest(NamedTuple):
     policy: Policy | None
 
     def as_json(self) -> dict[str, Any]:
-        policy = None if self.policy is None else _policy_as_json(self.policy)
+        """What `FdMessage.make` can write."""
         plan = {"level": self.plan.level, "layers": self.plan.layers.as_json()}
-        return self._asdict() | {"plan": plan, "policy": policy}
+        return self._asdict() | {"plan": plan, "policy": self.policy and self.policy._asdict()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         plan = LayerPlan(Level(data["plan"]["level"]), Layers.from_json(data["plan"]["layers"]))
-        policy = None if data["policy"] is None else _policy_from_json(data["policy"])
+        policy = None
+        if given := data["policy"]:
+            paths = {name: tuple(map(Path, given[name])) for name in ("read", "write", "tools", "hide")}
+            mounts = tuple(Mount(Path(source), Path(target)) for source, target in given["mounts"])
+            demand = frozenset(map(Guard, given["demand"]))
+            policy = Policy(**(given | paths | {"mounts": mounts, "demand": demand, "hosts": tuple(given["hosts"])}))
         return cls(**(data | {"argv": tuple(data["argv"]), "plan": plan, "policy": policy}))
-
-
-def _policy_as_json(policy: Policy) -> dict[str, Any]:
-    data = policy._asdict()
-    data |= {name: [str(path) for path in data[name]] for name in _PATHS}
-    mounts = [[str(path) for path in mount] for mount in policy.mounts]
-    return data | {"mounts": mounts, "demand": sorted(policy.demand)}
-
-
-def _policy_from_json(data: dict[str, Any]) -> Policy:
-    paths = {name: tuple(Path(path) for path in data[name]) for name in _PATHS}
-    mounts = tuple(Mount(Path(source), Path(target)) for source, target in data["mounts"])
-    demand = frozenset(Guard(name) for name in data["demand"])
-    return Policy(**(data | paths | {"mounts": mounts, "demand": demand, "hosts": tuple(data["hosts"])}))
 
 
 class FdMessage(NamedTuple):
@@ -78,7 +67,8 @@ class FdMessage(NamedTuple):
     def make(cls, kind: bytes, content: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]) -> Self:
         body = os.memfd_create("request")
         with open(body, "wb", closefd=False) as file:
-            file.write(json.dumps(content).encode())
+            text = json.dumps(content, default=lambda value: [*value] if isinstance(value, frozenset) else str(value))
+            file.write(text.encode())
         return cls(kind, body, control.fileno(), streams)
 
     def content(self) -> dict[str, Any]:
@@ -110,25 +100,14 @@ class FdMessage(NamedTuple):
 
 
 def send(channel: socket.socket, report: dict[str, Any]) -> None:
-    body = json.dumps(report).encode()
-    channel.sendall(_LENGTH.pack(len(body)) + body)
+    channel.sendall(json.dumps(report).encode() + b"\n")
 
 
 def receive(channel: socket.socket) -> dict[str, Any] | None:
     """Return None if the other side ended before it had said everything."""
-    try:
-        (size,) = _LENGTH.unpack(_receive_exactly(channel, _LENGTH.size))
-        report: dict[str, Any] = json.loads(_receive_exactly(channel, size))
-    except (ConnectionError, EOFError):
-        return None
-    return report
-
-
-def _receive_exactly(channel: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        piece = channel.recv(min(size - len(data), 1 << 20))
-        if not piece:
-            raise EOFError
-        data += piece
-    return bytes(data)
+    with contextlib.suppress(ConnectionError), channel.makefile("rb") as stream:
+        line = stream.readline()
+        if line.endswith(b"\n"):
+            report: dict[str, Any] = json.loads(line)
+            return report
+    return None

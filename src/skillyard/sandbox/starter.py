@@ -18,23 +18,26 @@ import select
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 
 from skillyard.sandbox import confine, namespaces
 from skillyard.sandbox.cgroup import Cgroup
 from skillyard.sandbox.layers import Hierarchies
 from skillyard.sandbox.policy import Policy
-from skillyard.sandbox.process_tree import kill_descendants
 from skillyard.sandbox.spawn_request import INSIDE, PROBE, PROXY, STARTER_SOCKET, FdMessage, SpawnRequest, send
-from skillyard.sandbox.supervisor import as_failure, serve_outside, supervise_inside
+from skillyard.sandbox.supervisor import as_failure, kill_descendants, supervise_inside, supervise_outside
 from skillyard.sandbox.syscalls import PR_SET_CHILD_SUBREAPER, fork, hide_arguments, prctl
 
-#: Idle supervisors kept for the next run; more runs than this at once are rare.
-_MOST_IDLE: Final = 16
 _LONGEST_POLL: Final = 3_600_000.0
 #: How long a supervisor may take to end its run before we do it: it needs a fraction of a second.
 _OVERDUE_SECONDS: Final = 3.0
+
+#: What a supervisor inside namespaces is made for: its cgroup hierarchies, and whether it shares the network. None is
+#: one outside.
+_MadeFor = tuple[Hierarchies, bool] | None
 
 
 def main() -> None:
@@ -72,40 +75,15 @@ def _detach() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-class _ActiveRun:
-    """Who supervises a run, our copy of its control socket, and until when we wait for its end."""
+class _Supervisor:
+    """A supervisor, our end of its channel, and the run that it was given."""
 
-    def __init__(self, pid: int, control: socket.socket, deadline: float, *, inside: bool) -> None:
-        self.pid, self.control, self.deadline, self._inside = pid, control, deadline, inside
-        self.stop_requested = False
-        self.ended_here = False
-
-    def end(self) -> None:
-        """With namespaces the kernel ends all with the supervisor. Without, the supervisor still cleans up."""
-        self.ended_here = True
-        if self._inside:
-            os.kill(self.pid, signal.SIGKILL)
-        else:
-            kill_descendants(self.pid)
-            os.kill(self.pid, signal.SIGCONT)
-
-    def report_if_killed(self, status: int, group: Cgroup | None) -> dict[str, object] | None:
-        """The report for a supervisor that was killed. If it sent one itself, that one is read."""
-        if not os.WIFSIGNALED(status):
-            return None
-        timed_out = self.ended_here and not self.stop_requested
-        hit = group.hit() if group else ""
-        return {"failed": None, "code": -signal.SIGKILL, "timed_out": timed_out, "hit": hit}
-
-
-class _InsideSupervisor(NamedTuple):
-    """A supervisor in its namespaces and its cgroup, ready for a request."""
-
-    pid: int
-    channel: socket.socket
-    group: Cgroup | None
-    #: What it was made for: its cgroup hierarchies, and whether it shares the network.
-    made_for: tuple[Hierarchies, bool]
+    def __init__(self, pid: int, channel: socket.socket, group: Cgroup | None, *, is_inside: bool) -> None:
+        self.pid, self.channel, self.group, self.is_inside = pid, channel, group, is_inside
+        #: Our copy of its end of the run's control socket, and until when we wait for its end.
+        self.control: socket.socket | None = None
+        self.deadline = math.inf
+        self.stop_requested = self.ended_here = False
 
     def send(self, message: FdMessage, policy: Policy) -> bool:
         """Send it its only request, once its cgroup has the limits. Return False if somebody killed it."""
@@ -116,12 +94,33 @@ class _InsideSupervisor(NamedTuple):
         except ConnectionError:
             return False
         finally:
-            self.close()
+            self.channel.close()
         return True
 
+    def end(self) -> None:
+        """With namespaces the kernel ends all with the supervisor. Without, the supervisor still cleans up."""
+        self.ended_here = True
+        if self.is_inside:
+            os.kill(self.pid, signal.SIGKILL)
+        else:
+            kill_descendants(self.pid)
+            os.kill(self.pid, signal.SIGCONT)
+
+    def report_if_killed(self, status: int) -> dict[str, object] | None:
+        """The report for a supervisor that was killed. If it sent one itself, that one is read."""
+        if not os.WIFSIGNALED(status):
+            return None
+        timed_out = self.ended_here and not self.stop_requested
+        hit = self.group.hit() if self.group else ""
+        return {"failed": None, "code": -signal.SIGKILL, "timed_out": timed_out, "hit": hit}
+
     def close(self) -> None:
-        """Without a request it ends now."""
+        """Close our descriptors."""
         self.channel.close()
+        if self.control:
+            self.control.close()
+        if self.group:
+            self.group.close()
 
 
 class _Service:
@@ -129,42 +128,38 @@ class _Service:
 
     def __init__(self) -> None:
         self._channel = socket.socket(fileno=STARTER_SOCKET)
-        #: Every child, with its cgroup.
-        self._groups: dict[int, Cgroup | None] = {}
-        #: The supervisors outside namespaces: channels and pids by descriptor, all pids, and the idle channels.
-        self._outside: dict[int, socket.socket] = {}
-        self._outside_pids: dict[int, int] = {}
-        self._unreaped_outside: set[int] = set()
-        self._idle: list[socket.socket] = []
-        #: The active runs, by the pid of their supervisor and by the descriptor of their control socket here.
-        self._runs: dict[int, _ActiveRun] = {}
-        self._controls: dict[int, _ActiveRun] = {}
-        #: An inside supervisor for the next request, from the second request on.
-        self._spare: _InsideSupervisor | None = None
-        self._inside_requests = 0
-        self._last_made_for: tuple[Hierarchies, bool] | None = None
+        #: Every child, by its pid; None is a probe or a proxy.
+        self._children: dict[int, _Supervisor | None] = {}
+        #: How many runs of each sort there were. From the second on, a supervisor waits for the next one.
+        self._requests: Counter[_MadeFor] = Counter()
+        self._spares: dict[_MadeFor, _Supervisor] = {}
         self._poll = select.poll()
+        #: What to do when a descriptor can be read.
+        self._handlers: dict[int, Callable[[], None]] = {}
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         gc.disable()
         gc.freeze()
 
+    def _watch(self, file: int, handler: Callable[[], None]) -> None:
+        self._handlers[file] = handler
+        self._poll.register(file, select.POLLIN)
+
+    def _unwatch(self, file: int) -> None:
+        if self._handlers.pop(file, None):
+            self._poll.unregister(file)
+
     def serve(self) -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        for file in (STARTER_SOCKET, self._woken):
-            self._poll.register(file, select.POLLIN)
+        # First, so that no new descriptor takes the number of one that was closed in the same round.
+        self._watch(STARTER_SOCKET, self._receive)
+        self._watch(self._woken, self._reap)
         # Whoever loses its supervisor becomes our child, where we find it.
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        while self._channel.fileno() >= 0 or self._groups:
+        while self._channel.fileno() >= 0 or self._children:
             for file, _ in self._poll.poll(self._poll_milliseconds()):
-                if file == self._woken:
-                    self._reap()
-                elif file == STARTER_SOCKET:
-                    self._receive()
-                elif file in self._outside:
-                    self._release(self._outside[file])
-                elif file in self._controls:
-                    self._expect_end(self._controls[file])
+                if handler := self._handlers.get(file):
+                    handler()
             self._end_overdue_runs()
 
     def _reap(self) -> None:
@@ -175,205 +170,136 @@ class _Service:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     break
-                orphans = orphans or pid in self._unreaped_outside or pid not in self._groups
-                self._unreaped_outside.discard(pid)
-                group = self._groups.pop(pid, None)
-                if run := self._runs.get(pid):
-                    self._forget(run, run.report_if_killed(status, group))
-                if group:
-                    group.close()
-                    group.remove()
+                orphans = orphans or pid not in self._children
+                if supervisor := self._children.pop(pid, None):
+                    orphans = orphans or not supervisor.is_inside
+                    self._forget_run(supervisor, supervisor.report_if_killed(status))
+                    if supervisor.group:
+                        supervisor.group.remove()
         if orphans:  # a supervisor outside was killed: its program's children are ours now
-            kill_descendants(keep=self._groups)
+            kill_descendants(keep=self._children)
 
     def _receive(self) -> None:
         message = FdMessage.receive(self._channel)
         if message is None:  # the runtime is gone
-            self._poll.unregister(STARTER_SOCKET)
+            self._unwatch(STARTER_SOCKET)
             self._channel.close()
-            while self._idle:
-                self._dismiss(self._idle.pop())
-            if self._spare:
-                self._spare.close()
+            for spare in self._spares.values():
+                spare.channel.close()  # without a request it ends now
             return
         try:
-            self._handle(message)
+            if message.kind == PROBE:
+                self._fork(fork, partial(_answer_probe, message))
+            elif message.kind == PROXY:
+                # With Python's own hooks: the proxy starts threads.
+                self._fork(os.fork, partial(_serve_proxy, message))
+            else:
+                self._run(message)
         except OSError as error:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(message.control)) as control:
                 send(control, {"failed": as_failure("layers", error)})
         message.close()
-        if message.kind == INSIDE:  # only now: a copy of us would keep the message's files open
-            self._prepare_spare()
-
-    def _handle(self, message: FdMessage) -> None:
-        if message.kind == INSIDE:
-            self._run_inside(message)
-        elif message.kind == PROBE:
-            self._start(fork, lambda: _answer_probe(message), None)
-        elif message.kind == PROXY:
-            # With Python's own hooks: the proxy starts threads.
-            self._start(os.fork, lambda: _serve_proxy(message), None)
-        else:
-            self._run_outside(message)
+        # Only now: a copy of us would keep the message's files open.
+        for made_for, count in self._requests.items():
+            if count > 1 and made_for not in self._spares:
+                with contextlib.suppress(OSError):  # the next request will tell why
+                    self._spares[made_for] = self._prepare(made_for, None)
 
     # -- the second clock
 
-    def _follow(self, pid: int, message: FdMessage, limit_seconds: float, *, inside: bool) -> None:
+    def _follow(self, supervisor: _Supervisor, message: FdMessage, limit_seconds: float) -> None:
         """Watch over a run that a supervisor was given, with a copy of its end of the control socket."""
-        control = socket.socket(fileno=os.dup(message.control))
-        run = _ActiveRun(pid, control, time.monotonic() + limit_seconds + _OVERDUE_SECONDS, inside=inside)
-        self._runs[pid] = self._controls[control.fileno()] = run
-        self._poll.register(control, select.POLLIN)
+        control = supervisor.control = socket.socket(fileno=os.dup(message.control))
+        supervisor.deadline = time.monotonic() + limit_seconds + _OVERDUE_SECONDS
+        supervisor.stop_requested = supervisor.ended_here = False
 
-    def _expect_end(self, run: _ActiveRun) -> None:
-        """The runtime asked to stop, or is gone, or has its report already."""
-        self._poll.unregister(run.control)
-        del self._controls[run.control.fileno()]
-        run.deadline = min(run.deadline, time.monotonic() + _OVERDUE_SECONDS)
-        run.stop_requested = True
+        def expect_end() -> None:
+            """The runtime asked to stop, or is gone, or has its report already."""
+            self._unwatch(control.fileno())
+            supervisor.deadline = min(supervisor.deadline, time.monotonic() + _OVERDUE_SECONDS)
+            supervisor.stop_requested = True
+
+        self._watch(control.fileno(), expect_end)
 
     def _poll_milliseconds(self) -> float | None:
-        first = min((run.deadline for run in self._runs.values()), default=math.inf)
+        first = min((child.deadline for child in self._children.values() if child), default=math.inf)
         return None if first == math.inf else min(max(0.0, first - time.monotonic()) * 1000 + 1, _LONGEST_POLL)
 
     def _end_overdue_runs(self) -> None:
         now = time.monotonic()
-        for run in self._runs.values():
-            if run.deadline <= now:
-                run.deadline = now + _OVERDUE_SECONDS
-                run.end()
+        for child in self._children.values():
+            if child and child.deadline <= now:
+                child.deadline = now + _OVERDUE_SECONDS
+                child.end()
 
-    def _forget(self, run: _ActiveRun, report: dict[str, object] | None = None) -> None:
-        del self._runs[run.pid]
-        if self._controls.pop(run.control.fileno(), None):
-            self._poll.unregister(run.control)
-        with run.control, contextlib.suppress(OSError):
-            if report:
-                send(run.control, report)
+    def _forget_run(self, supervisor: _Supervisor, report: dict[str, object] | None = None) -> None:
+        control, supervisor.control, supervisor.deadline = supervisor.control, None, math.inf
+        if control:
+            self._unwatch(control.fileno())
+            with control, contextlib.suppress(OSError):
+                if report:
+                    send(control, report)
 
-    # -- inside namespaces: a supervisor serves one run
+    # -- starting supervisors
 
-    def _run_inside(self, message: FdMessage) -> None:
-        """Use the spare supervisor if there is one that fits."""
+    def _run(self, message: FdMessage) -> None:
+        """Give a run to the supervisor that waits for its sort, or to a new one."""
         request = SpawnRequest.from_json(message.content())
         policy = request.policy or Policy()
-        made_for = (request.plan.layers.cgroup.without_kill(), policy.network)
-        supervisor, self._spare = self._spare, None
-        if supervisor and supervisor.made_for != made_for:
-            supervisor.close()
-            supervisor = None
+        made_for = (request.plan.layers.cgroup.without_kill(), policy.network) if message.kind == INSIDE else None
+        supervisor = self._spares.pop(made_for, None)
         if not (supervisor and supervisor.send(message, policy)):
             supervisor = self._prepare(made_for, message)
             if not supervisor.send(message, policy):
                 raise ConnectionResetError(errno.ECONNRESET, "the supervisor ended before it had its order")
-        self._follow(supervisor.pid, message, request.limit_seconds, inside=True)
-        self._inside_requests += 1
-        self._last_made_for = made_for
+        self._follow(supervisor, message, request.limit_seconds)
+        self._requests[made_for] += 1
 
-    def _prepare_spare(self) -> None:
-        """Prepare for a next request that is like the last."""
-        if self._inside_requests > 1 and self._last_made_for and not self._spare:
-            with contextlib.suppress(OSError):  # the next request will tell why
-                self._spare = self._prepare(self._last_made_for, None)
-
-    def _prepare(self, made_for: tuple[Hierarchies, bool], message: FdMessage | None) -> _InsideSupervisor:
+    def _prepare(self, made_for: _MadeFor, message: FdMessage | None) -> _Supervisor:
         """The new process closes its copy of the present `message`, so that the end of that run is seen."""
-        confine.warm_up()
-        hierarchies, network = made_for
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        group = Cgroup.make(hierarchies)
-        layout = namespaces.system_layout(network=network)
-        uid, gid = os.getuid(), os.getgid()
+        group: Cgroup | None = None
+        copy, serve = fork, partial(supervise_outside, theirs)
+        if made_for:
+            confine.warm_up()
+            hierarchies, network = made_for
+            layout = namespaces.system_layout(network=network)
+            begin = partial(namespaces.begin, layout, uid=os.getuid(), gid=os.getgid(), own_network=not network)
+            group = Cgroup.make(hierarchies)
+            copy, serve = partial(namespaces.clone, network=network), partial(supervise_inside, theirs, begin, group)
 
         def work() -> None:
             ours.close()
             if message:
                 message.close()
-            supervise_inside(theirs, layout, group, uid, gid, own_network=not network)
+            serve()
 
-        with theirs:
-            pid = self._start(lambda: namespaces.clone(network=network), work, group)
         try:
+            with theirs:
+                pid = self._fork(copy, work)
+            supervisor = self._children[pid] = _Supervisor(pid, ours, group, is_inside=made_for is not None)
             if group:
                 group.add(pid)
         except OSError:
-            ours.close()  # it ends without a request
-            raise
-        return _InsideSupervisor(pid, ours, group, made_for)
-
-    # -- outside: a supervisor there is as good as new after a run, and a new one costs
-
-    def _run_outside(self, message: FdMessage) -> None:
-        while self._idle:
-            channel = self._idle.pop()
-            try:
-                message.send(channel)
-            except ConnectionError:  # somebody killed it
-                self._dismiss(channel)
-            else:
-                break
-        else:
-            channel = self._start_outside(message)
-            message.send(channel)
-        self._follow(self._outside_pids[channel.fileno()], message, message.content()["limit_seconds"], inside=False)
-
-    def _start_outside(self, message: FdMessage) -> socket.socket:
-        """The new process closes its copy of the present `message`: it would keep the program's streams open."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-        def work() -> None:
-            message.close()
-            serve_outside(theirs)
-
-        with theirs:
-            self._outside[ours.fileno()] = ours
-            self._outside_pids[ours.fileno()] = pid = self._start(fork, work, None)
-            self._unreaped_outside.add(pid)
-        self._poll.register(ours, select.POLLIN)
-        return ours
-
-    def _release(self, channel: socket.socket) -> None:
-        """A supervisor said that its run is over, or is gone."""
-        if run := self._runs.get(self._outside_pids[channel.fileno()]):
-            self._forget(run)
-        wanted = self._channel.fileno() >= 0 and len(self._idle) < _MOST_IDLE
-        if channel.recv(1) and wanted:
-            self._idle.append(channel)
-        else:
-            self._dismiss(channel)
-
-    def _dismiss(self, channel: socket.socket) -> None:
-        self._poll.unregister(channel)
-        del self._outside[channel.fileno()], self._outside_pids[channel.fileno()]
-        channel.close()
-
-    # -- forking
-
-    def _start(self, copy: Callable[[], int], work: Callable[[], None], group: Cgroup | None) -> int:
-        """Do `work` in a copy of this process; return its pid."""
-        try:
-            pid = copy()
-        except OSError:
+            ours.close()  # without a request it ends, if there is one
             if group:
                 group.remove()
             raise
-        if pid == 0:
-            self._work(work)
-        self._groups[pid] = group
-        return pid
+        return supervisor
 
-    def _work(self, work: Callable[[], None]) -> None:
-        """In the child. Never returns."""
+    def _fork(self, copy: Callable[[], int], work: Callable[[], None]) -> int:
+        """Do `work` in a copy of this process; return its pid."""
+        pid = copy()
+        if pid:
+            self._children[pid] = None
+            return pid
         code = 1
         try:
             signal.set_wakeup_fd(-1)
-            for group in self._groups.values():  # of the others; ours is not among them yet
-                if group:
-                    group.close()
-            controls = (run.control for run in self._runs.values())
-            for channel in (self._channel, self._spare, *self._outside.values(), *controls):
-                if channel:
-                    channel.close()
+            self._channel.close()
+            for other in self._children.values():
+                if other:
+                    other.close()
             work()
             code = 0
         finally:

@@ -9,15 +9,16 @@ import fcntl
 import os
 import select
 import socket
-from collections import deque
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Self
 
-from skillyard.sandbox.launch import STDERR_BYTES, Launch
+from skillyard.sandbox.launch import STDERR_BYTES, Exit, Launch
 
 #: How much is kept of the end when there is too much.
-TAIL_BYTES: Final = 65_536
+_TAIL_BYTES: Final = 65_536
 #: How much is read at once.
-PIECE_BYTES: Final = 262_144
+_PIECE_BYTES: Final = 262_144
 #: A wide pipe means fewer turns for ten megabytes.
 _PIPE_BYTES: Final = 1 << 20
 _F_SETPIPE_SZ: Final = 1031
@@ -30,57 +31,59 @@ StreamFds = tuple[int, int, int]
 class Capture:
     """Keeps the first `head_bytes`, counts everything, and past the head remembers the last `tail_bytes`."""
 
-    def __init__(self, head_bytes: int, tail_bytes: int = TAIL_BYTES) -> None:
+    def __init__(self, head_bytes: int, tail_bytes: int = _TAIL_BYTES) -> None:
         self.total = 0
-        self._room = head_bytes
-        self._head: list[bytes] = []
-        self._tail: deque[bytes] = deque()
-        self._tail_size = 0
-        self._tail_bytes = tail_bytes
+        self._head_bytes, self._tail_bytes = head_bytes, tail_bytes
+        self._head, self._tail = bytearray(), bytearray()
 
     @property
     def overflowed(self) -> bool:
-        return self._tail_size > 0
+        return self.total > self._head_bytes
 
     @property
     def head(self) -> bytes:
-        return b"".join(self._head)
+        return bytes(self._head)
 
     @property
     def tail(self) -> bytes:
-        return b"".join(self._tail)[-self._tail_bytes :] if self._tail_bytes else b""
+        return bytes(self._tail)
 
     def add(self, piece: bytes) -> None:
         self.total += len(piece)
-        kept, rest = piece[: self._room], piece[self._room :]
-        if kept:
-            self._head.append(kept)
-            self._room -= len(kept)
-        if not rest:
-            return
-        self._tail.append(rest)
-        self._tail_size += len(rest)
-        while self._tail_size - len(self._tail[0]) >= self._tail_bytes:
-            self._tail_size -= len(self._tail.popleft())
+        room = self._head_bytes - len(self._head)
+        self._head += piece[:room]
+        self._tail = (self._tail + piece[room:])[-self._tail_bytes :]
 
     def shortened(self) -> bytes:
         """Head and tail, with a line between them that says how much was left out."""
-        head, tail = self.head, self.tail
-        left_out = self.total - len(head) - len(tail)
-        return head + (b"\n[... %d bytes left out ...]\n" % left_out if left_out else b"") + tail
+        left_out = self.total - len(self._head) - len(self._tail)
+        return self.head + (b"\n[... %d bytes left out ...]\n" % left_out if left_out else b"") + self.tail
 
 
-def open_pipes() -> tuple[StreamFds, StreamFds]:
-    """The program's ends of its three streams, and ours."""
+def close_all(files: Iterable[int]) -> None:
+    for file in files:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def attached_pipes() -> Iterator[tuple[StreamFds, StreamFds]]:
+    """Yield the program's ends of its streams and ours. Closes the first after the block; ours only if it failed."""
     (their_in, our_in), (our_out, their_out), (our_err, their_err) = os.pipe(), os.pipe(), os.pipe()
-    return (their_in, their_out, their_err), (our_in, our_out, our_err)
+    try:
+        yield (their_in, their_out, their_err), (our_in, our_out, our_err)
+    except BaseException:
+        close_all((our_in, our_out, our_err))
+        raise
+    finally:
+        close_all((their_in, their_out, their_err))
 
 
 class RunStreams:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
-        self.out = Capture(launch.output_bytes)
-        self.err = Capture(STDERR_BYTES, STDERR_BYTES)
+        self._started = time.monotonic()
+        self._stdout = Capture(launch.output_bytes)
+        self._stderr = Capture(STDERR_BYTES, STDERR_BYTES)
         self._out, out = os.pipe()
         self._err, err = os.pipe()
         with contextlib.suppress(OSError):  # more than this person may have in pipes
@@ -109,39 +112,36 @@ class RunStreams:
         for file in self.inner:
             self._close(file)
 
-    def collect(self, control: socket.socket) -> None:
-        """Move bytes until the supervisor speaks, or is gone."""
+    def collect(self, control: socket.socket, stop: Callable[[], None]) -> None:
+        """Move bytes until the supervisor speaks, or is gone. Call `stop` once if there is too much output."""
         poll = select.poll()
         for file in (control.fileno(), self._out, self._err):
             poll.register(file, select.POLLIN)
         if self._launch.stdin:
             poll.register(self._in, select.POLLOUT)
-        asked_to_stop = False
+        stopping = False
         while True:
             for file, _ in poll.poll():
                 if file == control.fileno():
                     return
                 if not (self._feed() if file == self._in else self._take(file)):
                     poll.unregister(file)
-            if self.out.overflowed and not asked_to_stop:
-                asked_to_stop = True
-                with contextlib.suppress(ConnectionError):
-                    control.send(b"!")
+            if self._stdout.overflowed and not stopping:
+                stopping = True
+                stop()
 
     def _take(self, file: int) -> bool:
         """Read one piece; return False at the end."""
-        piece = os.read(file, PIECE_BYTES)
-        if not piece:
-            return False
-        (self.out if file == self._out else self.err).add(piece)
-        if file == self._err and self._launch.on_stderr:
+        piece = os.read(file, _PIECE_BYTES)
+        (self._stdout if file == self._out else self._stderr).add(piece)
+        if piece and file == self._err and self._launch.on_stderr:
             self._launch.on_stderr(piece)
-        return True
+        return bool(piece)
 
     def _feed(self) -> bool:
         """Write what fits; return False when all is written or nobody reads any more."""
         try:
-            self._unfed = self._unfed[os.write(self._in, self._unfed[:PIECE_BYTES]) :]
+            self._unfed = self._unfed[os.write(self._in, self._unfed[:_PIECE_BYTES]) :]
         except BlockingIOError:
             return True
         except BrokenPipeError:
@@ -158,3 +158,16 @@ class RunStreams:
                 for _ in range(_LAST_PIECES):
                     if not self._take(file):
                         break
+
+    def as_exit(self, code: int, *, timed_out: bool, missing: tuple[str, ...]) -> Exit:
+        """Return what is known about a run that ended now."""
+        return Exit(
+            code=code,
+            stdout=self._stdout.head,
+            stdout_tail=self._stdout.tail,
+            stderr=self._stderr.shortened(),
+            seconds=time.monotonic() - self._started,
+            stdout_bytes=self._stdout.total,
+            timed_out=timed_out,
+            missing=missing,
+        )

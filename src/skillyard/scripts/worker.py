@@ -30,8 +30,8 @@ from skillyard.runners.process import PACKAGE, as_printed, base_environment, quo
 from skillyard.runtime.prepare import make_box
 from skillyard.runtime.record import OnProgress, RecordedSandbox, Recorder
 from skillyard.sandbox.cancel_token import CancelToken
-from skillyard.sandbox.launch import Exit, Launch, Mount, Sandbox, can_mount
-from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.launch import Exit, Launch, Sandbox, can_mount
+from skillyard.sandbox.policy import Mount, Policy
 from skillyard.scripts.interrupt import (
     Decider,
     Decision,
