@@ -1,4 +1,4 @@
-"""A backend's process: one JSON object on each line, both ways.
+"""One JSON object on each line, both ways: to a backend's process, and between two processes of ours.
 
 Covered: lines of any sensible length; a write never blocks on a backend that does not read; the whole process tree,
 with the tools that the backend started, ends when we close it and when we are killed with SIGKILL.
@@ -7,9 +7,11 @@ with the tools that the backend started, ends when we close it and when we are k
 import contextlib
 import json
 import os
+import socket
+import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from queue import Empty, Full, Queue, SimpleQueue
 from typing import Final
@@ -29,6 +31,8 @@ _MOST_LINES: Final = 10_000
 EXIT_SECONDS: Final = 2.0
 #: One that closed its stdout is about to exit. On a busy machine that takes time, and its exit code says why it went.
 _ENDED_EXIT_SECONDS: Final = 20.0
+#: What every kernel takes as the name of a socket.
+_NAME_BYTES: Final = 100
 _NO_LIMIT: Final = 1e9
 _LONGEST_WAIT_SECONDS: Final = 3600.0
 
@@ -175,3 +179,76 @@ class Process:
 
     def _note(self, piece: bytes) -> None:
         self._stderr = (self._stderr + piece)[-_STDERR_BYTES:]
+
+
+class Disconnected(Exception):
+    """The other side closed the connection, or sent something else than our messages."""
+
+
+class JsonConnection:
+    """A JSON object on each line, between two processes of one user."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket, self._lines = connected, connected.makefile("rb")
+
+    def send(self, message: Mapping[str, Json]) -> None:
+        """Raise Disconnected. ASCII, so that half a character can be sent too."""
+        try:
+            self._socket.sendall(json.dumps(message, default=dict).encode() + b"\n")
+        except OSError:
+            raise Disconnected from None
+
+    def receive(self, seconds: float | None = None) -> dict[str, Json]:
+        """Return the next message. Raise Disconnected, also if none comes in time: then the connection is of no use."""
+        try:
+            self._socket.settimeout(seconds)
+            message = json.loads(self._lines.readline(_LINE_BYTES))
+        except (OSError, ValueError, RecursionError):
+            raise Disconnected from None
+        if not isinstance(message, dict):
+            raise Disconnected
+        return message
+
+    def finish(self, how: int = socket.SHUT_WR) -> None:
+        """Send nothing more; the other side can still send."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(how)
+
+    def close(self) -> None:
+        """Thread-safe; a `receive` that waits raises Disconnected."""
+        self.finish(socket.SHUT_RDWR)
+        self._lines.close()
+        self._socket.close()
+
+
+def connect(path: Path) -> JsonConnection | None:
+    """Return None if nobody listens, or a process of another user does."""
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with contextlib.suppress(OSError), open_name(path) as name:
+        connected.connect(name)
+        if is_ours(connected):
+            return JsonConnection(connected)
+    connected.close()
+    return None
+
+
+def is_ours(connected: socket.socket) -> bool:
+    """Whether the other side belongs to this user. Outside Linux the closed folder ensures that."""
+    credentials = getattr(socket, "SO_PEERCRED", None)
+    if credentials is None:
+        return True
+    _, user, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, credentials, struct.calcsize("3i")))
+    return bool(user == os.geteuid())
+
+
+@contextlib.contextmanager
+def open_name(path: Path) -> Iterator[str]:
+    """A name that is too long for the kernel is reached through the descriptor of its folder."""
+    if len(os.fsencode(path)) <= _NAME_BYTES:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
