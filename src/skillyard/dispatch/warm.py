@@ -395,7 +395,8 @@ class _WarmServer:
         last: dict[str, Json] = {}
         with contextlib.suppress(Disconnected):
             client.send({"session": running.session})
-            match [client.receive(_TASK_SECONDS).get(name) for name in Turn._fields]:
+            message = client.receive(_TASK_SECONDS)
+            match [message.get(name) for name in Turn._fields]:
                 case [str(task), int() | float() as silent_seconds, int() | float() as limit_seconds]:
                     self._move(ConversationState.RUNNING)
                     last = self._play(client, running, Turn(task, silent_seconds, limit_seconds))
