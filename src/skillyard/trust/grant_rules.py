@@ -52,16 +52,14 @@ def resolve_paths(capabilities: Sequence[str], root: Path, user_home: Path) -> t
 
 
 def _resolved(text: str, root: Path, user_home: Path) -> str:
-    """The capability with its path resolved, from the project root: what is asked, stored and opened is the same."""
     name, _, argument = text.partition(":")
     if name not in {READ, WRITE} or not argument:
         return text
     if argument == "~" or argument.startswith("~/"):
         argument = str(user_home) + argument[1:]
     if "\0" in argument or not is_utf8(argument):
-        raise InvalidArgs(
-            Message("{argument!r} names no path: it holds characters that are no text", argument=argument)
-        )
+        msg = Message("{argument!r} names no path: it holds characters that are no text", argument=argument)
+        raise InvalidArgs(msg)
     if name == WRITE:
         return f"{WRITE}:{resolve_output(argument, root)}"
     try:

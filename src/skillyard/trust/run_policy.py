@@ -202,9 +202,8 @@ def _capability_for(path: str, root: Path, folder: Path) -> str:
     place = resolve_role_path(path, root)
     if not place.is_relative_to(root):
         if Path(os.path.normpath(root / path)).is_relative_to(root):
-            raise RoleInvalid(
-                Message("workspace.allowed_paths: {path} leads out of the project through a link", path=path)
-            )
+            msg = Message("workspace.allowed_paths: {path} leads out of the project through a link", path=path)
+            raise RoleInvalid(msg)
         return f"{READ}:{place}"
     below = place.relative_to(root)
     if place.is_relative_to(root / BOX) or place.is_relative_to(folder):
@@ -237,9 +236,8 @@ def _refuse_outside(call: Call, bounds: Bounds, root: Path, hidden: tuple[Path, 
     own = call.skill.folder.resolve()
     for path in (*call.named_paths, *call.led_out):
         if any(path.is_relative_to(place) for place in hidden):
-            raise PermissionDenied(
-                Message("{path} is in workspace.denied_paths of the role {role}", path=path, role=call.skill.role)
-            )
+            msg = Message("{path} is in workspace.denied_paths of the role {role}", path=path, role=call.skill.role)
+            raise PermissionDenied(msg)
         if allowed is not None and not any(path.is_relative_to(place) for place in (*allowed, own)):
             raise PermissionDenied(
                 Message("{path} is outside workspace.allowed_paths of the role {role}", path=path, role=call.skill.role)
@@ -263,9 +261,8 @@ def _hosts(bounds: Bounds) -> tuple[str, ...]:
         try:
             found[str(parse_rule(host))] = None
         except ValueError as error:
-            raise RoleInvalid(
-                Message("security.network: {host} names no host: {error}", host=host, error=error)
-            ) from None
+            msg = Message("security.network: {host} names no host: {error}", host=host, error=error)
+            raise RoleInvalid(msg) from None
     return tuple(found)
 
 
