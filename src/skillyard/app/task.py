@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from skillyard.app.arguments import expect
-from skillyard.app.project import Project, as_lang
+from skillyard.app.project import Project, as_lang, expect
 from skillyard.catalog.files import is_utf8
 from skillyard.core.errors import InvalidArgs, InvalidParam, SkillError
 from skillyard.core.messages import CACHE_HIT, Lang, Message
@@ -64,22 +63,18 @@ class Kernel:
         named = _AGENTS.get(agent, SKILLS)
 
         def execute() -> Result:
-            if named == WORKER:
-                return self._run_scripts(prompt, timeout_seconds, on_progress, stop)
-            return self._run_skill(prompt, timeout_seconds, on_progress, stop)
+            run = self._run_scripts if named == WORKER else self._run_skill
+            return run(prompt, timeout_seconds, on_progress, stop)
 
         try:
-            for text in (agent, prompt, idempotency_key or "", model or ""):
-                _check_text(text)
+            _check_texts(agent, prompt, idempotency_key, model)
             if agent not in _AGENTS:
-                raise InvalidArgs(
-                    Message("no agent {agent!r}; there are {agents}", agent=agent, agents=", ".join(_AGENTS))
-                )
-            result = (
-                execute()
-                if idempotency_key is None
-                else self._execute_with_key(named, idempotency_key, prompt, execute)
-            )
+                agents = ", ".join(_AGENTS)
+                raise InvalidArgs(Message("no agent {agent!r}; there are {agents}", agent=agent, agents=agents))
+            if idempotency_key is None:
+                result = execute()
+            else:
+                result = self._execute_with_key(named, idempotency_key, prompt, execute)
         except SkillError as error:
             result = error_result(error, named, self._lang, make_meta(named, time.monotonic() - started, moment))
         return result._replace(meta={**result.meta, "model": model}) if model and is_utf8(model) else result
@@ -127,9 +122,10 @@ class Kernel:
         return self._project.runtime.run(request, on_progress, stop)
 
 
-def _check_text(text: str) -> None:
+def _check_texts(*texts: str | None) -> None:
     try:
-        check_text(text)
+        for text in filter(None, texts):
+            check_text(text)
     except ValueError as error:
         raise InvalidArgs(Message("the task is no text: {error}", error=error)) from None
 
@@ -147,13 +143,11 @@ def execute_skill(
     """Run a JSON skill of agents/<role>/agent.yaml and return its response, also for a call that cannot be made."""
     for name, text in {"agent_role": agent_role, "skill_name": skill_name, "action": action}.items():
         expect(name, text, str)
-    try:
-        for name, values in {"params": params, "context": context}.items():
-            _check_values(name, values)
-    except InvalidParam as error:
-        from skillyard.runners.json_skill import as_response
+    for name, values in {"params": params, "context": context}.items():
+        if values is not None and (error := _find_wrong_values(name, values)):
+            from skillyard.runners.json_skill import as_response
 
-        return dict(as_response(error, action).fields)
+            return dict(as_response(error, action).fields)
     request = Request(
         name=f"{agent_role}/{skill_name}",
         role=agent_role,
@@ -167,15 +161,14 @@ def execute_skill(
         return opened.runtime.respond(request)
 
 
-def _check_values(name: str, values: object) -> None:
-    if values is None:
-        return
+def _find_wrong_values(name: str, values: object) -> InvalidParam | None:
     if not isinstance(values, Mapping):
-        raise InvalidParam(Message("{name} must be an object, not {type}", name=name, type=type(values).__name__))
+        return InvalidParam(Message("{name} must be an object, not {type}", name=name, type=type(values).__name__))
     try:
         check_value(values)
     except ValueError as error:
-        raise InvalidParam(Message("{place}: {reason}", place=name, reason=error)) from None
+        return InvalidParam(Message("{place}: {reason}", place=name, reason=error))
+    return None
 
 
 class JobExecutor:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from skillyard.app.project import Project, new_run_id, open_project
+from skillyard.app.project import Project, open_project
+from skillyard.app.rooms import new_run_id
 from skillyard.core.errors import ScriptFailed
 from skillyard.core.messages import PAUSED, Message
 from skillyard.core.states import State
@@ -72,7 +73,7 @@ def _opened(yard: Project) -> "Iterator[tuple[InstallWorkflow, InstallSteps]]":
     from skillyard.scripts.install_workflow import InstallSteps
 
     steps = InstallSteps(yard.installer(), yard.reviews, script.tell, on_terminal=on_terminal())
-    with open_workflow(steps, yard.places.own_home / "workflows.db", yard.root) as workflow:
+    with open_workflow(steps, yard.paths.own_home / "workflows.db", yard.root) as workflow:
         yield workflow, steps
 
 

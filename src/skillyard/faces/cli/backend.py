@@ -94,7 +94,7 @@ def arguments(parser: Parser) -> None:
 def _list(options: Options) -> Answer:
     with open_project() as yard:
         drivers = yard.drivers
-        exists = yard.places.database.exists()
+        exists = yard.paths.database.exists()
         talks, warm = yard.dispatcher.list_conversations(options.limit) if exists else ((), {})
     with ThreadPoolExecutor() as pool:  # each program takes its time to say its version
         backends = list(pool.map(_found, drivers.values()))

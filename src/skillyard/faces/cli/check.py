@@ -40,7 +40,7 @@ def _answer(options: Options) -> Answer:
     with open_project(ends_with_process=True) as yard:
         skill = find_target(options.target, yard.catalog, Path.cwd())
         with (
-            open_trial(yard.sandbox, yard.places.own_home, options.timeout) as trial,
+            open_trial(yard.sandbox, yard.paths.own_home, options.timeout) as trial,
             Progress(_CHECKING.render(lang, name=skill.name)) as progress,
         ):
             for done in probe(skill, trial):

@@ -92,7 +92,7 @@ def _hand_over(options: Options) -> NoReturn:
         with watched.watching(stream=options.stream) as tell:
             result = yard.dispatcher.dispatch(request, tell, watched.allows, watched.stop)
         if not style.json:
-            result = _for_people(result, yard.places.project)
+            result = _for_people(result, yard.paths.project)
     show_and_exit(result, style)
 
 

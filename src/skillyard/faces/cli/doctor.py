@@ -122,7 +122,7 @@ def _programs() -> Iterator[Diagnosis]:
 
 
 def _places(yard: Project) -> Iterator[Diagnosis]:
-    home = yard.places.own_home
+    home = yard.paths.own_home
     parent = next((folder for folder in (home, *home.parents) if folder.exists()), home)
     writable = os.access(parent, os.W_OK)
     yield Diagnosis(
@@ -132,7 +132,7 @@ def _places(yard: Project) -> Iterator[Diagnosis]:
         needed=True,
     )
     yield Diagnosis(
-        "project", ok=yard.places.project is not None, detail=str(yard.places.project or Message("not in one"))
+        "project", ok=yard.paths.project is not None, detail=str(yard.paths.project or Message("not in one"))
     )
 
 
@@ -140,7 +140,7 @@ def _state(yard: Project) -> Iterator[Diagnosis]:
     """The files of ours. Each problem comes with the next step."""
     from skillyard.store.repair import check_database, inspect_backups, inspect_state, list_set_aside
 
-    home, path = yard.places.own_home, yard.places.database
+    home, path = yard.paths.own_home, yard.paths.database
     report = inspect_state(path, yard.settings.lock_seconds)
     if report.problem:
         yield Diagnosis("state", ok=False, detail=report.problem, needed=True, is_state=True)

@@ -67,7 +67,7 @@ def _build(options: Options) -> Answer:
         if wanted.needs:
             with Steps(f"@{wanted.skill.name}") as steps:
                 built = build_environments(yard.runtime, wanted, steps)
-        home = home_of(yard.places.own_home)
+        home = home_of(yard.paths.own_home)
     says = Message("environment ready: {name}")
     return Answer(
         summary=says if built else Message("no packages needed: {name}"),
@@ -97,7 +97,7 @@ def _confirms(wanted: NeededPackages, lang: Lang) -> bool:
 
 def _list(lang: Lang) -> Answer:
     with open_project(ends_with_process=True) as yard:
-        own_home = yard.places.own_home
+        own_home = yard.paths.own_home
     built = list_built(own_home)
     return Answer(
         summary=Message("{count} environments"),
@@ -115,7 +115,7 @@ def _remove(options: Options) -> Answer:
     if not options.digests:
         raise InvalidArgs(Message("say which: `skillyard env list` shows their digests"))
     with open_project(ends_with_process=True) as yard:
-        own_home = yard.places.own_home
+        own_home = yard.paths.own_home
     gone = [remove(digest, own_home) for digest in options.digests]
     return Answer(
         summary=Message("{count} environments removed"),

@@ -125,7 +125,7 @@ def answer_explain(options: Options) -> Answer:
     yard = open_project(ends_with_process=True)
     yard.catalog.sync()
     plain = options.name.removeprefix("@")
-    found = explain(yard.catalog, plain, yard.places.project, yard.places.user_home)
+    found = explain(yard.catalog, plain, yard.paths.project, yard.paths.user_home)
     candidates: list[Json] = [
         {"name": display_name(c.entry), "path": c.entry.file, "wins": c.wins, "why": c.why} for c in found.candidates
     ]

@@ -56,7 +56,7 @@ def answer_grant(options: Options) -> Answer:
         skill = yard.runtime.resolve(Request(name=options.name.removeprefix("@"), typed_in=Path.cwd()))
         mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
         named = as_capabilities(tuple(options.capabilities))
-        capabilities = resolve_paths(named, yard.root, yard.places.user_home)
+        capabilities = resolve_paths(named, yard.root, yard.paths.user_home)
         words = {"name": skill.name, "folder": skill.folder, "what": " ".join(capabilities)}
         if not options.accept and not (on_terminal() and confirm(_QUESTION.render(lang_of(options), **words))):
             raise InvalidArgs(Message("nothing was granted: say yes on a terminal, or give --accept"))
