@@ -1,9 +1,7 @@
 """Kernel and its Task (docs/spec/task.md), and the calls of JSON skills by role (docs/spec/json-skills.md)."""
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from types import NoneType
 from typing import TYPE_CHECKING
 
@@ -12,7 +10,7 @@ from skillyard.catalog.files import is_utf8
 from skillyard.core.errors import InvalidArgs, InvalidParam, SkillError
 from skillyard.core.messages import CACHE_HIT, Lang, Message
 from skillyard.core.request import Request
-from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.result import Clock, Result, error_result
 from skillyard.core.states import State
 from skillyard.core.values import Json, check_text, check_value
 from skillyard.scripts.prompt_grammar import parse_prompt
@@ -59,7 +57,7 @@ class Kernel:
         expect("idempotency_key", idempotency_key, str, NoneType)
         expect("model", model, str, NoneType)
         expect("timeout_seconds", timeout_seconds, int, float, NoneType)
-        started, moment = time.monotonic(), datetime.now(UTC)
+        clock = Clock()
         named = _AGENTS.get(agent, SKILLS)
 
         def execute() -> Result:
@@ -76,7 +74,7 @@ class Kernel:
             else:
                 result = self._execute_with_key(named, idempotency_key, prompt, execute)
         except SkillError as error:
-            result = error_result(error, named, self._lang, make_meta(named, time.monotonic() - started, moment))
+            result = error_result(error, named, self._lang, clock.meta(named))
         return result._replace(meta={**result.meta, "model": model}) if model and is_utf8(model) else result
 
     def _execute_with_key(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
@@ -85,17 +83,13 @@ class Kernel:
             raise InvalidArgs(Message("an idempotency key is a text that is not empty"))
         from skillyard.scripts.idempotency import Key
 
-        started, moment = time.monotonic(), datetime.now(UTC)
+        clock = Clock()
         answer = self._project.idempotency(Key(f"{self._project.root}\0{agent}", key, prompt), execute)
         if not answer.shared or not answer.result.ok:
             return answer.result
-        return Result(
-            agent=agent,
-            state=State.SUCCESS,
-            summary=CACHE_HIT.render(self._lang, seconds=self._project.settings.key_seconds),
-            data={"cached": True, "original_result": answer.result.data},
-            meta=make_meta(agent, time.monotonic() - started, moment, run=answer.result.meta.get("run")),
-        )
+        summary = CACHE_HIT.render(self._lang, seconds=self._project.settings.key_seconds)
+        data: dict[str, Json] = {"cached": True, "original_result": answer.result.data}
+        return Result(agent, State.SUCCESS, summary, data, clock.meta(agent, {"run": answer.result.meta.get("run")}))
 
     def _run_scripts(
         self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "CancelToken | None"
@@ -111,14 +105,8 @@ class Kernel:
         catalog = self._project.catalog
         catalog.sync()
         asked = parse_prompt(prompt, catalog.knows)
-        request = Request(
-            name=asked.name,
-            script=asked.script,
-            args=asked.args,
-            timeout_seconds=timeout_seconds,
-            deadline_seconds=DEADLINE_SECONDS,
-            lang=self._lang,
-        )
+        request = Request(asked.name, script=asked.script, args=asked.args, timeout_seconds=timeout_seconds)
+        request = request._replace(deadline_seconds=DEADLINE_SECONDS, lang=self._lang)
         return self._project.runtime.run(request, on_progress, stop)
 
 

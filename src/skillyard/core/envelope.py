@@ -98,13 +98,8 @@ def read_envelope(text: str) -> Result:
             raise reader.error("the end")
         parts[part[1]] = reader.mapping()
     reader.expect_end()
-    return Result(
-        agent=flow_yaml.unescape(head[2]),
-        state=State(state[1]),
-        summary=flow_yaml.unescape(head[3] or ""),
-        data=parts.get("data", {}),
-        meta=parts.get("meta", {}),
-    )
+    agent, summary = flow_yaml.unescape(head[2]), flow_yaml.unescape(head[3] or "")
+    return Result(agent, State(state[1]), summary, parts.get("data", {}), parts.get("meta", {}))
 
 
 def _parts(result: Result, encoding: str) -> tuple[str, str, str, str]:

@@ -12,7 +12,7 @@ a model's words, a program's stderr) goes in untouched. Nothing matches rendered
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from typing import Any, Self
 
 DOMAIN = "skillyard"
@@ -67,8 +67,8 @@ class Message(str):
         """Return itself, so that `str(error)` is still a message."""
         return self
 
-    def __reduce__(self) -> tuple[Callable[..., "Message"], tuple[str, Mapping[str, object]]]:
-        return _make, (self.template, self.values)
+    def __reduce__(self) -> tuple[Callable[[], "Message"], tuple[()]]:
+        return partial(Message, self.template, **self.values), ()
 
     def __copy__(self) -> Self:
         return self
@@ -124,10 +124,6 @@ def of_json(record: Any) -> Any:
     if not isinstance(record, dict):
         return record
     return Message(record["template"], **{name: of_json(each) for name, each in record["values"].items()})
-
-
-def _make(template: str, values: Mapping[str, object]) -> Message:
-    return Message(template, **values)
 
 
 @cache

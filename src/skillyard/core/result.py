@@ -93,21 +93,11 @@ def as_size(output_bytes: int) -> str:
 
 def error_result(error: SkillError, agent: str, lang: Lang, meta: Mapping[str, Json]) -> Result:
     """Return an expected failure as a result; its code and hint are in `meta`."""
-    return Result(
-        agent=agent,
-        state=error.state,
-        summary=error.summary(lang),
-        data=error.data(),
-        meta={**meta, "code": error.code, "hint": error.hint(lang)},
-    )
+    meta = {**meta, "code": error.code, "hint": error.hint(lang)}
+    return Result(agent, error.state, error.summary(lang), error.data(), meta)
 
 
 def pending_result(error: ParamMissing, agent: str, lang: Lang, meta: Mapping[str, Json]) -> Result:
     """Return the question for a missing param, where someone can answer it."""
-    return Result(
-        agent=agent,
-        state=State.PENDING,
-        summary=WAITING.render(lang, names=", ".join(error.required)),
-        data=error.as_question(),
-        meta={**meta, "hint": error.hint(lang)},
-    )
+    summary = WAITING.render(lang, names=", ".join(error.required))
+    return Result(agent, State.PENDING, summary, error.as_question(), {**meta, "hint": error.hint(lang)})

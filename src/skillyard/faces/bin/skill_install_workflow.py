@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from skillyard.scripts.install_graph import InstallStatus, InstallWorkflow
     from skillyard.scripts.install_workflow import InstallSteps
 
-_DONE = Message("installed: {kept} kept, {dropped} uninstalled")
-
 
 def main(words: Sequence[str]) -> NoReturn:
     script.run(sys.modules[__name__], words)
@@ -52,45 +50,43 @@ def _thread(text: str) -> str:
 
 def _start(options: Options) -> Answer:
     thread = options.thread or new_run_id()
-    with open_project() as yard, _opened(yard) as (workflow, steps):
-        return _told(yard, steps, thread, workflow.start(thread, options.source, options.skill))
+    with open_project() as project, _opened(project) as (workflow, steps):
+        return _told(project, steps, thread, workflow.start(thread, options.source, options.skill))
 
 
 def _resume(options: Options) -> Answer:
-    with open_project() as yard, _opened(yard) as (workflow, steps):
+    with open_project() as project, _opened(project) as (workflow, steps):
         steps.check(workflow.stand(options.thread).review, options.decisions)
-        return _told(yard, steps, options.thread, workflow.resume(options.thread, options.decisions))
+        return _told(project, steps, options.thread, workflow.resume(options.thread, options.decisions))
 
 
 @contextmanager
-def _opened(yard: Project) -> "Iterator[tuple[InstallWorkflow, InstallSteps]]":
+def _opened(project: Project) -> "Iterator[tuple[InstallWorkflow, InstallSteps]]":
     try:
         from skillyard.scripts.install_graph import open_workflow
     except ModuleNotFoundError as error:
-        raise ScriptFailed(
-            Message("{name} is missing; install it: pip install 'skillyard[langgraph]'", name=error.name)
-        ) from None
+        text = Message("{name} is missing; install it: pip install 'skillyard[langgraph]'", name=error.name)
+        raise ScriptFailed(text) from None
     from skillyard.scripts.install_workflow import InstallSteps
 
-    steps = InstallSteps(yard.installer(), yard.reviews, script.tell, on_terminal=on_terminal())
-    with open_workflow(steps, yard.paths.own_home / "workflows.db", yard.root) as workflow:
+    steps = InstallSteps(project.installer(), project.reviews, script.tell, on_terminal=on_terminal())
+    with open_workflow(steps, project.paths.own_home / "workflows.db", project.root) as workflow:
         yield workflow, steps
 
 
-def _told(yard: Project, steps: "InstallSteps", thread: str, stand: "InstallStatus") -> Answer:
-    kept, dropped = ([name for name, word in sorted(stand.outcomes.items()) if word == said] for said in _WORDS)
+def _told(project: Project, steps: "InstallSteps", thread: str, stand: "InstallStatus") -> Answer:
+    outcomes = sorted(stand.outcomes.items())
+    kept, dropped = ([name for name, word in outcomes if word == said] for said in ("keep", "uninstall"))
     done: dict[str, Json] = {"kept": [*kept], "uninstalled": [*dropped], "thread": thread}
     review = steps.find(stand.review)
     if review is None or not stand.waiting:
-        yard.reviews.forget(stand.review)
-        return Answer(summary=_DONE, words={"kept": len(kept), "dropped": len(dropped)}, data=done)
+        project.reviews.forget(stand.review)
+        counts = {"kept": len(kept), "dropped": len(dropped)}
+        return Answer(Message("installed: {kept} kept, {dropped} uninstalled"), counts, done)
     command = f"python bin/skill_install_workflow.py resume {thread} --decisions {script.SLOT}"
-    told = script.paused(yard, review, command)
+    told = script.paused(project, review, command)
     if stand.changed:
         told["changed"] = [*stand.changed]
     if stand.refused:
         told["refused"] = stand.refused
     return Answer(summary=PAUSED, words={"count": len(stand.waiting)}, data=told, state=State.INTERRUPTED)
-
-
-_WORDS = ("keep", "uninstall")
