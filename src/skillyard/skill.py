@@ -281,7 +281,9 @@ def _types(function: Callable[..., object]) -> dict[str, Any]:
 def _convert(wanted: Any, value: Any) -> object:
     """Return the value as the type wants it. Raise ValueError if it does not fit."""
     if choices := _choices(wanted):
-        return _one_of(choices, value)
+        if not any(choice == value and type(choice) is type(value) for choice in choices):
+            raise ValueError
+        return value
     if options := _options(wanted):
         return _first_that_fits(options, value)
     plain = getattr(wanted, "__origin__", wanted)
@@ -301,13 +303,6 @@ def _instance(kind: Any, value: Any) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError
     return value
-
-
-def _one_of(choices: list[Any], value: object) -> object:
-    for choice in choices:
-        if choice == value and type(choice) is type(value):
-            return value
-    raise ValueError
 
 
 def _first_that_fits(options: tuple[Any, ...], value: object) -> object:

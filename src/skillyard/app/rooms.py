@@ -289,8 +289,9 @@ class Rooms:
         from skillyard.install.installer import Installer
 
         own_home, user_home = self.paths.own_home, self.paths.user_home
-        target = self._target(is_global=is_global)
-        return Installer(target, own_home, user_home, self.reviews, lambda: self.settings.forge)
+        return Installer(
+            self._target(is_global=is_global), own_home, user_home, self.reviews, lambda: self.settings.forge
+        )
 
     def linker(self, *, is_user: bool = False) -> "Linker":
         """For the project's skills, or the user's own."""
