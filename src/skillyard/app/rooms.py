@@ -111,10 +111,12 @@ class Rooms:
         """Release what was opened, in every thread."""
         if self._is_closed:
             return
-        if self._sandbox is not None:
+        # Only what this process looked up itself is new.
+        layers = getattr(self._sandbox, "layers", None) if getattr(self._sandbox, "probed", False) else None
+        if layers is not None:
             from skillyard.app.sandbox_cache import remember_layers
 
-            remember_layers(self.paths.own_home, self._sandbox)
+            remember_layers(self.paths.own_home, layers)
         databases = [parts["_database"] for parts in self._parts.values() if "_database" in parts]
         if any(database.total_changes for database in databases):
             self.back_up_if_due(is_short=True)

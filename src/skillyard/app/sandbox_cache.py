@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skillyard.sandbox.launch import Sandbox
     from skillyard.sandbox.layers import Layers
 
 _FILE = "cache/layers.json"
@@ -53,11 +52,8 @@ def holds(layers: "Layers") -> bool:
     return True
 
 
-def remember_layers(own_home: Path, sandbox: "Sandbox") -> None:
-    """Keep what this process looked up itself. Where it cannot be kept, the next process looks again."""
-    layers = getattr(sandbox, "layers", None) if getattr(sandbox, "probed", False) else None
-    if layers is None:
-        return
+def remember_layers(own_home: Path, layers: "Layers") -> None:
+    """Where it cannot be kept, the next process looks again."""
     file = own_home / _FILE
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
     with suppress(OSError):
