@@ -5,15 +5,18 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from skillyard.catalog.catalog import Catalog, qualified
-from skillyard.catalog.index import CatalogEntry
+from skillyard.catalog.catalog import qualified
 from skillyard.core.kinds import Kind
 from skillyard.core.messages import Lang
+
+if TYPE_CHECKING:
+    from skillyard.catalog.catalog import Catalog
+    from skillyard.catalog.index import CatalogEntry
 
 #: Invisible, but not by category: blanks that pass for letters, the joiner of nothing, and selectors that can carry a
 #: hidden text (of them only the one of emoji stays).
@@ -84,7 +87,7 @@ class Shown(NamedTuple):
     address: str
     #: What it is called by as a tool or a prompt.
     name: str
-    entry: CatalogEntry
+    entry: "CatalogEntry"
     #: Changes with the file that declares it.
     digest: str
 
@@ -107,7 +110,7 @@ class Surface(NamedTuple):
         return frozenset(shown.entry.kind for shown in old ^ new)
 
 
-def read_surface(catalog: Catalog) -> Surface:
+def read_surface(catalog: "Catalog") -> Surface:
     """From the index as it stands; whoever wants it fresh syncs first."""
     digests = {file: digest for root in catalog.roots for file, digest in catalog.index.digests(str(root.path)).items()}
     entries = [entry for entry in catalog.list() if entry.usable]
