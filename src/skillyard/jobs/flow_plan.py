@@ -255,7 +255,7 @@ def _words(args: tuple[str, ...]) -> dict[str, Json]:
 
 def _wrong(step: WorkflowStep, where: str | tuple[str, ...], message: str, advice: str) -> SchemaProblem:
     path: tuple[Any, ...] = ("steps", step.at, *((where,) if isinstance(where, str) else where))
-    return SchemaProblem(path, Severity.ERROR, message, advice)
+    return SchemaProblem(path, message, advice)
 
 
 def _listed(declared: Mapping[str, object]) -> str:
