@@ -49,28 +49,7 @@ _MODULES = {
     "run": "skillyard.app.project",
 }
 
-__all__ = [
-    "ActiveSkill",
-    "CatalogEntry",
-    "JobExecutor",
-    "Json",
-    "Kernel",
-    "Lang",
-    "Project",
-    "Request",
-    "Result",
-    "Run",
-    "SearchHit",
-    "SkillError",
-    "State",
-    "__version__",
-    "active_skills",
-    "build_enhanced_task",
-    "dispatch_task",
-    "execute_skill",
-    "parse",
-    "run",
-]
+__all__ = ["__version__", *_MODULES]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> object:

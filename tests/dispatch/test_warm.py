@@ -516,7 +516,7 @@ def test_a_conversation_with_a_warm_agent_is_not_forgotten(warm: Warm, yard: Pro
     assert yard.conversations.forget_before(time.time() + 100) == 0
     yard.dispatcher.warm.end(warmed.conversation.id)
     assert yard.conversations.forget_before(time.time() + 100) == 1
-    left = [file.name for file in (yard.places.own_home / "conversations").iterdir()]
+    left = [file.name for file in (yard.paths.own_home / "conversations").iterdir()]
     assert left == ["slot-0.lock"]
 
 

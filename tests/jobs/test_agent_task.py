@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.app.project import Project, new_run_id
+from skillyard.app.project import Project
+from skillyard.app.rooms import new_run_id
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.messages import Lang
@@ -200,7 +201,7 @@ def test_the_time_limit_and_a_crash_of_the_agent_are_told_and_tried_again(place:
     assert (late.state, data_of(late)["limit"]) == ("timeout", 1.0)
     assert crashed is not None
     assert (crashed.job.attempt, data_of(crashed)["type"]) == (2, "BackendFailed")
-    assert agents_of(place.yard.places.own_home) == []
+    assert agents_of(place.yard.paths.own_home) == []
 
 
 def test_where_no_agent_is_installed_the_history_says_so(place: Place, places: ProjectPaths) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.app.project import Project, new_run_id
+from skillyard.app.project import Project
+from skillyard.app.rooms import new_run_id
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, WorkflowInvalid
 from skillyard.core.values import Json
 from skillyard.jobs.engine import Engine
@@ -95,7 +96,7 @@ def keep_in(places: ProjectPaths, kind: str) -> None:
 
 @contextmanager
 def opened(yard: Project, kind: str) -> Iterator[Place]:
-    keep_in(yard.places, kind)
+    keep_in(yard.paths, kind)
     engine: Engine = MemoryEngine() if kind == "memory" else yard.jobs.open_engine()
     try:
         yield Place(yard, engine)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.app.project import Project, new_run_id
+from skillyard.app.project import Project
+from skillyard.app.rooms import new_run_id
 from skillyard.core.errors import InvalidArgs, ParamMissing, SkillNotFound
 from skillyard.core.values import Json
 from skillyard.jobs.jobs import Job, Jobs, JobStatus, may_pass, next_attempt, pause_seconds

@@ -71,7 +71,7 @@ def accept(asked: BaseHTTPRequestHandler) -> None:
 
 @pytest.fixture
 def notify(yard: Project) -> Notifier:
-    return Notifier(lambda: yard.sandbox, yard.root, yard.places.own_home)
+    return Notifier(lambda: yard.sandbox, yard.root, yard.paths.own_home)
 
 
 def job(to: str) -> Job:
@@ -217,7 +217,7 @@ def test_a_command_is_in_the_sandbox_without_network_and_without_our_home(
     notify: Notifier, yard: Project, project: Path
 ) -> None:
     (project / "reach.py").write_text(REACH)
-    secret = yard.places.own_home / "config.toml"
+    secret = yard.paths.own_home / "config.toml"
     secret.write_text("# hunter2\n")
     with listening(accept) as hook:
         reached = notify(job(f"python3 reach.py {hook.port}"), FAILED)

@@ -73,7 +73,7 @@ def test_a_missing_param_of_a_new_kind_leaves_the_run_pending(opened: Project) -
 def test_a_new_kind_is_checked(opened: Project) -> None:
     with opened:
         skill = find_target("@shout", opened.catalog, opened.root)
-        with open_trial(opened.sandbox, opened.places.own_home, 20.0) as trial:
+        with open_trial(opened.sandbox, opened.paths.own_home, 20.0) as trial:
             found = {done.name: done.verdict for done in probe(skill, trial)}
 
     assert found["capitals"] is ProbeVerdict.PASSED

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,28 +63,21 @@ def not_covered(layers: "Layers") -> tuple[str, ...]:
 def remember_layers(own_home: Path, layers: "Layers") -> None:
     """Where it cannot be kept, the next process looks again."""
     file = own_home / _FILE
-    text = json.dumps({"key": _key(), "layers": layers.as_json()})
-    try:
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_name(f"{file.name}.{os.getpid()}")
-        fresh.write_text(text)
+        fresh.write_text(json.dumps({"key": _key(), "layers": layers.as_json()}))
         fresh.replace(file)
-    except OSError:
-        return
 
 
 def _key() -> list[str]:
     """Whatever a different answer could depend on."""
     from skillyard.sandbox.layers import Layers
 
-    files = ("/proc/sys/kernel/random/boot_id", "/proc/self/cgroup", "/proc/self/status")
-    boot, group, status = (_read(file) for file in files)
-    facts = [line for line in status.splitlines() if line.startswith(("Uid", "Gid", "Seccomp", "CapEff", "NoNewPrivs"))]
-    return [boot, group, *facts, os.environ.get("PATH", ""), ",".join(Layers._fields)]
-
-
-def _read(file: str) -> str:
-    try:
-        return Path(file).read_text()
-    except OSError:
-        return ""
+    known = [os.environ.get("PATH", ""), ",".join(Layers._fields)]
+    for file in ("/proc/sys/kernel/random/boot_id", "/proc/self/cgroup", "/proc/self/status"):
+        with suppress(OSError):
+            lines = Path(file).read_text().splitlines()
+            facts = ("Uid", "Gid", "Seccomp", "CapEff", "NoNewPrivs")
+            known += [line for line in lines if not file.endswith("status") or line.startswith(facts)]
+    return known

@@ -22,13 +22,13 @@ _ICONS |= {mark.ascii for mark in MARKS.values()} | {"[skip]"}
 
 def as_text(result: Result, encoding: str = "utf-8") -> str:
     """Return the two lines. What `encoding` lacks is escaped, and the icon falls back to ASCII."""
-    state, data, meta = _parts(result, encoding)
-    return f"{_head(result, encoding)}\n  {state} | {data} | {meta}"
+    head, *parts = _parts(result, encoding)
+    return f"{head}\n  {' | '.join(parts)}"
 
 
 def as_block(result: Result, encoding: str = "utf-8") -> str:
     """Return the longer layout: state, data and meta on a line each."""
-    return "\n  ".join((_head(result, encoding), *_parts(result, encoding)))
+    return "\n  ".join(_parts(result, encoding))
 
 
 def as_json(result: Result) -> str:
@@ -70,25 +70,15 @@ def parse(text: str) -> Result:
 
     Raise ValueError for anything else: each result has one text in each form, and rendering it again gives that text.
     """
-    result = read_envelope(text)
-    if not _is_written_as(result, text.removesuffix("\n")):
-        raise ValueError("this is like an envelope, but not as one is written")
-    return result
-
-
-def _is_written_as(result: Result, text: str) -> bool:
-    """Whether the result is written like this in some encoding: one that has exactly the characters of the text."""
+    result, text = read_envelope(text), text.removesuffix("\n")
     characters = frozenset(text)
-    for render in (as_text, as_block):
-        try:
-            written = render(result)
-        except ValueError:
-            return False
+    for written in (as_text(result), as_block(result)):
+        # As written in some encoding: one that has exactly the characters of the text.
         _, _, rest = written.partition(" ")
         shown = "".join(c if c.isascii() or c in characters else flow_yaml.as_code(c) for c in rest)
         if text in {f"{icon} {shown}" for icon in (result.mark.icon, result.mark.ascii)}:
-            return True
-    return False
+            return result
+    raise ValueError("this is like an envelope, but not as one is written")
 
 
 def read_envelope(text: str) -> Result:
@@ -108,31 +98,19 @@ def read_envelope(text: str) -> Result:
             raise reader.error("the end")
         parts[part[1]] = reader.mapping()
     reader.expect_end()
-    return Result(
-        agent=flow_yaml.unescape(head[2]),
-        state=State(state[1]),
-        summary=flow_yaml.unescape(head[3] or ""),
-        data=parts.get("data", {}),
-        meta=parts.get("meta", {}),
-    )
+    agent, summary = flow_yaml.unescape(head[2]), flow_yaml.unescape(head[3] or "")
+    return Result(agent, State(state[1]), summary, parts.get("data", {}), parts.get("meta", {}))
 
 
-def _head(result: Result, encoding: str) -> str:
+def _parts(result: Result, encoding: str) -> tuple[str, str, str, str]:
+    """Return the first line, and state, data and meta. Where meta starts with the agent's name, that has no quotes."""
     if not re.fullmatch(r"\S+", result.agent):
         raise ValueError(f"an agent's name is one word, not {result.agent!r}")
     icon = result.mark.icon if flow_yaml.encodes(result.mark.icon, encoding) else result.mark.ascii
-    return f"{icon} {flow_yaml.escape(result.agent, encoding)} {flow_yaml.escape(result.summary, encoding)}"
-
-
-def _parts(result: Result, encoding: str) -> tuple[str, str, str]:
-    data, meta = flow_yaml.write(result.data, encoding), _meta(result.meta, encoding)
-    return f"state: {result.state}", f"data: {data}", f"meta: {meta}"
-
-
-def _meta(meta: Mapping[str, Json], encoding: str) -> str:
-    """Write the agent's name without quotes where it comes first; YAML reads it the same."""
-    agent = meta.get("agent")
-    if next(iter(meta), None) != "agent" or not isinstance(agent, str) or not flow_yaml.is_bare(agent):
-        return flow_yaml.write(meta, encoding)
-    rest = flow_yaml.write({key: value for key, value in meta.items() if key != "agent"}, encoding)
-    return f"{{agent: {agent}}}" if rest == "{}" else f"{{agent: {agent}, {rest[1:]}"
+    head = f"{icon} {flow_yaml.escape(result.agent, encoding)} {flow_yaml.escape(result.summary, encoding)}"
+    data, meta = flow_yaml.write(result.data, encoding), flow_yaml.write(result.meta, encoding)
+    agent = str(result.meta.get("agent"))
+    quoted = f'{{agent: "{agent}"'
+    if meta.startswith(quoted) and flow_yaml.is_bare(agent):
+        meta = f"{{agent: {agent}{meta.removeprefix(quoted)}"
+    return head, f"state: {result.state}", f"data: {data}", f"meta: {meta}"

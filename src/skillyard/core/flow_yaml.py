@@ -88,21 +88,17 @@ def _write(value: Json) -> str:
         case int():
             return str(value)
         case str():
-            return _write_string(value)
+            return escape_unsafe(json.dumps(value, ensure_ascii=False))
         case Mapping():
             return "{" + ", ".join(f"{_write_key(key)}: {_write(item)}" for key, item in value.items()) + "}"
         case Sequence():
             return "[" + ", ".join(map(_write, value)) + "]"
 
 
-def _write_string(text: str) -> str:
-    return escape_unsafe(json.dumps(text, ensure_ascii=False))
-
-
 def _write_key(key: str) -> str:
     if is_bare(key):
         return key
-    text = _write_string(key)
+    text = _write(key)
     # An encoding that lacks a character makes ten of it: \U0001f600.
     return text if len(text) <= _LONGEST_PLAIN_KEY // 10 else f"? {text} "
 
@@ -192,18 +188,13 @@ class FlowYamlReader:
     def _value(self, depth: int) -> Json:
         if depth > MAX_DEPTH:
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-        match self._peek():
-            case "{":
-                return self.mapping(depth)
-            case "[":
-                return self._sequence(depth)
-            case '"' | "'":
-                return self._quoted()
-            case _:
-                return self._plain_value()
-
-    def _sequence(self, depth: int) -> list[Json]:
-        self._take("[")
+        following = self._peek()
+        if following == "{":
+            return self.mapping(depth)
+        if following in {'"', "'"}:
+            return self._quoted()
+        if not self._take("["):
+            return self._plain_value()
         items: list[Json] = []
         while not self._take("]"):
             items.append(self._value(depth + 1))

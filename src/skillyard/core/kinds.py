@@ -7,16 +7,11 @@ from typing import ClassVar, final
 
 
 @final
-class Kind(str):
+class Kind(str):  # noqa: SLOT000  (a kind has its traits in its dictionary)
     """The name of a kind, with what the rest of the house must know about it.
 
     `Kind(name)` returns the declared kind, always the same object, or raises ValueError. `Kind.declare` adds one.
     """
-
-    __slots__ = (
-        *("by_protocol", "has_actions", "has_entry", "imports_helper", "limit_seconds", "module", "starts_program"),
-        *("takes_any_param", "takes_text", "takes_words"),
-    )
 
     COMMAND: ClassVar["Kind"]
     PROMPT: ClassVar["Kind"]
@@ -25,22 +20,22 @@ class Kind(str):
     #: See `runners/kind.py` for what the module must offer.
     module: str
     #: `protocol: <name>` in SKILL.md chooses it.
-    by_protocol: bool
+    by_protocol: bool = False
     #: `entry:` names its program.
-    has_entry: bool
+    has_entry: bool = False
     #: Running it starts a program. A kind that does not needs no grants and can be done by a backend agent.
-    starts_program: bool
+    starts_program: bool = True
     #: A request names one of the skill's actions.
-    has_actions: bool
+    has_actions: bool = False
     #: Params that the skill does not declare are passed on.
-    takes_any_param: bool
+    takes_any_param: bool = False
     #: A param that is a list or a mapping is passed as text.
-    takes_text: bool
+    takes_text: bool = False
     #: Words after the name are text for the skill and bind no params.
-    takes_words: bool
+    takes_words: bool = False
     #: Its programs may import `skillyard.skill`.
-    imports_helper: bool
-    limit_seconds: float
+    imports_helper: bool = False
+    limit_seconds: float = 60.0
 
     def __new__(cls, name: str) -> "Kind":
         try:
@@ -54,35 +49,14 @@ class Kind(str):
         return not self.takes_any_param and not self.takes_words
 
     @classmethod
-    def declare(
-        cls,
-        name: str,
-        module: str,
-        *,
-        by_protocol: bool = False,
-        has_entry: bool = False,
-        starts_program: bool = True,
-        has_actions: bool = False,
-        takes_any_param: bool = False,
-        takes_text: bool = False,
-        takes_words: bool = False,
-        imports_helper: bool = False,
-        limit_seconds: float = 60.0,
-    ) -> "Kind":
+    def declare(cls, name: str, module: str, *, limit_seconds: float = 60.0, **traits: bool) -> "Kind":
         """Add a kind. Its name must be new, or declared before with the same module."""
         if name in KINDS and KINDS[name].module != module:
             raise ValueError(f"the kind {name!r} is in {KINDS[name].module}")
+        if unknown := set(traits) - set(cls.__annotations__):
+            raise TypeError(f"a kind has no {', '.join(sorted(unknown))}")
         kind = super().__new__(cls, name)
-        kind.module = module
-        kind.by_protocol = by_protocol
-        kind.has_entry = has_entry
-        kind.starts_program = starts_program
-        kind.has_actions = has_actions
-        kind.takes_any_param = takes_any_param
-        kind.takes_text = takes_text
-        kind.takes_words = takes_words
-        kind.imports_helper = imports_helper
-        kind.limit_seconds = limit_seconds
+        vars(kind).update(traits, module=module, limit_seconds=limit_seconds)
         return KINDS.setdefault(name, kind)
 
 

@@ -100,10 +100,6 @@ class Outcome(NamedTuple):
     state: State = State.SUCCESS
 
     def as_result(self, agent: str, lang: Lang, seconds: float, moment: datetime, **meta: Json) -> Result:
-        return Result(
-            agent=agent,
-            state=self.state,
-            summary=self.summary if self.summary is not None else self.says.render(lang, **self.words),
-            data=self.data,
-            meta=make_meta(agent, seconds, moment, normalised=list(self.normalised) or None, **meta),
-        )
+        summary = self.summary if self.summary is not None else self.says.render(lang, **self.words)
+        about = make_meta(agent, seconds, moment, normalised=list(self.normalised) or None, **meta)
+        return Result(agent, self.state, summary, self.data, about)

@@ -1,5 +1,6 @@
 """What a run returns, and how errors become results."""
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -50,13 +51,21 @@ class Result(NamedTuple):
 
     def as_dict(self) -> dict[str, Json]:
         """Return the JSON object of `--json` and MCP."""
-        return {
-            "agent": self.agent,
-            "state": str(self.state),
-            "summary": self.summary,
-            "data": self.data,
-            "meta": self.meta,
-        }
+        return {**self._asdict(), "state": str(self.state)}
+
+
+class Clock:
+    """When something began, for the `meta` of its result."""
+
+    def __init__(self, moment: datetime | None = None) -> None:
+        self.moment, self._started = moment or datetime.now(UTC), time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def meta(self, agent: str, facts: Mapping[str, Json] = NOTHING) -> dict[str, Json]:
+        return make_meta(agent, self.seconds, self.moment, **facts)
 
 
 def make_meta(agent: str, seconds: float, moment: datetime, **more: Json) -> dict[str, Json]:
@@ -84,21 +93,11 @@ def as_size(output_bytes: int) -> str:
 
 def error_result(error: SkillError, agent: str, lang: Lang, meta: Mapping[str, Json]) -> Result:
     """Return an expected failure as a result; its code and hint are in `meta`."""
-    return Result(
-        agent=agent,
-        state=error.state,
-        summary=error.summary(lang),
-        data=error.data(),
-        meta={**meta, "code": error.code, "hint": error.hint(lang)},
-    )
+    meta = {**meta, "code": error.code, "hint": error.hint(lang)}
+    return Result(agent, error.state, error.summary(lang), error.data(), meta)
 
 
 def pending_result(error: ParamMissing, agent: str, lang: Lang, meta: Mapping[str, Json]) -> Result:
     """Return the question for a missing param, where someone can answer it."""
-    return Result(
-        agent=agent,
-        state=State.PENDING,
-        summary=WAITING.render(lang, names=", ".join(error.required)),
-        data=error.as_question(),
-        meta={**meta, "hint": error.hint(lang)},
-    )
+    summary = WAITING.render(lang, names=", ".join(error.required))
+    return Result(agent, State.PENDING, summary, error.as_question(), {**meta, "hint": error.hint(lang)})

@@ -41,14 +41,9 @@ class Finding(NamedTuple):
     column: int = 1
 
     def as_dict(self) -> dict[str, Json]:
-        return {
-            "code": self.code,
-            "severity": str(self.severity),
-            "line": self.line,
-            "column": self.column,
-            "message": self.message,
-            "advice": self.advice,
-        }
+        place = {"line": self.line, "column": self.column}
+        said = {"message": self.message, "advice": self.advice}
+        return {"code": self.code, "severity": str(self.severity), **place, **said}
 
 
 def first_of(findings: Sequence[Finding], file: str) -> Message:
@@ -116,10 +111,7 @@ class Skill(NamedTuple):
 
     def as_record(self) -> str:
         """Return the skill as one JSON text, as the index keeps it."""
-        findings = [
-            {**finding._asdict(), "message": as_json(finding.message), "advice": as_json(finding.advice)}
-            for finding in self.findings
-        ]
+        findings = [{name: as_json(value) for name, value in each._asdict().items()} for each in self.findings]
         params = [param._asdict() for param in self.params]
         changed = {"path": str(self.path), "params": params, "fields": dict(self.fields), "findings": findings}
         return json.dumps({**self._asdict(), **changed}, ensure_ascii=False)
@@ -132,17 +124,7 @@ class Skill(NamedTuple):
             Param(**{**param, "type": ParamType(param["type"]), "choices": tuple(param["choices"])})
             for param in fields["params"]
         ]
-        findings = [
-            Finding(
-                **{
-                    **finding,
-                    "severity": Severity(finding["severity"]),
-                    "message": of_json(finding["message"]),
-                    "advice": of_json(finding["advice"]),
-                }
-            )
-            for finding in fields["findings"]
-        ]
-        fields |= {"path": Path(fields["path"]), "kind": Kind(fields["kind"])}
-        fields |= {key: tuple(fields[key]) for key in ("tags", "actions")}
-        return cls(**{**fields, "params": tuple(params), "findings": tuple(findings)})
+        read = ({name: of_json(value) for name, value in each.items()} for each in fields["findings"])
+        findings = [Finding(**{**each, "severity": Severity(each["severity"])}) for each in read]
+        fields |= {"path": Path(fields["path"]), "kind": Kind(fields["kind"]), "params": params, "findings": findings}
+        return cls(**{**fields, **{key: tuple(fields[key]) for key in ("tags", "actions", "params", "findings")}})

@@ -4,7 +4,6 @@ The only place where errors become results. Bugs still raise.
 """
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,10 +16,10 @@ from skillyard.core.errors import InvalidArgs, MetadataMissing, ParamMissing, Ru
 from skillyard.core.kinds import Kind
 from skillyard.core.messages import PLANNED, Message
 from skillyard.core.request import Call, Outcome, Request
-from skillyard.core.result import Result, error_result, make_meta, pending_result
+from skillyard.core.result import Clock, Result, error_result, pending_result
 from skillyard.core.skill import Skill
 from skillyard.core.states import State
-from skillyard.core.values import NOTHING, Json
+from skillyard.core.values import Json
 from skillyard.runners.kind import Prepared, Runner, load_kind
 from skillyard.runners.leftovers import cleanup_of
 from skillyard.runtime.check import check, check_text_of
@@ -32,20 +31,6 @@ from skillyard.trust.approved_copy import Approved, approve
 
 if TYPE_CHECKING:
     from skillyard.sandbox.cancel_token import CancelToken
-
-
-class Clock:
-    """When a run began, for the `meta` of its result."""
-
-    def __init__(self, moment: datetime) -> None:
-        self.moment, self._started = moment, time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._started
-
-    def meta(self, agent: str, facts: Mapping[str, Json] = NOTHING) -> dict[str, Json]:
-        return make_meta(agent, self.seconds, self.moment, **facts)
 
 
 class Runtime(NamedTuple):

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from skillyard.app.project import Project, new_run_id, open_project
+from skillyard.app.project import Project, open_project
+from skillyard.app.rooms import new_run_id
 from skillyard.core.errors import ScriptFailed
 from skillyard.core.messages import PAUSED, Message
 from skillyard.core.states import State
@@ -64,18 +65,18 @@ def _opened(project: Project) -> "Iterator[tuple[InstallWorkflow, InstallSteps]]
     try:
         from skillyard.scripts.install_graph import open_workflow
     except ModuleNotFoundError as error:
-        raise ScriptFailed(
-            Message("{name} is missing; install it: pip install 'skillyard[langgraph]'", name=error.name)
-        ) from None
+        text = Message("{name} is missing; install it: pip install 'skillyard[langgraph]'", name=error.name)
+        raise ScriptFailed(text) from None
     from skillyard.scripts.install_workflow import InstallSteps
 
     steps = InstallSteps(project.installer(), project.reviews, script.tell, on_terminal=on_terminal())
-    with open_workflow(steps, project.places.own_home / "workflows.db", project.root) as workflow:
+    with open_workflow(steps, project.paths.own_home / "workflows.db", project.root) as workflow:
         yield workflow, steps
 
 
 def _told(project: Project, steps: "InstallSteps", thread: str, stand: "InstallStatus") -> Answer:
-    kept, dropped = ([name for name, word in sorted(stand.outcomes.items()) if word == said] for said in _WORDS)
+    outcomes = sorted(stand.outcomes.items())
+    kept, dropped = ([name for name, word in outcomes if word == said] for said in ("keep", "uninstall"))
     done: dict[str, Json] = {"kept": [*kept], "uninstalled": [*dropped], "thread": thread}
     review = steps.find(stand.review)
     if review is None or not stand.waiting:
@@ -89,6 +90,3 @@ def _told(project: Project, steps: "InstallSteps", thread: str, stand: "InstallS
     if stand.refused:
         told["refused"] = stand.refused
     return Answer(Message(PAUSED.template, count=len(stand.waiting)), told, state=State.INTERRUPTED)
-
-
-_WORDS = ("keep", "uninstall")

@@ -63,7 +63,7 @@ def arguments(parser: Parser) -> None:
 def answer(options: Options) -> Answer:
     with open_project() as project:
         drivers = project.drivers
-        exists = project.places.database.exists()
+        exists = project.paths.database.exists()
         talks, warm = project.dispatcher.list_conversations(options.limit) if exists else ((), {})
     with ThreadPoolExecutor() as pool:  # each program takes its time to say its version
         backends = list(pool.map(_found, drivers.values()))

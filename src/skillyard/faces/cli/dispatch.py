@@ -71,7 +71,7 @@ def _hand_over(project: Project, request: "DispatchRequest", options: Options) -
     watched = Watching(style.lang)
     with watched.watching(stream=options.stream) as tell:
         result = project.dispatcher.dispatch(request, tell, watched.allows, watched.stop)
-    show_and_exit(result if style.json else _for_people(result, project.places.project), style)
+    show_and_exit(result if style.json else _for_people(result, project.paths.project), style)
 
 
 def _for_people(result: Result, root: Path | None) -> Result:

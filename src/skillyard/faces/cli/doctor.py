@@ -90,7 +90,7 @@ def _programs() -> Iterator[Diagnosis]:
 
 
 def _paths(project: Project) -> Iterator[Diagnosis]:
-    home, root = project.places.own_home, project.places.project
+    home, root = project.paths.own_home, project.paths.project
     parent = next((folder for folder in (home, *home.parents) if folder.exists()), home)
     writable = os.access(parent, os.W_OK)
     detail = str(home) if writable else Message("{home} cannot be written", home=home)
@@ -102,7 +102,7 @@ def _state(project: Project) -> Iterator[Diagnosis]:
     """The files of ours. Each problem comes with the next step."""
     from skillyard.store.repair import inspect_backups, inspect_state, list_set_aside
 
-    home, path = project.places.own_home, project.places.database
+    home, path = project.paths.own_home, project.paths.database
     report = inspect_state(path, project.settings.lock_seconds)
     detail = Message("not there yet: the first run makes it")
     if report.version:
@@ -143,7 +143,7 @@ def _complaint_about(database: Path) -> str:
 def _grants(project: Project) -> Iterator[Diagnosis]:
     from skillyard.store.grants import inspect_grants
 
-    report = inspect_grants(project.places.own_home)
+    report = inspect_grants(project.paths.own_home)
     ok = not report.problem and report.copy_intact
     if ok:
         words = {"grants": report.grants, "trusts": report.trusts}

@@ -48,7 +48,7 @@ def answer(options: Options) -> Answer:
             Message("{extra!r} belongs to nothing; only `skillyard env remove` takes more words", extra=extra[0])
         )
     with open_project(ends_with_process=True) as project:
-        own_home = project.places.own_home
+        own_home = project.paths.own_home
         if options.target == "list":
             return _list(own_home)
         if options.target == "remove":
@@ -73,7 +73,7 @@ def _build(project: Project, options: Options) -> Answer:
         if built
         else Message("no packages needed: {name}", name=wanted.asked_as)
     )
-    return Answer(summary, {"skill": wanted.asked_as, **_as_data(built, project.places.own_home)})
+    return Answer(summary, {"skill": wanted.asked_as, **_as_data(built, project.paths.own_home)})
 
 
 def build_on_yes(project: Project, request: Request) -> bool:

@@ -50,7 +50,7 @@ def answer_grant(options: Options) -> Answer:
         skill = project.runtime.resolve(Request(name=options.name.removeprefix("@"), typed_in=Path.cwd()))
         mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
         named = as_capabilities(tuple(options.capabilities))
-        capabilities = resolve_paths(named, project.root, project.places.user_home)
+        capabilities = resolve_paths(named, project.root, project.paths.user_home)
         what = " ".join(capabilities)
         question = Message("Allow @{name} ({folder}): {what}?", name=skill.name, folder=skill.folder, what=what)
         refused = Message("nothing was granted: say yes on a terminal, or give --accept")
