@@ -18,7 +18,7 @@ from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.messages import Lang
 from skillyard.jobs.agent_task import AgentTask, refuse_loops, with_task
 from skillyard.jobs.jobs import Job, Jobs, JobStatus
-from skillyard.jobs.schedule import AnnouncedSchedules, Schedule
+from skillyard.jobs.schedule import Schedule
 from skillyard.scripts.prompt_grammar import Addressee, addressee
 from skillyard.store.conversations import ConversationState
 from skillyard.trust.consent import trust
@@ -363,15 +363,14 @@ def test_the_worker_says_what_it_serves_and_what_waits_for_trust_whenever_that_c
 ) -> None:
     told: list[str] = []
     folder = write_role(project, "{name: one, cron: '0 9 * * *', timezone: UTC, task: Look}")
-    schedules = place.yard.jobs.schedules(told.append)
-    announced = AnnouncedSchedules(schedules, told.append, Lang.EN)
-    announced(())
-    announced(())
+    schedules = place.yard.jobs.schedules(told.append, announce=Lang.EN)
+    schedules(())
+    schedules(())
     trust(place.yard.grants, project)
     schedules._asked = 0.0  # the few seconds between two looks are over
-    announced(())
+    schedules(())
     (folder / "agent.yaml").unlink()
-    announced(())
+    schedules(())
 
     assert told[:2] == ["nothing is scheduled", "wait for `skillyard trust`: analyst/one"]
     assert told[2].startswith("1 scheduled, next: analyst/one at ")
