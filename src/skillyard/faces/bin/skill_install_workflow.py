@@ -20,8 +20,7 @@ from skillyard.faces.bin import script
 from skillyard.faces.command import Answer, Options
 
 if TYPE_CHECKING:
-    from skillyard.scripts.install_graph import InstallStatus, InstallWorkflow
-    from skillyard.scripts.install_workflow import InstallSteps
+    from skillyard.scripts.install_graph import InstallStatus, InstallSteps, InstallWorkflow
 
 _DONE = Message("installed: {kept} kept, {dropped} uninstalled")
 
@@ -64,13 +63,11 @@ def _resume(options: Options) -> Answer:
 @contextmanager
 def _opened(yard: Project) -> "Iterator[tuple[InstallWorkflow, InstallSteps]]":
     try:
-        from skillyard.scripts.install_graph import open_workflow
+        from skillyard.scripts.install_graph import InstallSteps, open_workflow
     except ModuleNotFoundError as error:
         raise ScriptFailed(
             Message("{name} is missing; install it: pip install 'skillyard[langgraph]'", name=error.name)
         ) from None
-    from skillyard.scripts.install_workflow import InstallSteps
-
     steps = InstallSteps(yard.installer(), yard.reviews, script.tell, on_terminal=on_terminal())
     with open_workflow(steps, yard.places.own_home / "workflows.db", yard.root) as workflow:
         yield workflow, steps
