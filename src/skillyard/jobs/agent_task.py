@@ -82,9 +82,8 @@ def with_task(job: "Job", task: AgentTask, knows: Callable[[str], bool]) -> "Job
 def refuse_loops(job: "Job", env: Mapping[str, str] = os.environ) -> None:
     """Raise PermissionDenied if an agent queues a task for an agent: a worker does not know how deep the asker is."""
     if job.task and not AgentTask.from_mapping(job.task).scripts and env.get(DEPTH):
-        raise PermissionDenied(
-            Message("an agent cannot queue tasks for agents: hand it over with `skillyard dispatch`")
-        )
+        msg = Message("an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now")
+        raise PermissionDenied(msg)
 
 
 class TaskRunner(NamedTuple):
