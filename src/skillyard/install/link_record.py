@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from skillyard.catalog.agent_paths import list_agent_paths
+from skillyard.catalog.explain import list_agent_paths
 from skillyard.catalog.files import read_whole
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from skillyard.backends.driver import VisibleSkill
 from skillyard.backends.visible_skills import list_visible_skills
-from skillyard.catalog.agent_paths import AgentPaths, list_agent_paths, refusal
 from skillyard.catalog.catalog import Catalog
+from skillyard.catalog.explain import AgentPaths, list_agent_paths, refusal
 from skillyard.catalog.index import CatalogEntry
 from skillyard.catalog.roots import Scope
 from skillyard.core.errors import AgentNotInstalled, AmbiguousName, InvalidArgs, SkillError, SkillNotFound

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skillyard.catalog.agentfile import Role, read_role
 from skillyard.catalog.bounds import read_bounds
-from skillyard.catalog.encoding import decode
+from skillyard.catalog.skill_text import decode
 from skillyard.core.capability import ALLOWED_TOOLS, SCHEDULE
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied

@@ -129,7 +129,7 @@ def _step_problems(
     else:
         found = [*_action_problems(skill, step), *_param_problems(skill, step, inputs)]
     for keys, message, advice in found:
-        yield SchemaProblem(("steps", step.at, *keys), Severity.ERROR, message, advice)
+        yield SchemaProblem(("steps", step.at, *keys), message, advice)
 
 
 def _action_problems(skill: Skill, step: WorkflowStep) -> Iterator[_Problem]:
