@@ -383,7 +383,7 @@ def test_a_workflow_is_found_by_name_or_by_a_path_inside_the_project(memory: Pla
         memory.yard.jobs.workflows.find("tset", root)
     outside = tmp_path / "workflow.yaml"
     outside.write_text("steps: [{skill: echo}]")
-    with pytest.raises(InvalidArgs, match="outside the project"):
+    with pytest.raises(InvalidArgs, match="a workflow runs where its skills are"):
         memory.yard.jobs.workflows.find(str(outside), root)
     (root / "workflows" / "again.yaml").write_text("name: test\nsteps: [{skill: echo}]")
     with pytest.raises(InvalidArgs, match=r"again\.yaml, workflows/test\.yaml"):

@@ -343,7 +343,7 @@ def test_killed_anywhere_it_ends_as_decided(
 WATCHED = """
 import itertools, os, signal, sys
 count, at = itertools.count(), int(sys.argv.pop(1))
-import skillyard.scripts.install_workflow, skillyard.scripts.install_graph
+import skillyard.scripts.install_graph
 from skillyard.faces.bin.skill_install_workflow import main
 def watch(event, args):
     if event.startswith(("open", "os.", "shutil.", "sqlite3", "fcntl")) and next(count) == at:

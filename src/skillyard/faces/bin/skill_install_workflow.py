@@ -21,8 +21,7 @@ from skillyard.faces.bin import script
 from skillyard.faces.command import Answer, Options
 
 if TYPE_CHECKING:
-    from skillyard.scripts.install_graph import InstallStatus, InstallWorkflow
-    from skillyard.scripts.install_workflow import InstallSteps
+    from skillyard.scripts.install_graph import InstallStatus, InstallSteps, InstallWorkflow
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -63,12 +62,10 @@ def _resume(options: Options) -> Answer:
 @contextmanager
 def _opened(project: Project) -> "Iterator[tuple[InstallWorkflow, InstallSteps]]":
     try:
-        from skillyard.scripts.install_graph import open_workflow
+        from skillyard.scripts.install_graph import InstallSteps, open_workflow
     except ModuleNotFoundError as error:
         text = Message("{name} is missing; install it: pip install 'skillyard[langgraph]'", name=error.name)
         raise ScriptFailed(text) from None
-    from skillyard.scripts.install_workflow import InstallSteps
-
     steps = InstallSteps(project.installer(), project.reviews, script.tell, on_terminal=on_terminal())
     with open_workflow(steps, project.paths.own_home / "workflows.db", project.root) as workflow:
         yield workflow, steps
