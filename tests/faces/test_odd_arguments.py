@@ -11,7 +11,7 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.app.task import Kernel
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from tests.conftest import WriteSkill
 
 CAT = "---\nname: cat\ndescription: x\ncommand: cat {file}\n---\n"

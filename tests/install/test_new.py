@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from skillyard.catalog.manifest import parse_skill
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.kinds import Kind
 from skillyard.core.messages import Lang
+from skillyard.core.skill import Kind
 from skillyard.install.names import as_slug, quoted
 from skillyard.install.new_skill import (
     CONVENTIONAL,

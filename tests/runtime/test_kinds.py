@@ -10,9 +10,8 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import read_skill
-from skillyard.core.kinds import Kind
-from skillyard.core.request import Request
-from skillyard.core.skill import Severity
+from skillyard.core.result import Request
+from skillyard.core.skill import Kind, Severity
 from skillyard.core.states import State
 from skillyard.runners.probes import ProbeVerdict
 from skillyard.runtime.trial import find_target, open_trial, probe

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from skillyard.catalog.catalog import SearchHit
     from skillyard.catalog.index import CatalogEntry
-    from skillyard.core.request import Request
-    from skillyard.core.result import Result
+    from skillyard.core.result import Request, Result
     from skillyard.core.values import Json
     from skillyard.sandbox.launch import Sandbox
     from skillyard.store.runs import Run
@@ -53,7 +52,7 @@ class Project(Rooms):
 
         `args` are words as they would be typed, `params` values by name. For every other option pass a `Request`.
         """
-        from skillyard.core.request import Request
+        from skillyard.core.result import Request
 
         if isinstance(name, Request):
             if args or params:

@@ -117,7 +117,7 @@ class Rooms:
         # Only what this process looked up itself is new.
         layers = getattr(self._sandbox, "layers", None) if getattr(self._sandbox, "probed", False) else None
         if layers is not None:
-            from skillyard.app.sandbox_cache import remember_layers
+            from skillyard.sandbox.layers import remember_layers
 
             remember_layers(self.paths.own_home, layers)
         databases = [parts["_database"] for parts in self._parts.values() if "_database" in parts]
@@ -246,8 +246,8 @@ class Rooms:
         """One for all threads."""
         with self._lock:
             if self._sandbox is None:
-                from skillyard.app.sandbox_cache import remembered_layers
                 from skillyard.sandbox.launch import make_sandbox
+                from skillyard.sandbox.layers import remembered_layers
 
                 self._sandbox = make_sandbox(assumed=remembered_layers(self.paths.own_home))
             return self._sandbox

@@ -9,8 +9,7 @@ from skillyard.app.project import Project, as_lang, expect
 from skillyard.catalog.files import is_utf8
 from skillyard.core.errors import InvalidArgs, InvalidParam, SkillError
 from skillyard.core.messages import CACHE_HIT, Lang, Message
-from skillyard.core.request import Request
-from skillyard.core.result import Clock, Result, error_result
+from skillyard.core.result import Clock, Request, Result, error_result
 from skillyard.core.states import State
 from skillyard.core.values import Json, check_text, check_value
 from skillyard.scripts.prompt_grammar import parse_prompt

@@ -230,3 +230,8 @@ def remove_below(anchor: Path, path: str) -> None:
     """Remove a file, or a link itself, below the anchor."""
     with _open_parent(anchor, path.split("/")) as (folder, name):
         os.unlink(name, dir_fd=folder)
+
+
+def is_repository(name: str) -> bool:
+    """Whether a file or folder of this name is git's own, also where the file system ignores case."""
+    return name.lower() == ".git"

@@ -87,11 +87,6 @@ def read_digests(folder: Path) -> tuple[str, dict[str, str]]:
     return hash_folder(folder, digests=digests).approved, digests
 
 
-def is_repository(name: str) -> bool:
-    """Whether a file or folder of this name is git's own, also where the file system ignores case."""
-    return name.lower() == _REPOSITORY
-
-
 class _FolderHasher:
     """Hashes a folder in one pass."""
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from skillyard.core.errors import StateDamaged
-from skillyard.core.kinds import KINDS, Kind
 from skillyard.core.messages import Message
+from skillyard.core.skill import KINDS, Kind
 
 if TYPE_CHECKING:
     from skillyard.core.skill import Skill

@@ -13,9 +13,8 @@ from typing import TypeAlias, TypeGuard
 
 from skillyard.catalog.findings import Rule
 from skillyard.catalog.frontmatter import Block
-from skillyard.core.kinds import KINDS, Kind
 from skillyard.core.messages import Message
-from skillyard.core.skill import OWN_SLOTS, SLOT, Param, ParamType
+from skillyard.core.skill import KINDS, OWN_SLOTS, SLOT, Kind, Param, ParamType
 from skillyard.core.values import Json
 
 MAX_NAME = 64

@@ -21,8 +21,7 @@ from skillyard.core.errors import (
     SkillError,
 )
 from skillyard.core.messages import Message, join_messages
-from skillyard.core.request import Request
-from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.result import Request, Result, error_result, make_meta
 from skillyard.dispatch.activation import as_conversation
 from skillyard.dispatch.delivery import Delivery, DispatchSettings
 from skillyard.dispatch.request import DispatchRequest, PromptSkill, working_folder

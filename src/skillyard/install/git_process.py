@@ -29,7 +29,7 @@ from skillyard.core.errors import SourceFailed, SourceRefused
 from skillyard.core.messages import Message
 from skillyard.install.deadline import Deadline
 from skillyard.install.source import Limits, Tell
-from skillyard.sandbox.policy import is_inside
+from skillyard.sandbox.launch import is_inside
 
 _SETTINGS = (
     "core.hooksPath=/dev/null",

@@ -16,8 +16,8 @@ from skillyard.catalog.files import make_below, refuse_links
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.catalog.skill_fields import MAX_DESCRIPTION
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.kinds import Kind
 from skillyard.core.messages import Lang, Message
+from skillyard.core.skill import Kind
 from skillyard.core.values import check_text
 from skillyard.install.names import as_slug, escaped, quoted
 

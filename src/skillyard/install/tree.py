@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeAlias
 
-from skillyard.catalog.files import is_utf8
-from skillyard.catalog.fingerprint import is_repository
+from skillyard.catalog.files import is_repository, is_utf8
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import SourceRefused
 from skillyard.core.messages import Message

@@ -11,7 +11,7 @@ from skillyard.catalog.references import as_text, fill, nearest, references, wal
 from skillyard.catalog.schema_check import SchemaProblem, expected
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, SkillError, WorkflowInvalid
 from skillyard.core.messages import Message
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.core.skill import Severity, Skill, first_of
 from skillyard.core.values import Json
 from skillyard.jobs.jobs import Job

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from skillyard.core.errors import Cancelled, InvalidArgs, RuntimeFailed, ScriptFailed, SkillError, retryable_codes
 from skillyard.core.messages import Lang, Message
-from skillyard.core.request import Request
-from skillyard.core.result import error_result
+from skillyard.core.result import Request, error_result
 from skillyard.core.values import NOTHING, Json
 from skillyard.jobs.agent_task import AgentTask
 from skillyard.jobs.engine import Engine, Stage, Ticket, TicketStatus, Timetable, Work

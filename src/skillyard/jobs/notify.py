@@ -25,10 +25,9 @@ from skillyard.core.values import Json
 from skillyard.install.deadline import Deadline
 from skillyard.jobs.jobs import Job
 from skillyard.runners.interpreters import find_program, reach_of
+from skillyard.runners.kind import base_environment, quoted
 from skillyard.runners.leftovers import BOX
-from skillyard.runners.process import base_environment, quoted
-from skillyard.sandbox.launch import Launch, Sandbox
-from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.launch import Launch, Policy, Sandbox
 
 _WEBHOOKS = ("https://", "http://")
 #: What may stand in an address beside letters and digits.

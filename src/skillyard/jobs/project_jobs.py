@@ -10,7 +10,7 @@ from typing import NamedTuple
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
 from skillyard.core.messages import Lang, Message
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.core.skill import Skill
 from skillyard.jobs.agent_task import AgentTask, refuse_loops, with_task
 from skillyard.jobs.engine import Engine, EngineConfig, TimetableEntry

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from skillyard.core.errors import ParamMissing, SkillError
 from skillyard.core.messages import Message
-from skillyard.core.request import Call
+from skillyard.core.result import Call
 from skillyard.core.skill import SLOT, Skill
 from skillyard.runners.command import plan, split
+from skillyard.runners.kind import quoted, usage_of
 from skillyard.runners.probes import SAMPLE, Probe, Trial, declared, failed, least, passed, skipped
-from skillyard.runners.process import quoted, usage_of
 from skillyard.sandbox.launch import Exit, Launch
 
 _PROGRAM = re.compile(r"[\w./-]+\.(?:py|sh|bash|js|mjs|cjs|ts|rb|pl)")

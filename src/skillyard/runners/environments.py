@@ -32,11 +32,10 @@ from skillyard.core.errors import EnvironmentFailed, InvalidArgs, PythonMissing
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import environment_parts, full_version_of, list_pythons, reach_of
-from skillyard.runners.process import QUOTED_CHARACTERS
+from skillyard.runners.kind import QUOTED_CHARACTERS
 from skillyard.runners.requirements import Requirements
 from skillyard.runners.specifiers import allows
-from skillyard.sandbox.launch import Exit, Launch, Sandbox
-from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.launch import Exit, Launch, Policy, Sandbox
 
 LIMIT_SECONDS = 600.0
 _TOLD_LINES = 8

@@ -25,7 +25,7 @@ from skillyard.catalog.files import read_plain
 from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import InvalidCommand
 from skillyard.core.messages import Message
-from skillyard.sandbox.policy import PYTHON_PARTS, existing_parts, is_inside, is_system
+from skillyard.sandbox.launch import PYTHON_PARTS, existing_parts, is_inside, is_system
 
 _BY_ENDING = {
     ".py": "python3",

@@ -10,8 +10,8 @@ from skillyard.core.result import meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.runners.json_skill import parse, plan, what_is_wrong
+from skillyard.runners.kind import quoted
 from skillyard.runners.probes import SAMPLE, ExpectedParam, Probe, Trial, declared, failed, least, most, passed, skipped
-from skillyard.runners.process import quoted
 from skillyard.sandbox.launch import Exit
 
 #: What a skill may rightly say to values that were made up.

@@ -15,14 +15,13 @@ from skillyard.core.errors import (
     Timeout,
 )
 from skillyard.core.messages import RAN, Message
-from skillyard.core.request import Call, Outcome
-from skillyard.core.result import as_size, meaningful
+from skillyard.core.result import Call, Outcome, as_size, meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json, check_value
 from skillyard.runners.interpreters import interpreter_of
-from skillyard.runners.kind import Prepared
-from skillyard.runners.process import (
+from skillyard.runners.kind import (
     ERROR_FIELDS,
+    Prepared,
     environment,
     in_repository,
     names_our_command,

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import Reading, read_skill
 from skillyard.core.messages import Message
-from skillyard.core.request import Call
+from skillyard.core.result import Call
 from skillyard.core.skill import Param, Severity, Skill
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import Exit, Launch

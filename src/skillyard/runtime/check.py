@@ -13,10 +13,10 @@ from pathlib import Path
 
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing
 from skillyard.core.messages import Message
-from skillyard.core.request import Call, Request
+from skillyard.core.result import Call, Request
 from skillyard.core.skill import Param, ParamType, Skill
 from skillyard.core.values import Json, check_value
-from skillyard.trust.path_rules import NamedPath, find_named, resolve_output
+from skillyard.trust.run_policy import NamedPath, find_named, resolve_output
 
 #: The slot that we fill ourselves, and that a caller may name.
 OUTPUT = "output"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from skillyard.core.errors import PermissionDenied, RuntimeFailed, Stopped
 from skillyard.core.messages import Message
-from skillyard.core.request import Outcome, Request
-from skillyard.core.result import Result
+from skillyard.core.result import Outcome, Request, Result
 from skillyard.core.secrets import Redactor
 from skillyard.core.values import Json
 from skillyard.runners.kind import Prepared

@@ -13,14 +13,13 @@ from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.capability import SECRET
 from skillyard.core.errors import MetadataMissing, PermissionDenied, RuntimeFailed, SkillNotFound
 from skillyard.core.messages import Message
-from skillyard.core.request import Call, Request
+from skillyard.core.result import Call, Request
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.runners.kind import load_kind
 from skillyard.runners.probes import SAMPLE, Probe, text_probes
 from skillyard.runtime.check import check
-from skillyard.runtime.pipeline import find_folder
-from skillyard.runtime.prepare import make_box, make_folders
+from skillyard.runtime.pipeline import find_folder, make_box, make_folders
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.trust.grant_rules import not_granted
 from skillyard.trust.run_policy import permit

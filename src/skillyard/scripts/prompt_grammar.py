@@ -15,6 +15,7 @@ from skillyard.catalog.files import exists as path_exists
 from skillyard.catalog.files import expand_home, is_folder
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.messages import Message
+from skillyard.core.result import split_name
 from skillyard.core.shell_words import Word, split
 
 USAGE = "执行 @<name> [args…] · run @<name> [args…] · @<name> [args…]"
@@ -73,12 +74,6 @@ def _words(text: str) -> Sequence[Word]:
         raise InvalidArgs(Message("results carry no task id: the result was in the return value of Task"))
     words = split(text)
     return words[1:] if words and not words[0].quoted and words[0].text in VERBS else words
-
-
-def split_name(text: str) -> tuple[str, str]:
-    """`@name:scripts/x.py` names a program that the skill ships."""
-    name, _, script = text.removeprefix("@").partition(":")
-    return name, script
 
 
 def may_name_source(text: str, cwd: Path) -> bool:

@@ -21,18 +21,16 @@ from skillyard.core.errors import (
     Timeout,
 )
 from skillyard.core.messages import PARTLY, PAUSED, RAN, RAN_ALL, Lang, Message
-from skillyard.core.request import Outcome
-from skillyard.core.result import Result, as_size, error_result, make_meta, meaningful
+from skillyard.core.result import Outcome, Result, as_size, error_result, make_meta, meaningful
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
 from skillyard.runners.interpreters import reach_of
+from skillyard.runners.kind import PACKAGE, as_printed, base_environment, quoted, usage_of
 from skillyard.runners.leftovers import BOX, cleanup_of
-from skillyard.runners.process import PACKAGE, as_printed, base_environment, quoted, usage_of
-from skillyard.runtime.prepare import make_box
+from skillyard.runtime.pipeline import make_box
 from skillyard.runtime.record import OnProgress, RecordedSandbox, Recorder
 from skillyard.sandbox.cancel_token import CancelToken
-from skillyard.sandbox.launch import Exit, Launch, Sandbox, can_mount
-from skillyard.sandbox.policy import Mount, Policy
+from skillyard.sandbox.launch import Exit, Launch, Mount, Policy, Sandbox, can_mount
 from skillyard.scripts.interrupt import Decider, Interrupt, check_decisions, find_analysis, read_interrupt, stamp_of
 from skillyard.scripts.prompt_grammar import ScriptCall, parse_script_calls
 from skillyard.store.copies import Copies, FolderCopy

@@ -16,11 +16,11 @@ from skillyard.core.capability import NETWORK, PLAIN, READ, WITH_ARGUMENT, WRITE
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.messages import Message
-from skillyard.core.request import Call
+from skillyard.core.result import Call
 from skillyard.core.skill import Skill
 from skillyard.sandbox.hosts import parse_rule
 from skillyard.store.grants import Grant, Grants
-from skillyard.trust.path_rules import resolve_output
+from skillyard.trust.run_policy import resolve_output
 
 
 def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:

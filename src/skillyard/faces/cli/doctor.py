@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.app.project import Project, open_project
-from skillyard.app.sandbox_cache import find_layers, holds, not_covered
 from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
 from skillyard.core.messages import Message
@@ -22,6 +21,7 @@ from skillyard.core.values import Json
 from skillyard.faces.command import Answer, Options, lang_of
 from skillyard.faces.labels import label, yes_or_no
 from skillyard.faces.present import Table
+from skillyard.sandbox.layers import find_layers, holds, not_covered
 
 
 class Diagnosis(NamedTuple):

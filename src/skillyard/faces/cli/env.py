@@ -18,8 +18,7 @@ from skillyard.app.project import Project, open_project
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
-from skillyard.core.request import Request
-from skillyard.core.result import as_size
+from skillyard.core.result import Request, as_size, split_name
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.command import Answer, Options, Parser, lang_of
@@ -27,7 +26,6 @@ from skillyard.faces.present import Lines, Steps, Table
 from skillyard.faces.skill_data import timestamp
 from skillyard.runners.environments import home_of, list_built, remove
 from skillyard.runtime.build_environment import build_environments, find_needed
-from skillyard.scripts.prompt_grammar import split_name
 from skillyard.trust.grant_rules import refuse_inside_agents
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from skillyard.app.project import open_project
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Lang, Message, render
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.core.values import Json
 from skillyard.faces.ask import require_yes
 from skillyard.faces.command import Answer, Options, Parser, lang_of

@@ -30,7 +30,7 @@ from skillyard.catalog.cron import preview
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
-from skillyard.core.request import Request
+from skillyard.core.result import Request, split_name
 from skillyard.core.values import NOTHING, Json
 from skillyard.faces.cli.job_progress import Looking, end_lost
 from skillyard.faces.cli.run import take_ours
@@ -53,7 +53,6 @@ from skillyard.jobs.agent_task import AgentTask
 from skillyard.jobs.engine import TimetableEntry
 from skillyard.jobs.jobs import QUEUE, Job
 from skillyard.jobs.schedule import PREFIX, Misfire, Overlap, Schedule, as_choice, checked, local_zone, usual_overlap
-from skillyard.scripts.prompt_grammar import split_name
 from skillyard.trust.grant_rules import refuse_inside_agents
 
 if TYPE_CHECKING:

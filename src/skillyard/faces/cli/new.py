@@ -16,8 +16,8 @@ from shlex import quote
 from typing import Any
 
 from skillyard.app.project import open_project
-from skillyard.core.kinds import Kind
 from skillyard.core.messages import Message
+from skillyard.core.skill import Kind
 from skillyard.faces.command import Answer, Options, Parser, lang_of
 from skillyard.faces.present import Lines
 from skillyard.install.new_skill import CONVENTIONAL, ProgramLanguage, make_draft

@@ -21,10 +21,10 @@ from skillyard.app.project import open_project
 from skillyard.catalog.agentfile import SCHEMA_FILE
 from skillyard.catalog.bounds import read_bounds
 from skillyard.core.child_process import DEPTH
+from skillyard.core.envelope import escape_unsafe
 from skillyard.core.errors import RoleInvalid, RuntimeFailed
-from skillyard.core.flow_yaml import escape_unsafe
 from skillyard.core.messages import Message
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.core.skill import Severity
 from skillyard.core.values import Json
 from skillyard.faces.cli.new import made_page

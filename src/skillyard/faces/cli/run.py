@@ -34,15 +34,14 @@ from skillyard.app.project import Project, open_project
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import PermissionDenied, SkillError
 from skillyard.core.messages import Message
-from skillyard.core.request import Request
-from skillyard.core.result import Result, make_meta
+from skillyard.core.result import Request, Result, make_meta, split_name
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.ask import ask, confirm, on_terminal
 from skillyard.faces.command import Options, Parser, ProgramLines, lang_of, show_and_exit, style_of
 from skillyard.faces.passthrough import pass_through
 from skillyard.faces.present import Steps, one_line, write_lines
-from skillyard.scripts.prompt_grammar import may_name_source, split_name
+from skillyard.scripts.prompt_grammar import may_name_source
 from skillyard.trust.grant_rules import grant, mark_of_skill, refuse_inside_agents
 
 if TYPE_CHECKING:

@@ -13,15 +13,13 @@ from skillyard.core.backend_events import Event
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, NotGranted, SkillError
 from skillyard.core.messages import Lang, Message
-from skillyard.core.request import Request
-from skillyard.core.result import Clock, Result, error_result
+from skillyard.core.result import Clock, Request, Result, error_result, split_name
 from skillyard.core.states import State
 from skillyard.core.values import Json, check_value
 from skillyard.faces.command import AGENT, as_skill_error
 from skillyard.faces.mcp import listing
 from skillyard.faces.mcp.resources import list_files
 from skillyard.faces.skill_data import as_full_data, as_run_data, as_skill_data, line_of
-from skillyard.scripts.prompt_grammar import split_name
 
 if TYPE_CHECKING:
     from skillyard.runtime.record import OnProgress

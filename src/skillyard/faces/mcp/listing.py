@@ -11,8 +11,8 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from skillyard.catalog.catalog import qualified
-from skillyard.core.kinds import Kind
 from skillyard.core.messages import Lang
+from skillyard.core.skill import Kind
 
 if TYPE_CHECKING:
     from skillyard.catalog.catalog import Catalog

@@ -9,7 +9,7 @@ from mcp.shared.exceptions import MCPError
 from skillyard.app.project import Project
 from skillyard.core.errors import SkillError
 from skillyard.core.messages import Lang
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.core.skill import Skill
 from skillyard.faces.mcp.listing import Shown, clean, safe_names
 

@@ -16,8 +16,8 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from skillyard.app.project import Project
+from skillyard.core.envelope import encodes
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
-from skillyard.core.flow_yaml import encodes
 from skillyard.core.messages import Message
 from skillyard.core.skill import Skill
 from skillyard.faces.mcp.listing import Shown, clean

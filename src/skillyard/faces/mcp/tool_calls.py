@@ -18,8 +18,7 @@ from skillyard.app.project import Project
 from skillyard.core.envelope import as_text
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Message
-from skillyard.core.request import Request
-from skillyard.core.result import Clock, Result, error_result
+from skillyard.core.result import Clock, Request, Result, error_result
 from skillyard.core.skill import Kind
 from skillyard.core.states import State
 from skillyard.core.values import Json
