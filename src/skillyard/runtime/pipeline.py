@@ -34,7 +34,6 @@ from skillyard.core.errors import (
 from skillyard.core.messages import PLANNED, Message
 from skillyard.core.result import Call, Clock, Outcome, Request, Result, error_result, pending_result
 from skillyard.core.skill import Kind, Skill
-from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.kind import Permit, Prepared, Runner, load_kind
 from skillyard.runners.leftovers import BOX, cleanup_of
@@ -194,9 +193,9 @@ class Runtime(NamedTuple):
             prepared = plan(call, granted, self.own_home)
         except SkillError as error:
             return as_result(error, request, clock.meta(request.agent))
-        summary = PLANNED.render(request.lang, label=call.skill.title or call.asked_as)
         data = {"skill": call.asked_as, **as_plan(prepared, sandboxed=request.sandboxed)}
-        return Result(request.agent, State.SUCCESS, summary, data, clock.meta(request.agent))
+        outcome = Outcome(data=data, says=PLANNED, words={"label": call.skill.title or call.asked_as})
+        return outcome.as_result(request.agent, request.lang, clock.seconds, clock.moment)
 
     def resolve(self, request: Request) -> Skill:
         """Return a skill of the catalog, of a folder that a person at the terminal names, or one that was staged."""
@@ -227,17 +226,19 @@ class Runtime(NamedTuple):
         clock, facts = Clock(self.now()), dict[str, Json]()
         try:
             call, granted = self._check(request)
-            if respond and call.skill.kind is not Kind.JSON:
-                raise InvalidArgs(
-                    Message("{name} is a {kind} skill and speaks no JSON", name=request.name, kind=call.skill.kind)
-                )
+            kind = call.skill.kind
+            if respond and kind is not Kind.JSON:
+                told = Message("{name} is a {kind} skill and speaks no JSON", name=request.name, kind=kind)
+                raise InvalidArgs(told)
             prepared = prepare(call, granted, self.own_home, sandboxed=request.sandboxed)
             runner = respond or load_kind(call.skill, call.script).run
+            cleanup = cleanup_of(self.root, prepared.permit.policy.write)
             with open_workspace(self.root, prepared):
                 facts["run"] = call.run_id
                 with self.recorder.recording(as_run(request, prepared, clock.moment)) as record:
-                    sandbox = self._recorded(prepared, record, on_progress, stop)
-                    result, error = self._tell(request, prepared, runner, sandbox, record, clock)
+                    secrets = tuple(prepared.passed.values())
+                    sandbox = RecordedSandbox(self.sandbox, record, cleanup, on_progress, stop, secrets)
+                    result, error = _run_recorded(request, prepared, runner, sandbox, record, clock)
                     record.settle(result)
         except SkillError as error:
             return as_result(error, request, clock.meta(request.agent, facts)), error
@@ -252,26 +253,20 @@ class Runtime(NamedTuple):
             call = call._replace(copy=approved.copy.files, copy_is_mounted=can_mount(self.sandbox))
         return call, approved.granted
 
-    def _recorded(
-        self, prepared: Prepared, record: RunRecord, on_progress: OnProgress, stop: "CancelToken | None"
-    ) -> RecordedSandbox:
-        cleanup = cleanup_of(self.root, prepared.permit.policy.write)
-        secrets = tuple(prepared.passed.values())
-        return RecordedSandbox(self.sandbox, record, cleanup, on_progress, stop, secrets)
 
-    def _tell(
-        self, request: Request, prepared: Prepared, runner: Runner, sandbox: Sandbox, record: RunRecord, clock: Clock
-    ) -> tuple[Result, SkillError | None]:
-        """Run it and return the result, with the error if there was one."""
-        try:
-            outcome = record.masked(runner(prepared, sandbox))
-        except SkillError as error:
-            if isinstance(error, RuntimeFailed):
-                from skillyard.runtime.grant_hints import advise  # noqa: PLC0415  (most runs work)
+def _run_recorded(
+    request: Request, prepared: Prepared, runner: Runner, sandbox: Sandbox, record: RunRecord, clock: Clock
+) -> tuple[Result, SkillError | None]:
+    """Run it and return the result, with the error if there was one."""
+    try:
+        outcome = record.masked(runner(prepared, sandbox))
+    except SkillError as error:
+        if isinstance(error, RuntimeFailed):
+            from skillyard.runtime.grant_hints import advise  # noqa: PLC0415  (most runs work)
 
-                advise(error, prepared, record.stderr, record.refused)
-            return as_result(error, request, clock.meta(request.agent, record.facts)), error
-        return outcome.as_result(request.agent, request.lang, clock.seconds, clock.moment, **record.facts), None
+            advise(error, prepared, record.stderr, record.refused)
+        return as_result(error, request, clock.meta(request.agent, record.facts)), error
+    return outcome.as_result(request.agent, request.lang, clock.seconds, clock.moment, **record.facts), None
 
 
 def find_folder(name: str, where: Path) -> Skill | None:
@@ -296,13 +291,8 @@ def read_folder(folder: Path) -> Skill:
 
     reading = read_skill(file)
     if reading.skill is None:
-        raise MetadataMissing(
-            Message(
-                "{place}: {reason}",
-                place=file,
-                reason=reading.findings[0].message if reading.findings else Message("unreadable"),
-            )
-        )
+        reason = reading.findings[0].message if reading.findings else Message("unreadable")
+        raise MetadataMissing(Message("{place}: {reason}", place=file, reason=reason))
     return reading.skill
 
 
