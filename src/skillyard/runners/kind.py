@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from skillyard.catalog.bounds import Secret
 from skillyard.catalog.files import is_repository
 from skillyard.core.envelope import from_dict, has_icon, read_envelope
-from skillyard.core.errors import InvalidArgs, OutputTooLarge, RuntimeFailed, SkillError, Timeout
+from skillyard.core.errors import InvalidArgs, OutputTooLarge, PermissionDenied, RuntimeFailed, SkillError, Timeout
 from skillyard.core.messages import Message
 from skillyard.core.result import Call, Outcome, Result, as_size, meaningful
 from skillyard.core.skill import Skill
@@ -144,6 +144,20 @@ def environment(call: Call) -> dict[str, str]:
 def in_repository(path: Path) -> bool:
     """Whether a path is inside a repository's metadata, which is not part of the skill."""
     return any(map(is_repository, path.parts))
+
+
+def start(sandbox: Sandbox, launch: Launch) -> Exit:
+    """Start a program and wait for it. Raise PermissionDenied or RuntimeFailed if it cannot start."""
+    try:
+        return sandbox(launch)
+    except PermissionError as error:
+        raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
+    except OSError as error:
+        raise RuntimeFailed(cannot_start(launch.argv[0], error)) from None
+
+
+def cannot_start(program: str, error: OSError) -> Message:
+    return Message("{argv} cannot be started: {strerror}", argv=program, strerror=error.strerror)
 
 
 def check_exit(call: Call, ended: Exit) -> None:
