@@ -199,10 +199,12 @@ class Rooms:
 
     def back_up_if_due(self, *, is_short: bool = False) -> None:
         """Make the hourly backup of our database if the latest is too old. `is_short`: only if that takes no time."""
-        from skillyard.store.backups import back_up, is_due
+        from skillyard.store.database import is_backup_due
 
-        if not is_due(self.paths.database, time.time()):
+        if not is_backup_due(self.paths.database, time.time()):
             return
+        from skillyard.store.backups import back_up
+
         try:
             back_up(self.paths.database, self.settings.lock_seconds, is_short=is_short)
         except SkillError as error:
