@@ -148,9 +148,8 @@ def _refuse_slots_in_code(words: tuple[str, ...]) -> None:
     for before, word in pairwise(words):
         names = [name for name in SLOT.findall(word) if name not in OWN_SLOTS]
         if names and (before in _CODE_OPTIONS or program in _CODE_PROGRAMS):
-            raise InvalidCommand(
-                Message("{{{names}}} would be run as code by {program}", names=names[0], program=program)
-            )
+            told = Message("{{{names}}} would be run as code by {program}", names=names[0], program=program)
+            raise InvalidCommand(told)
     if any(name not in OWN_SLOTS for name in SLOT.findall(words[0])):
         raise InvalidCommand(Message("the program itself cannot be a param"))
 

@@ -176,12 +176,14 @@ def failure(call: Call, ended: Exit) -> SkillError:
     """Return InvalidArgs if the program printed its usage, else RuntimeFailed."""
     if usage := usage_of(ended):
         return InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
-    words = quoted(ended.stderr) or quoted(ended.stdout)
-    reason = (
-        Message("the program says: {message}", message=words)
-        if names_our_command(words)
-        else words or _without_words(ended.code)
-    )
+    reason = quoted(ended.stderr) or quoted(ended.stdout)
+    if names_our_command(reason):
+        reason = Message("the program says: {message}", message=reason)
+    elif not reason:
+        code = ended.code
+        reason = (
+            Message("exit code {code}", code=code) if code >= 0 else Message("ended by signal {value}", value=-code)
+        )
     details: dict[str, Json] = {"exit_code": ended.code}
     return RuntimeFailed(reason, details=details, log=f"skillyard runs show {call.run_id}")
 
@@ -190,10 +192,6 @@ def usage_of(ended: Exit) -> str:
     """Return the usage text of a program that was called wrongly, or an empty text."""
     stderr = ended.stderr.decode("utf-8", "replace").strip()
     return stderr[:4000] if ended.code in USAGE_CODES and any(word in stderr.lower() for word in USAGE_WORDS) else ""
-
-
-def _without_words(code: int) -> str:
-    return Message("exit code {code}", code=code) if code >= 0 else Message("ended by signal {value}", value=-code)
 
 
 def quoted(stderr: bytes) -> str:
@@ -313,16 +311,16 @@ def _may_state(envelope: Result) -> bool:
             return False
         case State.PENDING:
             names = data.get("required")
-            return isinstance(names, list) and bool(names) and all(map(_is_plain_name, names))
+            return (
+                isinstance(names, list)
+                and bool(names)
+                and all(isinstance(name, str) and _PLAIN_NAME.fullmatch(name) for name in names)
+            )
         case State.ERROR:
             like_ours = _is_our_type(str(data.get("type"))) or names_our_command(str(data.get("msg")))
             return not like_ours and summary_of(envelope.summary) is not None
         case _:
             return True
-
-
-def _is_plain_name(name: Json) -> bool:
-    return isinstance(name, str) and _PLAIN_NAME.fullmatch(name) is not None
 
 
 def _reported(envelope: Result) -> RuntimeFailed:

@@ -65,8 +65,5 @@ def _missing(secret: Secret, own_home: Path, reason: str, remedy: str) -> Secret
     looked_in = Message("the file {file}", file=_file(secret, own_home))
     if secret.source == "env":
         looked_in = Message("the environment variable {key}", key=secret.key)
-    return SecretMissing(
-        Message("{name}: {looked_in} {reason}", name=secret.name, looked_in=looked_in, reason=reason),
-        remedy,
-        details={"secret": secret.name, "source": secret.source, "looked_in": looked_in},
-    )
+    told = Message("{name}: {looked_in} {reason}", name=secret.name, looked_in=looked_in, reason=reason)
+    return SecretMissing(told, remedy, details={"secret": secret.name, "source": secret.source, "looked_in": looked_in})

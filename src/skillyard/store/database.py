@@ -266,10 +266,9 @@ def _open_to_read(path: Path, lock_seconds: float) -> sqlite3.Connection:
                     return connection
             except Damage as damage:
                 connection.close()
-                raise StateDamaged(
-                    Message("{path} {damage}, and SKILLYARD_HOME cannot be written", path=path, damage=damage),
-                    Message("run a command as the user who may write there: it repairs the file"),
-                ) from None
+                told = Message("{path} {damage}, and SKILLYARD_HOME cannot be written", path=path, damage=damage)
+                advice = Message("run a command as the user who may write there: it repairs the file")
+                raise StateDamaged(told, advice) from None
             except sqlite3.OperationalError:
                 pass
             except SkillError:
