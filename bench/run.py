@@ -16,9 +16,8 @@ from bench.ground import PYTHON, SKILLYARD, make_env
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.app.task import Kernel
-from skillyard.core.request import Request
-from skillyard.sandbox.launch import Launch, Policy
-from skillyard.sandbox.policy import python_paths
+from skillyard.core.result import Request
+from skillyard.sandbox.launch import Launch, Policy, python_paths
 from skillyard.trust.consent import trust
 
 HELLO = "---\nname: hello\ndescription: Says hello\ncommand: echo hello\n---\n"

@@ -12,7 +12,7 @@ import pytest
 
 import skillyard
 from skillyard.app.project import Project
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.core.states import State
 from tests.conftest import WriteSkill
 

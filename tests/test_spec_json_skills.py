@@ -13,7 +13,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.catalog.agentfile import read_role
 from skillyard.core.envelope import from_json, parse
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.core.states import State
 from tests.conftest import Skillyard, WriteSkill
 

@@ -270,7 +270,8 @@ def _python_name(name: str, found: Any) -> Iterator[str]:
         yield "Fields: " + ", ".join(f"`{field}`" for field in fields) + "."
     elif issubclass(found, StrEnum):
         yield "Values: " + ", ".join(f"`{value}`" for value in found) + "."
-    for own, member in vars(found).items():
+    inherited = {own: getattr(found, own) for own in _METHODS.get(name, ())}
+    for own, member in {**vars(found), **inherited}.items():
         if own == "__init__" and not fields and inspect.isfunction(member):
             yield _signature(name, member)
         elif inspect.isfunction(member) and not own.startswith("_") and own in _METHODS.get(name, (own,)):

@@ -26,7 +26,6 @@ from skillyard.catalog.agentfile import agent_schema
 from skillyard.catalog.findings import Rule
 from skillyard.core.messages import DOMAIN, escape
 from skillyard.faces.cli import main as cli
-from skillyard.faces.labels import LABELS
 from skillyard.faces.translated_help import paragraphs_of
 from skillyard.install.threats.rule import all_rules
 
@@ -69,7 +68,7 @@ def extract() -> dict[tuple[str, str], Extracted]:
     found |= {Extracted(text.template) for rule in all_rules().values() for text in (rule.title, rule.advice)}
     found |= {Extracted(text.template) for finding in Rule for text in (finding.message, finding.advice)}
     found |= {Extracted(text, "help") for text in _in_help()}
-    found |= {Extracted(name, "label") for name in LABELS}
+    found |= {Extracted(name, "label") for name in (*_in_tables(), *_known_labels())}
     found |= {Extracted(text) for text in _ARGPARSE}
     found |= {Extracted(one, plural=many) for one, many in _ARGPARSE_COUNTED}
     return {(each.context, each.text): each for each in sorted(found)}
@@ -85,6 +84,20 @@ def _in_code() -> Iterator[str]:
             first = node.args[0]
             if called in {"Message", "gettext"} and isinstance(first, ast.Constant) and isinstance(first.value, str):
                 yield first.value
+
+
+def _in_tables() -> Iterator[str]:
+    """Yield the names of columns in `Table(("…", …), …)`."""
+    for path in sorted((SOURCE / "faces").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Table" and node.args:
+                columns = node.args[0].elts if isinstance(node.args[0], ast.Tuple) else []
+                yield from (str(column.value) for column in columns if isinstance(column, ast.Constant))
+
+
+def _known_labels() -> Iterator[str]:
+    """Yield the labels that somebody translated: fields of results, which are labels where people read them."""
+    yield from (str(message.id) for message in read_catalogue() if message.context == "label")
 
 
 def _in_schemas(value: Any) -> Iterator[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from skillyard.core.envelope import parse as parse
     from skillyard.core.errors import SkillError as SkillError
     from skillyard.core.messages import Lang as Lang
-    from skillyard.core.request import Request as Request
+    from skillyard.core.result import Request as Request
     from skillyard.core.result import Result as Result
     from skillyard.core.states import State as State
     from skillyard.core.values import Json as Json
@@ -36,7 +36,7 @@ _MODULES = {
     "Kernel": "skillyard.app.task",
     "Lang": "skillyard.core.messages",
     "Project": "skillyard.app.project",
-    "Request": "skillyard.core.request",
+    "Request": "skillyard.core.result",
     "Result": "skillyard.core.result",
     "Run": "skillyard.store.runs",
     "SkillError": "skillyard.core.errors",
@@ -49,28 +49,7 @@ _MODULES = {
     "run": "skillyard.app.project",
 }
 
-__all__ = [
-    "ActiveSkill",
-    "CatalogEntry",
-    "JobExecutor",
-    "Json",
-    "Kernel",
-    "Lang",
-    "Project",
-    "Request",
-    "Result",
-    "Run",
-    "SearchHit",
-    "SkillError",
-    "State",
-    "__version__",
-    "active_skills",
-    "build_enhanced_task",
-    "dispatch_task",
-    "execute_skill",
-    "parse",
-    "run",
-]
+__all__ = ["__version__", *_MODULES]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> object:

@@ -69,17 +69,6 @@ class Problem(Exception):
         return {**error, "details": self.details} if self.details else error
 
 
-class _UnknownAction(Problem):
-    """The supported actions, which the response has beside the code and not among the details."""
-
-    def __init__(self, action: object, supported: list[str]) -> None:
-        super().__init__("UNKNOWN_ACTION", f"Unknown action: {action}")
-        self.supported = supported
-
-    def as_error(self) -> dict[str, Any]:
-        return {**super().as_error(), "supported_actions": self.supported}
-
-
 class Reply:
     """Data with a message for people and further metadata."""
 
@@ -150,7 +139,10 @@ def respond(actions: Mapping[str, Callable[..., object]], raw: bytes) -> dict[st
         request = _as_request(raw)
         name = request.get("action")
         debug(f"request: {request}")
-        reply = _find(actions, name).call(request)
+        if not isinstance(name, str) or name not in actions:
+            error = {"code": "UNKNOWN_ACTION", "message": f"Unknown action: {name}", "supported_actions": list(actions)}
+            return {"success": False, "action": name, "error": error}
+        reply = _Action(actions[name]).call(request)
         response = _success(name, reply, time.perf_counter() - started)
         _as_bytes(response)  # what cannot be written is an error of the action
     except Problem as problem:
@@ -158,12 +150,6 @@ def respond(actions: Mapping[str, Callable[..., object]], raw: bytes) -> dict[st
     except (Exception, SystemExit) as error:  # noqa: BLE001  (a skill always answers, see docs/spec)
         return {"success": False, "action": name, "error": _internal(error)}
     return response
-
-
-def _find(actions: Mapping[str, Callable[..., object]], name: object) -> _Action:
-    if not isinstance(name, str) or name not in actions:
-        raise _UnknownAction(name, list(actions))
-    return _Action(actions[name])
 
 
 def _as_request(raw: bytes) -> dict[str, Any]:
@@ -295,7 +281,9 @@ def _types(function: Callable[..., object]) -> dict[str, Any]:
 def _convert(wanted: Any, value: Any) -> object:
     """Return the value as the type wants it. Raise ValueError if it does not fit."""
     if choices := _choices(wanted):
-        return _one_of(choices, value)
+        if not any(choice == value and type(choice) is type(value) for choice in choices):
+            raise ValueError
+        return value
     if options := _options(wanted):
         return _first_that_fits(options, value)
     plain = getattr(wanted, "__origin__", wanted)
@@ -315,13 +303,6 @@ def _instance(kind: Any, value: Any) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError
     return value
-
-
-def _one_of(choices: list[Any], value: object) -> object:
-    for choice in choices:
-        if choice == value and type(choice) is type(value):
-            return value
-    raise ValueError
 
 
 def _first_that_fits(options: tuple[Any, ...], value: object) -> object:

@@ -39,7 +39,7 @@ TOOLS = {
 def environment(agent: Agent, mark: str = "") -> dict[str, str]:
     return {
         **agent.env,
-        list_backends()[agent.name].program.variable: str(agent.program),
+        list_backends()[agent.name].variable: str(agent.program),
         **({MARK: mark} if mark else {}),
     }
 

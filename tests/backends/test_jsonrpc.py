@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.backends.json_messages import Peer, RpcError, RpcNotice, RpcRequest, RpcResponse, as_incoming
+from skillyard.backends.json_messages import Peer, RpcError, RpcRequest, RpcResponse, as_incoming
 from skillyard.core.values import Json
 
 Message = Mapping[str, Json]
@@ -34,9 +34,9 @@ def test_a_call_waits_for_its_own_response_and_keeps_what_came_before_in_order()
 
     assert peer.call("begin", {"a": 1}) == {"ok": True}
     assert sent == [{"jsonrpc": "2.0", "id": 1, "method": "begin", "params": {"a": 1}}]
-    assert peer.next() == RpcNotice("tick", {"n": 1})
+    assert peer.next() == RpcRequest("tick", {"n": 1})
     assert peer.next() == RpcResponse(99, {})
-    assert peer.next() == RpcRequest("their", "ask", {})
+    assert peer.next() == RpcRequest("ask", {}, "their")
 
 
 def test_a_refusal_is_raised_in_the_words_of_the_other_side() -> None:
@@ -50,7 +50,7 @@ def test_a_refusal_is_raised_in_the_words_of_the_other_side() -> None:
 
 def test_a_request_is_answered_or_refused_by_its_id() -> None:
     peer, sent = peer_of()
-    request = RpcRequest("7", "fs/read", {})
+    request = RpcRequest("fs/read", {}, "7")
 
     peer.answer(request, {"x": 1})
     peer.refuse(request)
@@ -60,9 +60,9 @@ def test_a_request_is_answered_or_refused_by_its_id() -> None:
 
 
 def test_a_request_with_the_id_zero_is_a_request() -> None:
-    assert as_incoming({"id": 0, "method": "ask"}) == RpcRequest(0, "ask", {})
+    assert as_incoming({"id": 0, "method": "ask"}) == RpcRequest("ask", {}, 0)
 
 
 @given(st.dictionaries(KEYS, ANYTHING))
-def test_whatever_comes_it_is_one_of_three_things_or_nothing(message: dict[str, Json]) -> None:
-    assert isinstance(as_incoming(message), RpcRequest | RpcNotice | RpcResponse | None)
+def test_whatever_comes_it_is_a_request_a_response_or_nothing(message: dict[str, Json]) -> None:
+    assert isinstance(as_incoming(message), RpcRequest | RpcResponse | None)

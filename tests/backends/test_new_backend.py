@@ -11,12 +11,14 @@ from skillyard.app.paths import ProjectPaths
 AGENT = Path(__file__).with_name("acp_agent.py")
 
 MODULE = f"""\
-from skillyard.backends.acp import AcpBackend, AcpDriver
-from skillyard.backends.driver import Backend, BackendProgram, SkillsQuestion
+from skillyard.backends.acp import AcpDriver
 
-_PROGRAM = BackendProgram("toy", "toy-agent", "SKILLYARD_TOY", "toy-agent", "toy/bin/toy", "1.0")
-_TOY = AcpBackend("toy", ({sys.executable!r}, {str(AGENT)!r}))
-BACKEND = Backend(_PROGRAM, lambda env: AcpDriver(_TOY, env), lambda _: SkillsQuestion(("skills",), lambda said: []))
+class Toy(AcpDriver):
+    name = "toy"
+    command = {sys.executable!r}
+    arguments = ({str(AGENT)!r},)
+
+BACKEND = Toy
 """
 
 #: The package as it would be with one more file in its folder.

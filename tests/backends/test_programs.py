@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.backends.driver import find, locate
 from skillyard.backends.registry import list_backends, make_drivers
 from skillyard.core.child_process import DEPTH, deeper
 from skillyard.core.errors import AgentNotInstalled, AgentTooOld, TooDeep
 from skillyard.core.messages import Lang
 
-CODEX = list_backends()["codex"].program
+CODEX = list_backends()["codex"]
 
 
 def script(path: Path, says: str) -> Path:
@@ -25,7 +24,7 @@ def test_an_agent_that_is_not_there_comes_with_the_command_that_installs_it(tmp_
         with pytest.raises(AgentNotInstalled) as raised:
             driver.locate()
 
-        assert list_backends()[backend].program.package in raised.value.hint(Lang.EN)
+        assert list_backends()[backend].package in raised.value.hint(Lang.EN)
         assert "npm install -g" in raised.value.hint(Lang.ZH)
 
 
@@ -34,29 +33,29 @@ def test_an_agent_is_found_on_the_path_and_a_variable_names_another(tmp_path: Pa
     other = script(tmp_path / "other", "codex-cli 9.9.9")
     env = {"PATH": str(usual.parent)}
 
-    assert find(CODEX, env) == (usual, "0.166.0")
-    assert find(CODEX, {**env, CODEX.variable: str(other)}) == (other, "9.9.9")
+    assert CODEX(env).find() == (usual, "0.166.0")
+    assert CODEX({**env, CODEX.variable: str(other)}).find() == (other, "9.9.9")
     with pytest.raises(AgentNotInstalled, match="SKILLYARD_CODEX"):
-        locate(CODEX, {**env, CODEX.variable: str(tmp_path / "nowhere")})
+        CODEX({**env, CODEX.variable: str(tmp_path / "nowhere")}).locate()
 
 
 @pytest.mark.parametrize("backend", list_backends())
 def test_npms_wrapper_gives_way_to_the_binary_that_it_would_start(backend: str, tmp_path: Path) -> None:
-    program = list_backends()[backend].program
+    program = list_backends()[backend]
     package = tmp_path / "lib" / "node_modules" / program.package
     wrapper = script(package / "bin" / "wrapper.js", "wrapper")
     binary = script(package / "node_modules" / program.native.replace("*", "-x"), "binary")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / program.command).symlink_to(wrapper)
 
-    assert locate(program, {"PATH": str(tmp_path / "bin")}) == binary
+    assert program({"PATH": str(tmp_path / "bin")}).locate() == binary
 
 
 def test_an_agent_that_is_too_old_is_refused_with_both_versions(tmp_path: Path) -> None:
     script(tmp_path / "codex", "codex-cli 0.20.3")
 
     with pytest.raises(AgentTooOld) as raised:
-        find(CODEX, {"PATH": str(tmp_path)})
+        CODEX({"PATH": str(tmp_path)}).find()
 
     assert raised.value.data()["version"] == "0.20.3"
     assert CODEX.minimum in raised.value.summary(Lang.EN)
@@ -66,7 +65,7 @@ def test_a_program_that_says_no_version_is_not_the_agent(tmp_path: Path) -> None
     script(tmp_path / "codex", "hello")
 
     with pytest.raises(AgentNotInstalled):
-        find(CODEX, {"PATH": str(tmp_path)})
+        CODEX({"PATH": str(tmp_path)}).find()
 
 
 def test_any_other_acp_agent_is_a_name_and_a_command_but_never_takes_one_of_ours(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.catalog.encoding import decode
+from skillyard.catalog.skill_text import decode
 
 CHINESE = "---\nname: 翻译\ndescription: 把文章翻译成中文，保留格式。\n---\n正文在这里。\n"
 

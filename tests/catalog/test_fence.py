@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.catalog.fence import earlier_close, find_fence
+from skillyard.catalog.skill_text import earlier_close, find_fence
 
 BLOCK = "name: demo\ndescription: d\n"
 

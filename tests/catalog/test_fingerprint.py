@@ -12,7 +12,7 @@ import pytest
 
 from skillyard.app.project import Project
 from skillyard.catalog.fingerprint import fingerprint, hash_folder
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.trust.grant_rules import grant
 from tests.conftest import WriteSkill
 from tests.sandbox.conftest import ORDINARY, SOURCE

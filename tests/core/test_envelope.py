@@ -8,7 +8,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from skillyard.core import flow_yaml, messages
+from skillyard.core import envelope, messages
 from skillyard.core.envelope import as_block, as_json, as_text, from_json, parse, read_envelope
 from skillyard.core.errors import ParamMissing, ScriptNotFound, Timeout
 from skillyard.core.messages import Lang
@@ -111,7 +111,7 @@ def test_only_what_is_written_is_parsed(text: str) -> None:
 
 def folded(text: str) -> str:
     """The envelope without its icon, as an encoding writes it that has nothing but ASCII."""
-    return "".join(c if c.isascii() else flow_yaml.as_code(c) for c in text.split(" ", 1)[1])
+    return "".join(c if c.isascii() else envelope.as_code(c) for c in text.split(" ", 1)[1])
 
 
 def test_the_text_form_is_the_one_of_the_seeds() -> None:

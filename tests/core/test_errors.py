@@ -98,10 +98,8 @@ def every_class(parent: type[SkillError] = SkillError) -> set[type[SkillError]]:
     return found.union(*(every_class(cls) for cls in found))
 
 
-def test_every_error_of_the_tree_has_its_case_here_and_its_line_in_the_docstring() -> None:
+def test_every_error_of_the_tree_has_its_case_here() -> None:
     assert {type(case.error) for case in CASES} == every_class()
-    listed = re.findall(r"^  (\w+) ", errors.__doc__ or "", re.MULTILINE)
-    assert sorted(listed) == sorted(cls.__name__ for cls in every_class())
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.type for case in CASES])

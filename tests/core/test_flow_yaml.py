@@ -1,4 +1,4 @@
-"""The notation of data and meta: one line of YAML that reads back, here and in any YAML flow_yaml."""
+"""The notation of data and meta: one line of YAML that reads back, here and in any YAML envelope."""
 
 import json
 from itertools import product
@@ -7,7 +7,7 @@ import pytest
 import yaml
 from hypothesis import example, given
 
-from skillyard.core import flow_yaml
+from skillyard.core import envelope
 from skillyard.core.values import MAX_DEPTH, Json
 from tests.core.values import exactly, mappings, texts
 
@@ -17,7 +17,7 @@ ENCODINGS = ["utf-8", "ascii", "gbk"]
 
 @given(mappings)
 def test_what_is_written_reads_back_exactly(value: dict[str, Json]) -> None:
-    assert exactly(flow_yaml.read(flow_yaml.write(value))) == exactly(value)
+    assert exactly(envelope.read(envelope.write(value))) == exactly(value)
 
 
 @given(mappings)
@@ -26,39 +26,39 @@ def test_what_is_written_reads_back_exactly(value: dict[str, Json]) -> None:
 @example({"<<": {"a": 1}, "=": 2, "? x": 3})
 def test_any_yaml_reader_reads_the_same_in_any_encoding(value: dict[str, Json]) -> None:
     for encoding, loader in product(ENCODINGS, LOADERS):
-        text = flow_yaml.write(value, encoding)
+        text = envelope.write(value, encoding)
         assert exactly(yaml.load(text, Loader=loader)) == exactly(value)
 
 
 @given(mappings)
 def test_it_is_one_line_that_the_encoding_can_carry(value: dict[str, Json]) -> None:
     for encoding in ENCODINGS:
-        text = flow_yaml.write(value, encoding)
+        text = envelope.write(value, encoding)
         assert len(text.splitlines()) == 1
-        assert exactly(flow_yaml.read(text.encode(encoding).decode(encoding))) == exactly(value)
+        assert exactly(envelope.read(text.encode(encoding).decode(encoding))) == exactly(value)
 
 
 @given(texts)
 def test_a_text_that_was_escaped_reads_back(text: str) -> None:
-    escaped = flow_yaml.escape(text, "ascii")
+    escaped = envelope.escape(text, "ascii")
 
     assert escaped.isascii()
     assert len(escaped.splitlines()) <= 1
-    assert flow_yaml.unescape(escaped) == text
+    assert envelope.unescape(escaped) == text
 
 
 @given(texts)
 def test_json_is_read_too(text: str) -> None:
     value: dict[str, Json] = {"key": [text, {"nested": text}], "n": None, "t": True}
 
-    assert flow_yaml.read(json.dumps(value)) == value
+    assert envelope.read(json.dumps(value)) == value
 
 
 @given(texts)
 def test_whatever_is_read_there_is_a_mapping_or_a_value_error(text: str) -> None:
     for attempt in (text, "{" + text, "{" + text + "}", "{a: " + text + "}", '{"' + text + '": 1}'):
         try:
-            value = flow_yaml.read(attempt)
+            value = envelope.read(attempt)
         except ValueError:
             continue
         assert isinstance(value, dict)
@@ -77,7 +77,7 @@ def test_whatever_is_read_there_is_a_mapping_or_a_value_error(text: str) -> None
     ],
 )
 def test_the_notation_looks_like_the_seeds(value: dict[str, Json], text: str) -> None:
-    assert flow_yaml.write(value) == text
+    assert envelope.write(value) == text
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_notation_looks_like_the_seeds(value: dict[str, Json], text: str) ->
 )
 def test_what_cannot_be_told_is_refused(value: dict[str, Json]) -> None:
     with pytest.raises(ValueError, match=r"not a JSON|lone surrogate|key must be text"):
-        flow_yaml.write(value)
+        envelope.write(value)
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 100_000])
@@ -104,15 +104,15 @@ def test_a_value_that_is_nested_too_deeply_is_refused_in_both_directions(depth: 
     text = "{a: " + "[" * depth + "]" * depth + "}"
 
     if depth == MAX_DEPTH:
-        assert flow_yaml.write(flow_yaml.read(text)) == text
+        assert envelope.write(envelope.read(text)) == text
     else:
         with pytest.raises(ValueError, match="nested deeper than 100 levels"):
-            flow_yaml.read(text)
+            envelope.read(text)
         value: list[Json] = []
         for _ in range(min(depth, 500)):
             value = [value]
         with pytest.raises(ValueError, match="nested deeper than 100 levels"):
-            flow_yaml.write({"a": value})
+            envelope.write({"a": value})
 
 
 @pytest.mark.parametrize(
@@ -133,5 +133,5 @@ def test_a_value_that_is_nested_too_deeply_is_refused_in_both_directions(depth: 
 )
 def test_what_cannot_be_read_says_where(text: str, where: str) -> None:
     with pytest.raises(ValueError, match=r"expected|surrogate|character") as refused:
-        flow_yaml.read(text)
+        envelope.read(text)
     assert where in str(refused.value)

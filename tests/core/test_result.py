@@ -11,8 +11,7 @@ from tools.envelope_schema import envelope_schema
 
 from skillyard.core.errors import NotGranted, ParamMissing, SkillNotFound, Timeout
 from skillyard.core.messages import PAUSED, RAN, Lang
-from skillyard.core.request import Outcome
-from skillyard.core.result import Result, as_size, error_result, make_meta, meaningful, pending_result
+from skillyard.core.result import Outcome, Result, as_size, error_result, make_meta, meaningful, pending_result
 from skillyard.core.states import State
 from skillyard.core.values import Json
 

@@ -34,7 +34,7 @@ def names(yard: Project, session: str | None = None) -> list[str]:
 
 
 def rows(yard: Project) -> int:
-    return int(open_database(yard.places.database).execute("SELECT count(*) FROM activations").fetchone()[0])
+    return int(open_database(yard.paths.database).execute("SELECT count(*) FROM activations").fetchone()[0])
 
 
 @pytest.fixture
@@ -358,7 +358,7 @@ def test_the_table_is_an_ordered_set(table: Callable[[], Activations], steps: li
 
 def test_a_database_of_an_older_version_gets_the_table(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("a", skill_text("a"))
-    old = sqlite3.connect(yard.places.database)
+    old = sqlite3.connect(yard.paths.database)
     old.executescript(f"{_VERSIONS[0]}; PRAGMA user_version = 1;")
     old.close()
 

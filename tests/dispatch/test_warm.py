@@ -19,6 +19,7 @@ from skillyard import Result, dispatch_task
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.backends.driver import Start
+from skillyard.backends.process import open_name
 from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import (
@@ -34,7 +35,7 @@ from skillyard.core.errors import (
 )
 from skillyard.core.messages import Lang, Message
 from skillyard.dispatch.dispatcher import StartedWarm
-from skillyard.dispatch.warm import error_as_json, error_from, open_name
+from skillyard.dispatch.warm import error_as_json, error_from
 from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.store.conversations import ConversationState
 from tests.conftest import Skillyard
@@ -515,7 +516,7 @@ def test_a_conversation_with_a_warm_agent_is_not_forgotten(warm: Warm, yard: Pro
     assert yard.conversations.forget_before(time.time() + 100) == 0
     yard.dispatcher.warm.end(warmed.conversation.id)
     assert yard.conversations.forget_before(time.time() + 100) == 1
-    left = [file.name for file in (yard.places.own_home / "conversations").iterdir()]
+    left = [file.name for file in (yard.paths.own_home / "conversations").iterdir()]
     assert left == ["slot-0.lock"]
 
 
@@ -557,7 +558,7 @@ def _advised(error: SkillError) -> SkillError:
     ],
 )
 def test_an_error_says_the_same_on_the_other_side(error: SkillError) -> None:
-    other = error_from(json.loads(json.dumps(error_as_json(error))), "small")
+    other = error_from(json.loads(json.dumps(error_as_json(error))))
 
     assert type(other) is type(error)
     assert (other.data(), other.msg) == (error.data(), error.msg)

@@ -52,7 +52,7 @@ def run_script(places: ProjectPaths, name: str, script: str, *args: str, plan: b
     """`skillyard run @name:script`, as Python, in a process of its own."""
     code = (
         "import json, sys\n"
-        "from skillyard.core.request import Request\n"
+        "from skillyard.core.result import Request\n"
         "from skillyard.app.project import open_project\n"
         "name, script, plan, *args = sys.argv[1:]\n"
         "with open_project() as yard:\n"

@@ -93,7 +93,7 @@ def test_what_is_wrong_stands_with_its_line_and_nothing_starts(skillyard: Skilly
         (("run", "helo"), 1, "did you mean `hello`?"),
         (("run", "nowhere/workflow.yaml"), 1, "there is no nowhere/workflow.yaml"),
         (("run", "/etc/hostname/x.yaml"), 1, "outside the project"),
-        (("run", "hello", "--input", "who"), 1, "name=value"),
+        (("run", "hello", "--input", "who"), 1, "NAME=VALUE"),
         (("run", "hello", "--input", "whom=x"), 1, "did you mean `who`?"),
         (("show", "123"), 1, "no flow '123' here"),
         (("show", ""), 1, "no flow '' here"),

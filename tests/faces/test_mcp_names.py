@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.catalog.index import CatalogEntry
-from skillyard.core.kinds import Kind
-from skillyard.core.skill import Param, ParamType, Skill
+from skillyard.core.skill import Kind, Param, ParamType, Skill
 from skillyard.faces.mcp.listing import BUDGET, RESERVED, Shown, Surface, clean, instructions_of, safe_names
 from skillyard.faces.mcp.tools import signature_of
 

@@ -11,7 +11,7 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.app.task import Kernel
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from tests.conftest import WriteSkill
 
 CAT = "---\nname: cat\ndescription: x\ncommand: cat {file}\n---\n"
@@ -70,7 +70,7 @@ def test_no_argument_ends_in_a_traceback(places: ProjectPaths, write_skill: Writ
 def test_an_argument_that_is_no_utf8_is_named(places: ProjectPaths) -> None:
     assert command(places, "run", "@cat", b"a\xffb") == (
         2,
-        "skillyard: an argument is not UTF-8: 'a\\udcffb'\nTry 'skillyard --help'.\n",
+        "usage: skillyard COMMAND …\nskillyard: an argument is not UTF-8: 'a\\udcffb'\nTry 'skillyard --help'.\n",
     )
 
 

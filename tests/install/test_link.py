@@ -530,7 +530,7 @@ def test_a_kill_at_any_point_loses_track_of_nothing(
     for point in range(MOST_CHANGES):
         if words[0] == "unlink":
             linked(yard, copy=bool(how))
-        done = doomed(yard.places, point, *words, *(how if words[0] == "link" else ()))
+        done = doomed(yard.paths, point, *words, *(how if words[0] == "link" else ()))
         if point % 2:
             assert LinkOutcome.CONFLICT not in linked(yard, copy=bool(how)), point
             assert (project / ".agents/skills/pdf/SKILL.md").is_file()
@@ -549,7 +549,7 @@ def test_a_kill_during_a_refresh_leaves_the_old_copy_or_the_new(yard: Project, p
     for point in range(0, MOST_CHANGES, 1 if TORTURE else 3):
         linked(yard, copy=True)
         (skill / "docs/a.md").write_text("new")
-        done = doomed(yard.places, point, "link", "pdf", "--to", ALL, "--copy")
+        done = doomed(yard.paths, point, "link", "pdf", "--to", ALL, "--copy")
         assert (project / ".agents/skills/pdf/docs/a.md").read_text() in {"a", "new"}
         assert unlinked(yard) == {LinkOutcome.REMOVED}, point
         (skill / "docs/a.md").write_text("a")
@@ -561,7 +561,7 @@ def test_a_kill_during_a_refresh_leaves_the_old_copy_or_the_new(yard: Project, p
 
 
 def linker(yard: Project) -> Linker:
-    return Linker(project_target(yard.root), yard.places.user_home, lambda: yard.catalog, env={})
+    return Linker(project_target(yard.root), yard.paths.user_home, lambda: yard.catalog, env={})
 
 
 def linked(yard: Project, *, copy: bool) -> set[LinkOutcome]:

@@ -42,9 +42,7 @@ def script(file: Path, text: str) -> Path:
 @pytest.fixture
 def installed(tmp_path: Path) -> dict[str, str]:
     """The variables that name the three programs."""
-    return {
-        list_backends()[name].program.variable: str(offline(name, tmp_path / "programs")) for name in programs.NAMES
-    }
+    return {list_backends()[name].variable: str(offline(name, tmp_path / "programs")) for name in programs.NAMES}
 
 
 def checked(skillyard: Skillyard, *words: str, **env: str) -> tuple[str, dict[str, dict[str, Any]]]:
@@ -131,7 +129,7 @@ def test_nothing_is_sent_and_nothing_of_the_project_is_started(
 
 def test_an_agent_that_is_not_installed_is_told_with_the_command(skillyard: Skillyard, project: Path) -> None:
     write(project / "skills/pdf", {"SKILL.md": good("pdf")})
-    nowhere = {backend.program.variable: "/nowhere/agent" for backend in list_backends().values()}
+    nowhere = {backend.variable: "/nowhere/agent" for backend in list_backends().values()}
 
     done = skillyard("link", "pdf", "--check", "--to", "codex", "--json", **nowhere)
 
@@ -144,7 +142,7 @@ def test_an_agent_that_is_not_installed_is_told_with_the_command(skillyard: Skil
 def test_an_answer_that_nobody_knows_is_told(skillyard: Skillyard, project: Path, tmp_path: Path, answer: str) -> None:
     write(project / "skills/pdf", {"SKILL.md": good("pdf")})
     odd = str(script(tmp_path / "odd", f"printf %s {shlex.quote(answer)}; echo why >&2"))
-    programs_of = {backend.program.variable: odd for backend in list_backends().values()}
+    programs_of = {backend.variable: odd for backend in list_backends().values()}
 
     state, views = checked(skillyard, "pdf", **programs_of)
 

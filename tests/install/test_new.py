@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from skillyard.catalog.manifest import parse_skill
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.kinds import Kind
 from skillyard.core.messages import Lang
-from skillyard.install.names import as_slug
+from skillyard.core.skill import Kind
+from skillyard.install.names import as_slug, quoted
 from skillyard.install.new_skill import (
     CONVENTIONAL,
     ProgramLanguage,
@@ -26,7 +26,6 @@ from skillyard.install.new_skill import (
     as_files,
     create,
     make_draft,
-    quoted,
     script_quoted,
     shell_quoted,
 )

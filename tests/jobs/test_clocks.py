@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.app.project import Project, new_run_id
+from skillyard.app.project import Project
+from skillyard.app.rooms import new_run_id
 from skillyard.jobs.dbos_engine import DurableEngine
 from skillyard.jobs.engine import EngineConfig
 from skillyard.jobs.jobs import Job, Jobs

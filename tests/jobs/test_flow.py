@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.app.project import Project, new_run_id
+from skillyard.app.project import Project
+from skillyard.app.rooms import new_run_id
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, WorkflowInvalid
 from skillyard.core.values import Json
 from skillyard.jobs.engine import Engine
@@ -95,7 +96,7 @@ def keep_in(places: ProjectPaths, kind: str) -> None:
 
 @contextmanager
 def opened(yard: Project, kind: str) -> Iterator[Place]:
-    keep_in(yard.places, kind)
+    keep_in(yard.paths, kind)
     engine: Engine = MemoryEngine() if kind == "memory" else yard.jobs.open_engine()
     try:
         yield Place(yard, engine)
@@ -382,7 +383,7 @@ def test_a_workflow_is_found_by_name_or_by_a_path_inside_the_project(memory: Pla
         memory.yard.jobs.workflows.find("tset", root)
     outside = tmp_path / "workflow.yaml"
     outside.write_text("steps: [{skill: echo}]")
-    with pytest.raises(InvalidArgs, match="outside the project"):
+    with pytest.raises(InvalidArgs, match="a workflow runs where its skills are"):
         memory.yard.jobs.workflows.find(str(outside), root)
     (root / "workflows" / "again.yaml").write_text("name: test\nsteps: [{skill: echo}]")
     with pytest.raises(InvalidArgs, match=r"again\.yaml, workflows/test\.yaml"):

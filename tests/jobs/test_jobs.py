@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.app.project import Project, new_run_id
+from skillyard.app.project import Project
+from skillyard.app.rooms import new_run_id
 from skillyard.core.errors import InvalidArgs, ParamMissing, SkillNotFound
 from skillyard.core.values import Json
 from skillyard.jobs.jobs import Job, Jobs, JobStatus, may_pass, next_attempt, pause_seconds
-from skillyard.jobs.schedule import RoleSchedules
+from skillyard.jobs.schedule import ProjectSchedules
 from skillyard.jobs.worker_loop import WorkerLoop
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
@@ -304,20 +305,20 @@ def test_a_roles_file_is_read_again_when_it_changes_and_a_mistake_keeps_what_it_
     file = project / "agents" / "dev" / "agent.yaml"
     file.parent.mkdir(parents=True)
     told: list[str] = []
-    roles = RoleSchedules(project, "UTC", told.append)
+    schedules = ProjectSchedules(project, lambda *_: True, told.append)
     file.write_text(AGENT.format(cron="0 9 * * *"))
-    assert [each.when for each in roles.list()] == ["0 9 * * *"]
+    assert [each.when for each in schedules(())] == ["0 9 * * *"]
     file.write_text(AGENT.format(cron="0 0 31 2 *"))
-    assert [each.when for each in roles.list()] == ["0 9 * * *"], "what it said before"
+    assert [each.when for each in schedules(())] == ["0 9 * * *"], "what it said before"
     assert "schedule[0].cron" in told[0]
     assert "skillyard role validate dev" in told[0]
     file.write_text("skills: [\n")
-    assert [each.when for each in roles.list()] == ["0 9 * * *"], "half of a file is none"
+    assert [each.when for each in schedules(())] == ["0 9 * * *"], "half of a file is none"
     assert len(told) == 2
     file.write_text(AGENT.format(cron="0 10 * * *"))
-    assert [each.when for each in roles.list()] == ["0 10 * * *"]
+    assert [each.when for each in schedules(())] == ["0 10 * * *"]
     file.unlink()
-    assert roles.list() == ()
+    assert schedules(()) == ()
 
 
 # -- the commands, with the real engine

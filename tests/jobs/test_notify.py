@@ -71,7 +71,7 @@ def accept(asked: BaseHTTPRequestHandler) -> None:
 
 @pytest.fixture
 def notify(yard: Project) -> Notifier:
-    return Notifier(lambda: yard.sandbox, yard.root, yard.places.own_home)
+    return Notifier(lambda: yard.sandbox, yard.root, yard.paths.own_home)
 
 
 def job(to: str) -> Job:
@@ -80,7 +80,7 @@ def job(to: str) -> Job:
 
 def test_a_webhook_gets_the_outline_of_the_failure_and_no_more(notify: Notifier) -> None:
     with listening(accept) as hook:
-        told = notify(job(hook.url("/hook/令牌?a=1&b=%20")), FAILED)
+        told = notify.notify(job(hook.url("/hook/令牌?a=1&b=%20")), FAILED)
 
     assert told == {"to": f"http://127.0.0.1:{hook.port}/…", "ok": True, "msg": ""}
     (heard,) = hook.heard
@@ -100,7 +100,7 @@ def test_a_webhook_gets_the_outline_of_the_failure_and_no_more(notify: Notifier)
 
 def test_a_summary_without_end_is_cut(notify: Notifier) -> None:
     with listening(accept) as hook:
-        notify(job(hook.url()), {**FAILED, "summary": "x" * 1_000_000})
+        notify.notify(job(hook.url()), {**FAILED, "summary": "x" * 1_000_000})
 
     assert len(hook.heard[0].body) < 3000
 
@@ -114,7 +114,7 @@ def test_a_redirect_is_an_answer_and_not_followed(notify: Notifier) -> None:
             asked.end_headers()
 
         with listening(redirect) as hook:
-            told = notify(job(hook.url()), FAILED)
+            told = notify.notify(job(hook.url()), FAILED)
 
         assert (told["ok"], told["msg"]) == (False, "HTTP 307")
         assert elsewhere.heard == []
@@ -123,7 +123,7 @@ def test_a_redirect_is_an_answer_and_not_followed(notify: Notifier) -> None:
 def test_no_proxy_is_asked(notify: Notifier, monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(accept) as proxy, listening(accept) as hook:
         monkeypatch.setenv("http_proxy", proxy.url(""))
-        told = notify(job(hook.url()), FAILED)
+        told = notify.notify(job(hook.url()), FAILED)
 
     assert told["ok"] is True
     assert (len(hook.heard), proxy.heard) == (1, [])
@@ -141,7 +141,7 @@ def test_one_that_drips_and_one_that_never_answers_are_given_up(notify: Notifier
             pass
 
     with listening(drip) as dripping:
-        told = notify(job(dripping.url()), FAILED)
+        told = notify.notify(job(dripping.url()), FAILED)
         over.set()
     assert told["ok"] is False
     over.clear()
@@ -150,7 +150,7 @@ def test_one_that_drips_and_one_that_never_answers_are_given_up(notify: Notifier
         over.wait(60)
 
     with listening(keep_silent) as silent:
-        told = notify(job(silent.url()), FAILED)
+        told = notify.notify(job(silent.url()), FAILED)
         over.set()
     assert told["ok"] is False
 
@@ -168,7 +168,7 @@ def test_an_answer_without_end_is_not_read(notify: Notifier) -> None:
             gone.set()
 
     with listening(pour) as hook:
-        told = notify(job(hook.url()), FAILED)
+        told = notify.notify(job(hook.url()), FAILED)
         assert gone.wait(60)
 
     assert told["ok"] is True
@@ -178,7 +178,7 @@ def test_an_answer_without_end_is_not_read(notify: Notifier) -> None:
     "address", ["http://", "http://me:hunter2@127.0.0.1/x", "http://127.0.0.1:99999/x", "http://[::1/x"]
 )
 def test_an_address_that_cannot_be_meant_is_told_without_its_password(notify: Notifier, address: str) -> None:
-    told = notify(job(address), FAILED)
+    told = notify.notify(job(address), FAILED)
 
     assert told["ok"] is False
     assert "hunter2" not in json.dumps(told)
@@ -187,7 +187,7 @@ def test_an_address_that_cannot_be_meant_is_told_without_its_password(notify: No
 def test_where_nobody_listens_it_is_kept(notify: Notifier) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        told = notify(job(f"http://127.0.0.1:{free.getsockname()[1]}/s3cret"), FAILED)
+        told = notify.notify(job(f"http://127.0.0.1:{free.getsockname()[1]}/s3cret"), FAILED)
 
     assert told["ok"] is False
     assert "refused" in str(told["msg"])
@@ -197,8 +197,8 @@ def test_where_nobody_listens_it_is_kept(notify: Notifier) -> None:
 def test_inside_an_agent_nobody_is_told(notify: Notifier, project: Path) -> None:
     notify = notify._replace(env={"SKILLYARD_DEPTH": "1"})
     with listening(accept) as hook:
-        told = notify(job(hook.url()), FAILED)
-    by_command = notify(job("cp /dev/stdin mybox/told.json"), FAILED)
+        told = notify.notify(job(hook.url()), FAILED)
+    by_command = notify.notify(job("cp /dev/stdin mybox/told.json"), FAILED)
 
     assert hook.heard == []
     assert (told["ok"], by_command["ok"]) == (False, False)
@@ -217,11 +217,11 @@ def test_a_command_is_in_the_sandbox_without_network_and_without_our_home(
     notify: Notifier, yard: Project, project: Path
 ) -> None:
     (project / "reach.py").write_text(REACH)
-    secret = yard.places.own_home / "config.toml"
+    secret = yard.paths.own_home / "config.toml"
     secret.write_text("# hunter2\n")
     with listening(accept) as hook:
-        reached = notify(job(f"python3 reach.py {hook.port}"), FAILED)
-    read = notify(job(f"cp {secret} mybox/stolen"), FAILED)
+        reached = notify.notify(job(f"python3 reach.py {hook.port}"), FAILED)
+    read = notify.notify(job(f"cp {secret} mybox/stolen"), FAILED)
 
     assert (project / "mybox" / "ran").exists(), "it ran"
     assert reached["ok"] is False

@@ -36,6 +36,7 @@ def test_the_unit_names_the_project_and_starts_the_worker_again(places: ProjectP
     assert f'Environment="SKILLYARD_HOME={places.own_home}"\n' in service.text
     assert '"worker" "--concurrency" "2" "--reconnect"' in service.text
     assert "Restart=always" in service.text
+    assert [line for line in service.text.splitlines() if line.startswith("[")] == ["[Unit]", "[Service]", "[Install]"]
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")

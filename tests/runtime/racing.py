@@ -16,7 +16,7 @@ from typing import Any
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.app.task import Kernel
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.sandbox import seccomp
 from skillyard.sandbox.syscalls import MACHINE
 from skillyard.trust.consent import trust

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidParam, ParamMissing, PermissionDenied
-from skillyard.core.request import Call, Request
+from skillyard.core.result import Call, Request
 from skillyard.core.skill import Kind, Param, ParamType, Skill
 from skillyard.runtime.check import as_scalar, bind, check
 

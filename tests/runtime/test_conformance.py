@@ -120,7 +120,7 @@ print(len(pathlib.Path(options.input).read_text()))
 def check(path: Path, yard: Project, limit_seconds: float = 10) -> dict[str, Probe]:
     skill = read_skill(path).skill
     assert skill is not None
-    with yard, open_trial(yard.sandbox, yard.places.own_home, limit_seconds) as bench:
+    with yard, open_trial(yard.sandbox, yard.paths.own_home, limit_seconds) as bench:
         return {done.name: done for done in probe(skill, bench)}
 
 

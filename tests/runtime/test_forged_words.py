@@ -8,8 +8,7 @@ import pytest
 from skillyard.app.project import Project
 from skillyard.app.task import Kernel
 from skillyard.core.envelope import as_block, as_json, as_text
-from skillyard.core.request import Request
-from skillyard.core.result import Result
+from skillyard.core.result import Request, Result
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.trust.consent import trust

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.envelope import from_json
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.core.secrets import MASK, Redactor
 from skillyard.core.states import State
 from skillyard.runtime.record import Recorder

@@ -9,7 +9,7 @@ import pytest
 
 from skillyard.app.project import Project
 from skillyard.core.envelope import parse
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.sandbox.launch import make_sandbox
 from skillyard.sandbox.layers import ABI_SCOPES, Layers
 from skillyard.trust.grant_rules import grant

@@ -10,8 +10,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.envelope import parse
 from skillyard.core.errors import InvalidArgs, PermissionDenied
-from skillyard.core.request import Request
-from skillyard.core.result import Result
+from skillyard.core.result import Request, Result
 from skillyard.trust.consent import is_trusted, trust, wants
 from skillyard.trust.grant_rules import grant
 from tests.conftest import Skillyard, WriteSkill

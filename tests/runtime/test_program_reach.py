@@ -9,8 +9,7 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.core.request import Request
-from skillyard.core.result import Result
+from skillyard.core.result import Request, Result
 from skillyard.trust.grant_rules import grant
 from tests.conftest import Skillyard, WriteSkill
 

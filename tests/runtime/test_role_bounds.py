@@ -11,8 +11,7 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.errors import PermissionDenied
-from skillyard.core.request import Request
-from skillyard.core.result import Result
+from skillyard.core.result import Request, Result
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import make_sandbox
 from skillyard.sandbox.layers import ABI_SCOPES, Layers

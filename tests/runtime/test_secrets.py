@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from skillyard import execute_skill
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.core.request import Request
-from skillyard.core.result import Result
+from skillyard.core.result import Request, Result
 from skillyard.core.secrets import MASK, SHORTEST, Redactor
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from skillyard.core.request import Call, Outcome
+from skillyard.core.result import Call, Outcome
 from skillyard.core.skill import Skill
 from skillyard.runners.interpreters import find_program as find_installed
-from skillyard.runners.kind import Prepared
+from skillyard.runners.kind import Prepared, check_exit, environment
 from skillyard.runners.probes import Probe, Trial, failed, passed
-from skillyard.runners.process import check_exit, environment
 from skillyard.sandbox.launch import Launch, Sandbox
 
 

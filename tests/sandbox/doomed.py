@@ -11,10 +11,9 @@ from pathlib import Path
 
 from skillyard.sandbox import bubblewrap
 from skillyard.sandbox.cancel_token import CancelToken
-from skillyard.sandbox.launch import Launch
+from skillyard.sandbox.launch import Launch, Policy, python_paths
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.layers import Layers
-from skillyard.sandbox.policy import Policy, python_paths
 
 
 def tell(piece: bytes) -> None:

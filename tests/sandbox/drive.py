@@ -13,10 +13,9 @@ from typing import Any
 from skillyard.core.errors import SandboxUnavailable
 from skillyard.core.messages import Lang
 from skillyard.sandbox import bubblewrap, seccomp
-from skillyard.sandbox.launch import Launch
+from skillyard.sandbox.launch import CopyOnWrite, Launch, Policy
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.layers import Layers
-from skillyard.sandbox.policy import CopyOnWrite, Policy
 from skillyard.sandbox.syscalls import MACHINE
 
 #: What a machine lacks at each level.

@@ -11,9 +11,8 @@ import pytest
 
 from skillyard.runners.interpreters import reach_of
 from skillyard.sandbox import bubblewrap
-from skillyard.sandbox.launch import Exit, Launch
+from skillyard.sandbox.launch import Exit, Launch, Policy, python_paths
 from skillyard.sandbox.launcher import Launcher
-from skillyard.sandbox.policy import Policy, python_paths
 
 PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.sandbox.ipc import Capture
+from skillyard.sandbox.launch import Exit, Launch, Policy, Sandbox, python_paths
 from skillyard.sandbox.launcher import Launcher
-from skillyard.sandbox.policy import Policy, python_paths
 from skillyard.sandbox.portable import LocalSandbox
-from skillyard.sandbox.streams import Capture
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(0, 60), st.integers(1, 20))

@@ -9,9 +9,9 @@ import pytest
 from skillyard.core.errors import SandboxTooWeak, SandboxUnavailable
 from skillyard.sandbox import confine, namespaces
 from skillyard.sandbox.confine import kernel_version, process_limit
+from skillyard.sandbox.ipc import SpawnRequest
+from skillyard.sandbox.launch import Guard, Policy, python_paths, system_paths
 from skillyard.sandbox.layers import NO_LAYERS, Hierarchies, Layers, Level, plan
-from skillyard.sandbox.policy import Guard, Policy, python_paths, system_paths
-from skillyard.sandbox.spawn_request import SpawnRequest
 
 EVERYTHING = Layers(
     namespaces=True,

@@ -18,10 +18,9 @@ import pytest
 
 from skillyard.core.errors import SandboxUnavailable
 from skillyard.sandbox.hosts import parse_rule
-from skillyard.sandbox.launch import Exit, Launch
+from skillyard.sandbox.launch import Exit, Launch, Policy, python_paths
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.layers import Layers, plan
-from skillyard.sandbox.policy import Policy, python_paths
 from skillyard.sandbox.proxy import Connection, HostGate
 from tests.sandbox.conftest import HERE, PYTHON, SOURCE, Drive, users
 

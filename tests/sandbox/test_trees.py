@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from skillyard.sandbox.launch import Launch
+from skillyard.sandbox.launch import Launch, Policy, python_paths
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.layers import Layers
-from skillyard.sandbox.policy import Policy, python_paths
 from tests.sandbox.conftest import HERE, SOURCE
 
 #: A daemon, a double fork, one that ignores SIGTERM, and all of them hold stdout open.

@@ -14,8 +14,7 @@ from typing import NoReturn
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.values import Json
-from skillyard.scripts.install_graph import Begun, open_workflow
-from skillyard.scripts.install_workflow import InstallSteps
+from skillyard.scripts.install_graph import InstallSteps, open_workflow
 
 
 def die() -> NoReturn:
@@ -30,7 +29,7 @@ class Dying(InstallSteps):
         super().__init__(yard.installer(), yard.reviews, lambda _: None, on_terminal=False)
         self._moment, self._step = moment, step
 
-    def begin(self, source: str, skills: Sequence[str]) -> Begun:
+    def begin(self, source: str, skills: Sequence[str]) -> tuple[list[str], str]:
         self._reach("before", "begin")
         begun = super().begin(source, skills)
         self._reach("after", "begin")

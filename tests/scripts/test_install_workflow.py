@@ -220,13 +220,13 @@ def test_a_skill_of_that_name_is_never_overwritten(flow: Flow, project: Path, so
     (project / ".claude/skills/good/SKILL.md").write_text("mine")
     refused = told(flow("start", str(source), "--thread", "t"), code=1)
 
-    assert "not installed by us" in str(refused.data["msg"])
+    assert "we did not install it" in str(refused.data["msg"])
     assert (project / ".claude/skills/good/SKILL.md").read_text() == "mine"
     shutil.rmtree(project / ".claude/skills/good")
     paused(flow("start", str(source), "--thread", "t"))
     (project / ".claude/skills/a").mkdir()
     still = paused(flow("resume", "t", *answers(a="keep", b="keep")))
-    assert "not installed by us" in str(still.data["refused"])
+    assert "we did not install it" in str(still.data["refused"])
     assert still.data["interrupted_skills"] == ["a", "b", "c"]
     (project / ".claude/skills/a").rmdir()
     assert paused(flow("resume", "t", *answers(a="keep"))).data["interrupted_skills"] == ["b", "c"]
@@ -343,7 +343,7 @@ def test_killed_anywhere_it_ends_as_decided(
 WATCHED = """
 import itertools, os, signal, sys
 count, at = itertools.count(), int(sys.argv.pop(1))
-import skillyard.scripts.install_workflow, skillyard.scripts.install_graph
+import skillyard.scripts.install_graph
 from skillyard.faces.bin.skill_install_workflow import main
 def watch(event, args):
     if event.startswith(("open", "os.", "shutil.", "sqlite3", "fcntl")) and next(count) == at:

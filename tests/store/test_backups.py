@@ -14,8 +14,8 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.errors import SkillError, StateDamaged, StoreFailed
-from skillyard.store.backups import back_up, is_due, list_backups
-from skillyard.store.database import open_database
+from skillyard.store.backups import back_up, list_backups
+from skillyard.store.database import is_backup_due, open_database
 from skillyard.store.runs import Run, Runs
 from tests.conftest import Skillyard, WriteSkill
 from tests.store.killing import each_kill
@@ -82,9 +82,9 @@ def test_a_process_that_lives_long_makes_them_too(places: ProjectPaths) -> None:
     with Project(places) as yard:
         yard.back_up_if_due()
         assert len(list_backups(places.database)) == 1
-        assert not is_due(places.database, time.time())
-        assert is_due(places.database, time.time() + HOUR_AGO)
-        assert is_due(places.database, time.time() - HOUR_AGO), "a clock that was set back does not end the backups"
+        assert not is_backup_due(places.database, time.time())
+        assert is_backup_due(places.database, time.time() + HOUR_AGO)
+        assert is_backup_due(places.database, time.time() - HOUR_AGO), "the clock was set back"
 
 
 def test_a_large_database_is_left_to_processes_that_live_long(tmp_path: Path) -> None:

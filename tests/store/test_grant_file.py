@@ -146,7 +146,7 @@ def test_a_damaged_file_without_a_sound_copy_grants_nothing_and_is_kept(tmp_path
     grants = grants_in(tmp_path, told)
 
     assert grants.list() == ()
-    assert "nothing is granted any more" in told[0].msg
+    assert "nothing is granted now" in told[0].msg
     assert {file.read_bytes() for file in tmp_path.glob("*.damaged-*")} == {
         b"broken grants.json",
         b"broken grants.json.copy",

@@ -62,8 +62,7 @@ class Ours:
 
     def __call__(self, asked: dict[str, Any]) -> dict[str, Any]:
         from skillyard.core.errors import SandboxUnavailable
-        from skillyard.sandbox.launch import Launch
-        from skillyard.sandbox.policy import Policy
+        from skillyard.sandbox.launch import Launch, Policy
 
         if self.reason:
             return {"absent": self.reason}

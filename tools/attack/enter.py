@@ -15,8 +15,8 @@ def main() -> None:
     become(int(uid))
     if level == "bubblewrap":
         # A machine where our own namespaces are refused and bubblewrap's are not, as a run before would have noted it.
-        from skillyard.app.sandbox_cache import find_layers, remember_layers, remembered_layers
         from skillyard.sandbox import bubblewrap
+        from skillyard.sandbox.layers import find_layers, remember_layers, remembered_layers
 
         if remembered_layers(Path(home)) is None and (layers := find_layers()):
             program, _ = bubblewrap.find()

@@ -1,7 +1,8 @@
 """Run strangers' skills plainly and by Skillyard, and print by cause where they differ. `./dev field FOLDER…`.
 
 Each FOLDER is a clone of a skill repository. Every SKILL.md is read; every program is called as its author shows it,
-and with --help. A case counts where two plain runs succeed and agree. Strangers' programs never run on the bare machine.
+and with --help. A case counts where two plain runs succeed and agree. Strangers' programs never run on the bare
+machine.
 """
 
 import argparse

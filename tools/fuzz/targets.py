@@ -146,7 +146,7 @@ def _prompt(content: bytes) -> None:
 
 def _printed(content: bytes) -> None:
     from skillyard.core.values import check_value
-    from skillyard.runners.process import as_printed
+    from skillyard.runners.kind import as_printed
 
     data = as_printed(content).data
     check_value(data)

@@ -1,8 +1,6 @@
 """Tasks for backends as functions that open the project of the working directory themselves."""
 
-import time
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +8,7 @@ from skillyard.app.project import Project, open_project
 from skillyard.core.backend_events import Ask, Tell, ignore, refuse
 from skillyard.core.errors import SkillError
 from skillyard.core.messages import Lang
-from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.result import Clock, Result, error_result
 from skillyard.dispatch.activation import DEFAULT_USER
 from skillyard.dispatch.text import ActiveSkill
 
@@ -42,7 +40,7 @@ def dispatch_task(
 
     `tell` gets every event as it comes. What the backend wants to be allowed goes to `ask`; without one it is refused.
     """
-    started, moment = time.monotonic(), datetime.now(UTC)
+    clock = Clock()
     with nullcontext(project) if project else open_project() as opened:
         chosen = lang or opened.lang
         try:
@@ -50,5 +48,5 @@ def dispatch_task(
                 task, to=to, session=session, model=model, cwd=cwd, limit_seconds=limit_seconds, lang=chosen
             )
         except SkillError as error:
-            return error_result(error, "skillyard", chosen, make_meta("skillyard", time.monotonic() - started, moment))
+            return error_result(error, "skillyard", chosen, clock.meta("skillyard"))
         return opened.dispatcher.dispatch(request, tell or ignore, ask or refuse, stop)

@@ -34,43 +34,23 @@ class ProjectPaths(NamedTuple):
 
 
 def find_paths(cwd: Path | None = None, env: Mapping[str, str] = os.environ) -> ProjectPaths:
-    user_home = _user_home(env)
-    start = (cwd or _working_folder()).absolute()
+    try:
+        user_home = Path(env.get("HOME") or Path.home())
+        start = (cwd or Path.cwd()).absolute()
+    except RuntimeError:
+        raise InvalidArgs(Message("this user has no home folder: set HOME to an absolute path")) from None
+    except FileNotFoundError:
+        raise InvalidArgs(Message("the working directory was deleted: change into another one")) from None
+    if not user_home.is_absolute() or not is_utf8(user_home):
+        raise InvalidArgs(Message("HOME must be an absolute path in UTF-8, not {home!r}", home=str(user_home)))
+    home = Path(env["SKILLYARD_HOME"]).absolute() if env.get("SKILLYARD_HOME") else _default_home(env, user_home)
+    if not is_utf8(home):
+        raise InvalidArgs(Message("SKILLYARD_HOME must be a path in UTF-8, not {home!r}", home=str(home)))
     if not is_utf8(start):
         raise InvalidArgs(
             Message("the path {start!r} is not UTF-8: rename that folder, or work in another", start=str(start))
         )
-    return ProjectPaths(
-        project=find_project(start, user_home),
-        user_home=user_home,
-        own_home=_own_home(env, user_home),
-    )
-
-
-def _own_home(env: Mapping[str, str], user_home: Path) -> Path:
-    home = Path(env["SKILLYARD_HOME"]).absolute() if env.get("SKILLYARD_HOME") else _default_home(env, user_home)
-    if not is_utf8(home):
-        raise InvalidArgs(Message("SKILLYARD_HOME must be a path in UTF-8, not {home!r}", home=str(home)))
-    return home
-
-
-def _working_folder() -> Path:
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        raise InvalidArgs(Message("the working directory was deleted: change into another one")) from None
-
-
-def _user_home(env: Mapping[str, str]) -> Path:
-    try:
-        home = Path(env.get("HOME") or Path.home())
-    except RuntimeError:
-        raise InvalidArgs(
-            Message("HOME is not set and this user has no home folder: set HOME to an absolute path")
-        ) from None
-    if not home.is_absolute() or not is_utf8(home):
-        raise InvalidArgs(Message("HOME must be an absolute path in UTF-8, not {home!r}", home=str(home)))
-    return home
+    return ProjectPaths(find_project(start, user_home), user_home, own_home=home)
 
 
 def _default_home(env: Mapping[str, str], user_home: Path) -> Path:

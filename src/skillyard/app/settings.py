@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from skillyard.catalog.files import read_toml
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 
-USER_FILE = "config.toml"
-PROJECT_FILE = "skillyard.toml"
-
-NO_LIMITS: Mapping[str, int] = {}
+#: TOML has numbers that are none, and such without an end.
+_ENDLESS = float("inf")
 
 
 class Dispatching(NamedTuple):
@@ -31,12 +29,13 @@ class Dispatching(NamedTuple):
 
     def over(self, other: "Dispatching") -> "Dispatching":
         """Ours where it says something, else the other's; an agent that both name is ours."""
-        default = Dispatching()
-        said = {name: value for name, value in self._asdict().items() if value != getattr(default, name)}
-        merged = other._replace(**said)
-        return merged._replace(
-            commands={**other.commands, **self.commands}, allowed_tools={**other.allowed_tools, **self.allowed_tools}
-        )
+        said = {name: value for name, value in self._asdict().items() if value != getattr(_NOTHING_SAID, name)}
+        said["commands"] = {**other.commands, **self.commands}
+        said["allowed_tools"] = {**other.allowed_tools, **self.allowed_tools}
+        return other._replace(**said)
+
+
+_NOTHING_SAID = Dispatching()
 
 
 class EngineSettings(NamedTuple):
@@ -51,7 +50,7 @@ class EngineSettings(NamedTuple):
     #: How often a worker looks for jobs.
     poll_seconds: float = 1.0
     #: How many of a queue all workers together may do at a time.
-    limits: Mapping[str, int] = NO_LIMITS
+    limits: Mapping[str, int] = {}
 
 
 class Settings(NamedTuple):
@@ -72,127 +71,116 @@ class Settings(NamedTuple):
     engine: EngineSettings = EngineSettings()
 
 
-#: TOML has numbers that are none, and such without an end.
-_ENDLESS = float("inf")
+class ProjectFile(NamedTuple):
+    """A project's skillyard.toml. Each table is read when it is needed; it counts only if the project is trusted."""
+
+    file: Path
+    fields: Mapping[str, Any]
+
+    def roots(self, table: str) -> tuple[Path, ...]:
+        """Folders of skills (`catalog`), or folders that the file editor may reach (`editor`)."""
+        return _Table(self.file, "", self.fields).table(table).folders(self.file.parent, self.file.parent)
+
+    def dispatching(self) -> Dispatching:
+        return _dispatching(_Table(self.file, "", self.fields))
+
+    def engine(self) -> EngineSettings:
+        return _engine(_Table(self.file, "", self.fields).table("engine"))
+
+
+def read_project_file(project: Path | None) -> ProjectFile:
+    file = (project or Path()) / "skillyard.toml"
+    return ProjectFile(file, read_toml(file) if project and file.is_file() else {})
 
 
 def read_settings(own_home: Path, user_home: Path) -> Settings:
     """The user's own file: everything in it counts."""
-    file = own_home / USER_FILE
+    file = own_home / "config.toml"
     return parse_settings(read_toml(file, follow=True), file, own_home, user_home)
 
 
 def parse_settings(fields: Mapping[str, Any], file: Path, own_home: Path, user_home: Path) -> Settings:
     """What the fields of the user's file say; docs/reference/settings.md says the same for people."""
-    runs, catalog, worker, install = (_table(fields, name, file) for name in ("runs", "catalog", "worker", "install"))
-    default = Settings()
+    whole, default = _Table(file, "", fields), Settings()
+    runs = whole.table("runs")
     return Settings(
-        roots=tuple(_folders(catalog, "catalog", own_home, user_home, file)),
-        editor_roots=tuple(_folders(_table(fields, "editor", file), "editor", own_home, user_home, file)),
-        keep_runs=int(_number(runs, "keep", default.keep_runs, file)),
-        keep_days=_number(runs, "keep_days", default.keep_days, file),
-        lock_seconds=_number(_table(fields, "store", file), "lock_seconds", default.lock_seconds, file),
-        key_seconds=_number(worker, "key_seconds", default.key_seconds, file),
-        forge=_text(install, "forge", default.forge, file),
-        dispatch=_dispatching(fields, file),
-        engine=_engine(fields, file),
+        roots=whole.table("catalog").folders(own_home, user_home),
+        editor_roots=whole.table("editor").folders(own_home, user_home),
+        keep_runs=int(runs.number("keep", default.keep_runs)),
+        keep_days=runs.number("keep_days", default.keep_days),
+        lock_seconds=whole.table("store").number("lock_seconds", default.lock_seconds),
+        key_seconds=whole.table("worker").number("key_seconds", default.key_seconds),
+        forge=whole.table("install").text("forge"),
+        dispatch=_dispatching(whole),
+        engine=_engine(whole.table("engine")),
     )
 
 
-def project_engine(root: Path) -> EngineSettings:
-    """What the project's own file says of the engine; its database is to be used only where the project is trusted."""
-    file = root / PROJECT_FILE
-    return _engine(read_toml(file), file)
+class _Table(NamedTuple):
+    """A table of a file, with a method for each type of value. A wrong one raises InvalidArgs, with its place."""
+
+    file: Path
+    name: str
+    fields: Mapping[str, Any]
+
+    def table(self, key: str) -> "_Table":
+        fields, name = self.fields.get(key, {}), f"{self.name}.{key}".strip(".")
+        if not isinstance(fields, Mapping):
+            raise InvalidArgs(Message("{file}: [{name}] must be a table", file=self.file, name=name))
+        return _Table(self.file, name, fields)
+
+    def text(self, key: str, default: str = "") -> str:
+        value = self.fields.get(key, default)
+        return value if isinstance(value, str) else self.refuse(key, Message("a text"))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self.fields.get(key, [])
+        if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
+            self.refuse(key, Message("a list of texts"))
+        return tuple(values)
+
+    def number(self, key: str, default: float) -> float:
+        value = self.fields.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _ENDLESS:
+            self.refuse(key, Message("a number that is not negative"))
+        return float(value)
+
+    def folders(self, base: Path, home: Path) -> tuple[Path, ...]:
+        """The folders at `roots`, relative to `base`."""
+        roots = self.texts("roots")
+        return tuple(home / root[2:] if root.startswith("~/") else base / root for root in roots)
+
+    def refuse(self, key: str, wanted: Message) -> NoReturn:
+        values = {"file": self.file, "table": self.name, "key": key, "wanted": wanted}
+        raise InvalidArgs(Message("{file}: [{table}] {key} must be {wanted}", **values))
 
 
-def _engine(fields: Mapping[str, Any], file: Path) -> EngineSettings:
-    table = _table(fields, "engine", file)
-    database = _text(table, "database", "", file)
+def _engine(table: _Table) -> EngineSettings:
+    database, synchronous = table.text("database"), table.text("synchronous", "normal").lower()
     if database and not database.startswith(("postgresql://", "postgres://")):
-        raise InvalidArgs(Message("{file}: [engine] database must start with postgresql://", file=file))
-    synchronous = _text(table, "synchronous", "normal", file).lower()
+        raise InvalidArgs(Message("{file}: [engine] database must start with postgresql://", file=table.file))
     if synchronous not in {"normal", "full"}:
-        raise InvalidArgs(Message("{file}: [engine] synchronous is normal or full", file=file))
-    poll_seconds = max(_number(table, "poll_seconds", EngineSettings().poll_seconds, file), 0.01)
-    limits = _limits(table, file)
-    return EngineSettings(database, _text(table, "project", "", file), synchronous == "full", poll_seconds, limits)
-
-
-def _limits(table: Mapping[str, Any], file: Path) -> dict[str, int]:
-    limits = {}
-    for name, queue in _table(table, "queues", file).items():
-        limit = queue.get("limit") if isinstance(queue, Mapping) else None
+        raise InvalidArgs(Message("{file}: [engine] synchronous is normal or full", file=table.file))
+    poll_seconds = max(table.number("poll_seconds", EngineSettings().poll_seconds), 0.01)
+    limits: dict[str, int] = {}
+    for name in table.table("queues").fields:
+        queue = table.table("queues").table(name)
+        limit = queue.fields.get("limit")
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidArgs(
-                Message("{file}: [engine.queues.{name}] limit must be a whole number from 1 on", file=file, name=name)
-            )
+            queue.refuse("limit", Message("a whole number from 1 on"))
         limits[name] = limit
-    return limits
+    return EngineSettings(database, table.text("project"), synchronous == "full", poll_seconds, limits)
 
 
-def project_roots(root: Path, table: str = "catalog") -> tuple[Path, ...]:
-    """Folders that the project's own file adds; to be used only where the project is trusted."""
-    file = root / PROJECT_FILE
-    return tuple(_folders(_table(read_toml(file), table, file), table, root, root, file))
-
-
-def project_dispatching(root: Path) -> Dispatching:
-    """What the project's own file says of agents; to be used only where the project is trusted."""
-    file = root / PROJECT_FILE
-    return _dispatching(read_toml(file), file)
-
-
-def _dispatching(fields: Mapping[str, Any], file: Path) -> Dispatching:
-    dispatch, backends, worker = (_table(fields, name, file) for name in ("dispatch", "backends", "worker"))
-    if not (dispatch or backends or worker):
-        return Dispatching()
-    default = Dispatching()
-    agents = {name: _table(backends, name, file) for name in backends}
+def _dispatching(whole: _Table) -> Dispatching:
+    dispatch, backends, default = whole.table("dispatch"), whole.table("backends"), _NOTHING_SAID
+    agents = {name: backends.table(name) for name in backends.fields}
     return Dispatching(
-        order=_texts(dispatch, "order", file),
-        limit_seconds=_number(dispatch, "limit", default.limit_seconds, file) or default.limit_seconds,
-        silent_seconds=_number(dispatch, "silent", default.silent_seconds, file) or default.silent_seconds,
-        at_once=max(1, int(_number(dispatch, "at_once", default.at_once, file))),
-        commands=_of_each(agents, "command", file),
-        allowed_tools=_of_each(agents, "allowed_tools", file),
-        decider=_text(worker, "decider", default.decider, file),
+        order=dispatch.texts("order"),
+        limit_seconds=dispatch.number("limit", default.limit_seconds) or default.limit_seconds,
+        silent_seconds=dispatch.number("silent", default.silent_seconds) or default.silent_seconds,
+        at_once=max(1, int(dispatch.number("at_once", default.at_once))),
+        commands={name: command for name, agent in agents.items() if (command := agent.texts("command"))},
+        allowed_tools={name: tools for name, agent in agents.items() if (tools := agent.texts("allowed_tools"))},
+        decider=whole.table("worker").text("decider"),
     )
-
-
-def _of_each(agents: Mapping[str, Mapping[str, Any]], key: str, file: Path) -> dict[str, tuple[str, ...]]:
-    return {name: texts for name, agent in agents.items() if (texts := _texts(agent, key, file))}
-
-
-def _texts(table: Mapping[str, Any], key: str, file: Path) -> tuple[str, ...]:
-    values = table.get(key, [])
-    if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
-        raise InvalidArgs(Message("{file}: {key} must be a list of texts", file=file, key=key))
-    return tuple(values)
-
-
-def _table(fields: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
-    table = fields.get(name, {})
-    if not isinstance(table, Mapping):
-        raise InvalidArgs(Message("{file}: [{name}] must be a table", file=file, name=name))
-    return table
-
-
-def _folders(fields: Mapping[str, Any], table: str, base: Path, home: Path, file: Path) -> list[Path]:
-    roots = fields.get("roots", [])
-    if not isinstance(roots, list) or not all(isinstance(root, str) for root in roots):
-        raise InvalidArgs(Message("{file}: [{table}] roots must be a list of folders", file=file, table=table))
-    return [home / root[2:] if root.startswith("~/") else base / root for root in roots]
-
-
-def _number(table: Mapping[str, Any], key: str, default: float, file: Path) -> float:
-    value = table.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _ENDLESS:
-        raise InvalidArgs(Message("{file}: {key} must be a number that is not negative", file=file, key=key))
-    return float(value)
-
-
-def _text(table: Mapping[str, Any], key: str, default: str, file: Path) -> str:
-    value = table.get(key, default)
-    if not isinstance(value, str):
-        raise InvalidArgs(Message("{file}: {key} must be a text", file=file, key=key))
-    return value

@@ -1,19 +1,15 @@
 """Kernel and its Task (docs/spec/task.md), and the calls of JSON skills by role (docs/spec/json-skills.md)."""
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from skillyard.app.arguments import expect
-from skillyard.app.project import Project, as_lang
+from skillyard.app.project import Project, as_lang, expect
 from skillyard.catalog.files import is_utf8
 from skillyard.core.errors import InvalidArgs, InvalidParam, SkillError
 from skillyard.core.messages import CACHE_HIT, Lang, Message
-from skillyard.core.request import Request
-from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.result import Clock, Request, Result, error_result
 from skillyard.core.states import State
 from skillyard.core.values import Json, check_text, check_value
 from skillyard.scripts.prompt_grammar import parse_prompt
@@ -60,28 +56,24 @@ class Kernel:
         expect("idempotency_key", idempotency_key, str, NoneType)
         expect("model", model, str, NoneType)
         expect("timeout_seconds", timeout_seconds, int, float, NoneType)
-        started, moment = time.monotonic(), datetime.now(UTC)
+        clock = Clock()
         named = _AGENTS.get(agent, SKILLS)
 
         def execute() -> Result:
-            if named == WORKER:
-                return self._run_scripts(prompt, timeout_seconds, on_progress, stop)
-            return self._run_skill(prompt, timeout_seconds, on_progress, stop)
+            run = self._run_scripts if named == WORKER else self._run_skill
+            return run(prompt, timeout_seconds, on_progress, stop)
 
         try:
-            for text in (agent, prompt, idempotency_key or "", model or ""):
-                _check_text(text)
+            _check_texts(agent, prompt, idempotency_key, model)
             if agent not in _AGENTS:
-                raise InvalidArgs(
-                    Message("no agent {agent!r}; there are {agents}", agent=agent, agents=", ".join(_AGENTS))
-                )
-            result = (
-                execute()
-                if idempotency_key is None
-                else self._execute_with_key(named, idempotency_key, prompt, execute)
-            )
+                agents = ", ".join(_AGENTS)
+                raise InvalidArgs(Message("no agent {agent!r}; there are {agents}", agent=agent, agents=agents))
+            if idempotency_key is None:
+                result = execute()
+            else:
+                result = self._execute_with_key(named, idempotency_key, prompt, execute)
         except SkillError as error:
-            result = error_result(error, named, self._lang, make_meta(named, time.monotonic() - started, moment))
+            result = error_result(error, named, self._lang, clock.meta(named))
         return result._replace(meta={**result.meta, "model": model}) if model and is_utf8(model) else result
 
     def _execute_with_key(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
@@ -90,17 +82,13 @@ class Kernel:
             raise InvalidArgs(Message("an idempotency key is a text that is not empty"))
         from skillyard.scripts.idempotency import Key
 
-        started, moment = time.monotonic(), datetime.now(UTC)
+        clock = Clock()
         answer = self._project.idempotency(Key(f"{self._project.root}\0{agent}", key, prompt), execute)
         if not answer.shared or not answer.result.ok:
             return answer.result
-        return Result(
-            agent=agent,
-            state=State.SUCCESS,
-            summary=CACHE_HIT.render(self._lang, seconds=self._project.settings.key_seconds),
-            data={"cached": True, "original_result": answer.result.data},
-            meta=make_meta(agent, time.monotonic() - started, moment, run=answer.result.meta.get("run")),
-        )
+        summary = CACHE_HIT.render(self._lang, seconds=self._project.settings.key_seconds)
+        data: dict[str, Json] = {"cached": True, "original_result": answer.result.data}
+        return Result(agent, State.SUCCESS, summary, data, clock.meta(agent, {"run": answer.result.meta.get("run")}))
 
     def _run_scripts(
         self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "CancelToken | None"
@@ -116,20 +104,15 @@ class Kernel:
         catalog = self._project.catalog
         catalog.sync()
         asked = parse_prompt(prompt, catalog.knows)
-        request = Request(
-            name=asked.name,
-            script=asked.script,
-            args=asked.args,
-            timeout_seconds=timeout_seconds,
-            deadline_seconds=DEADLINE_SECONDS,
-            lang=self._lang,
-        )
+        request = Request(asked.name, script=asked.script, args=asked.args, timeout_seconds=timeout_seconds)
+        request = request._replace(deadline_seconds=DEADLINE_SECONDS, lang=self._lang)
         return self._project.runtime.run(request, on_progress, stop)
 
 
-def _check_text(text: str) -> None:
+def _check_texts(*texts: str | None) -> None:
     try:
-        check_text(text)
+        for text in filter(None, texts):
+            check_text(text)
     except ValueError as error:
         raise InvalidArgs(Message("the task is no text: {error}", error=error)) from None
 
@@ -147,13 +130,11 @@ def execute_skill(
     """Run a JSON skill of agents/<role>/agent.yaml and return its response, also for a call that cannot be made."""
     for name, text in {"agent_role": agent_role, "skill_name": skill_name, "action": action}.items():
         expect(name, text, str)
-    try:
-        for name, values in {"params": params, "context": context}.items():
-            _check_values(name, values)
-    except InvalidParam as error:
-        from skillyard.runners.json_skill import as_response
+    for name, values in {"params": params, "context": context}.items():
+        if values is not None and (error := _find_wrong_values(name, values)):
+            from skillyard.runners.json_skill import as_response
 
-        return dict(as_response(error, action).fields)
+            return dict(as_response(error, action).fields)
     request = Request(
         name=f"{agent_role}/{skill_name}",
         role=agent_role,
@@ -167,15 +148,14 @@ def execute_skill(
         return opened.runtime.respond(request)
 
 
-def _check_values(name: str, values: object) -> None:
-    if values is None:
-        return
+def _find_wrong_values(name: str, values: object) -> InvalidParam | None:
     if not isinstance(values, Mapping):
-        raise InvalidParam(Message("{name} must be an object, not {type}", name=name, type=type(values).__name__))
+        return InvalidParam(Message("{name} must be an object, not {type}", name=name, type=type(values).__name__))
     try:
         check_value(values)
     except ValueError as error:
-        raise InvalidParam(Message("{place}: {reason}", place=name, reason=error)) from None
+        return InvalidParam(Message("{place}: {reason}", place=name, reason=error))
+    return None
 
 
 class JobExecutor:

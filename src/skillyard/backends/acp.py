@@ -4,98 +4,74 @@ A backend may take a text that begins with `/`, also after white space, for a co
 marked as not meant for the model prevents that, and the text arrives unchanged.
 """
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from shutil import which
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
-from skillyard.backends.driver import BackendProgram, InstalledProgram, Running, Start, check_version, find, locate
-from skillyard.backends.json_messages import Peer, RpcError, RpcNotice, RpcRequest, RpcResponse, items, mapping, text
-from skillyard.backends.process import AsMessage, Played, Process, RunningBackend, launch, shortened, shown
+from skillyard.backends.driver import Driver, Running, Start
+from skillyard.backends.json_messages import (
+    CLIENT,
+    Peer,
+    RpcError,
+    RpcRequest,
+    RpcResponse,
+    items,
+    joined,
+    mapping,
+    shortened,
+    text,
+    tool_call,
+    tool_result,
+)
 from skillyard.core.backend_events import Event, EventKind, Permission
-from skillyard.core.child_process import absolute_entries
-from skillyard.core.errors import AgentNotInstalled
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 
 _VERSION: Final = 1
-_CLIENT: Final[Mapping[str, Json]] = {"name": "skillyard", "title": "Skillyard", "version": "1"}
 #: We offer nothing: a backend has its own files and its own terminal.
 _OFFERS: Json = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
 #: As many as we let claude make.
 _MOST_RETRIES: Final = 3
-#: The method of a message that `AcpBackend.as_message` makes of a failed call to the model; `params.words` says why.
+#: The method of a message that `AcpDriver.as_message` makes of a failed call to the model; `params.words` says why.
 MODEL_FAILED: Final = "_skillyard/model_failed"
 _NOT_FOR_THE_MODEL: Json = {"type": "text", "text": "Task:\n", "annotations": {"audience": ["user"]}}
 
 
-class AcpBackend(NamedTuple):
-    """A backend as configuration: a name and a command line. It is installed if its program is found."""
-
-    name: str
-    command: tuple[str, ...]
-    login: str = "start it by hand"
+class AcpDriver(Driver):
+    arguments: Sequence[str] = ()
     #: Set in its environment; the user's own value wins over `defaults`.
     variables: Mapping[str, str] = {}
     defaults: Mapping[str, str] = {}
-    #: Knows where the program is and which versions will do.
-    program: BackendProgram | None = None
-    #: For a backend that reports some things only on stderr.
-    as_message: AsMessage = lambda _: None
-
-
-class AcpDriver:
-    """A `Driver`. `env` is the user's: configuration and credentials are the backend's own matter."""
-
-    bounds_turns = False
-
-    def __init__(self, backend: AcpBackend, env: Mapping[str, str]) -> None:
-        self.name = backend.name
-        self._backend, self._env = backend, env
-
-    def locate(self) -> Path:
-        if self._backend.program:
-            return locate(self._backend.program, self._env)
-        command = self._backend.command[0]
-        found = which(command, path=absolute_entries(self._env))
-        if found is None:
-            where = Message("no `{command}` on the PATH", command=command)
-            msg = Message("{backend} is not installed: {where}", backend=self.name, where=where)
-            raise AgentNotInstalled(msg, agent=self.name, command=command)
-        return Path(found)
-
-    def find(self) -> InstalledProgram:
-        program = self._backend.program
-        return find(program, self._env) if program else InstalledProgram(self.locate(), "")
 
     def start(self, start: Start) -> Running:
-        backend = self._backend
-        argv = (str(self.locate()), *backend.command[1:])
-        env = {**backend.defaults, **self._env, **backend.variables}
-        return _RunningAcp(backend, start, launch(self.name, argv, start, env, as_message=backend.as_message))
+        argv = (str(self.locate()), *self.arguments)
+        return _RunningAcp(self, start, argv, {**self.defaults, **self._env, **self.variables})
 
 
-class _RunningAcp(RunningBackend):
-    def __init__(self, backend: AcpBackend, start: Start, process: Process) -> None:
-        super().__init__(backend.name, backend.login, start, process)
-        self._program = backend.program
-        self._peer = Peer(process.send, self._next)
+class NamedAcpDriver(AcpDriver):
+    """A program that the user named, with its command line."""
+
+    def __init__(self, env: Mapping[str, str], name: str, command: tuple[str, ...]) -> None:
+        super().__init__(env)
+        self.name = name
+        self.command, *self.arguments = command
+
+
+class _RunningAcp(Running):
+    def __init__(self, driver: Driver, start: Start, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        super().__init__(driver, start, argv, env)
+        self._peer = Peer(self._process.send, self._next)
         self._model: Json = start.model
-        self._retries = 0
 
     def _open(self) -> None:
         try:
-            hello = self._peer.call(
-                "initialize", {"protocolVersion": _VERSION, "clientCapabilities": _OFFERS, "clientInfo": _CLIENT}
-            )
-            if self._program:
-                check_version(self._program, text(mapping(hello.get("agentInfo")).get("version")))
-            opened = self._session(mapping(hello.get("agentCapabilities")))
-            self._choose_model(opened)
+            asked: dict[str, Json] = {"protocolVersion": _VERSION, "clientCapabilities": _OFFERS, "clientInfo": CLIENT}
+            hello = self._peer.call("initialize", asked)
+            self._driver.check_version(text(mapping(hello.get("agentInfo")).get("version")))
+            self._choose_model(self._open_session(mapping(hello.get("agentCapabilities"))))
         except RpcError as error:
             raise self._failed(_words(error)) from None
 
-    def _session(self, offers: Mapping[str, Json]) -> Mapping[str, Json]:
+    def _open_session(self, offers: Mapping[str, Json]) -> Mapping[str, Json]:
         place: dict[str, Json] = {"cwd": str(self._start.folder), "mcpServers": []}
         if self._start.session is None:
             opened = self._peer.call("session/new", place)
@@ -126,11 +102,11 @@ class _RunningAcp(RunningBackend):
         if self.session:
             self._peer.notify("session/cancel", {"sessionId": self.session})
 
-    def _play(self, text: str) -> Played:
+    def _play(self, task: str) -> Iterator[Event]:
         yield Event(EventKind.STARTED, data={"session": self.session, "model": self._model})
-        self._retries = 0
-        words: list[Json] = [{"type": "text", "text": text}]
-        if text.lstrip().startswith("/"):
+        retries = 0
+        words: list[Json] = [{"type": "text", "text": task}]
+        if task.lstrip().startswith("/"):
             words.insert(0, _NOT_FOR_THE_MODEL)
         self._peer.forget()  # a backend that loads a session sends all of it again
         asked = self._peer.begin("session/prompt", {"sessionId": self.session, "prompt": words})
@@ -139,22 +115,21 @@ class _RunningAcp(RunningBackend):
                 case RpcResponse(id=id_, error=error) if id_ == asked and error:
                     raise self._failed(_words(error))
                 case RpcResponse(id=id_, result=result) if id_ == asked:
-                    yield _usage(mapping(result.get("usage")))
-                    reason = str(result.get("stopReason"))
-                    return "" if reason == "end_turn" else reason
-                case RpcRequest() as request:
+                    usage, reason = mapping(result.get("usage")), str(result.get("stopReason"))
+                    used = {"input": usage.get("inputTokens"), "output": usage.get("outputTokens")}
+                    yield Event(EventKind.USAGE, data=used)
+                    self._cut = "" if reason == "end_turn" else reason
+                    return
+                case RpcRequest(id=int() | str()) as request:
                     self._answer(request)
-                case RpcNotice(method="session/update", params=params) if params.get("sessionId") == self.session:
+                case RpcRequest(method="session/update", params=params) if params.get("sessionId") == self.session:
                     yield from _events(mapping(params.get("update")))
-                case RpcNotice(method=method, params=params) if method == MODEL_FAILED:
-                    yield self._tried(params)
-
-    def _tried(self, params: Mapping[str, Json]) -> Event:
-        self._retries += 1
-        said = text(params.get("words"))
-        if self._retries > _MOST_RETRIES:
-            raise self._failed(Message("its model failed {count} times: {said}", count=self._retries, said=said))
-        return Event(EventKind.ERROR, said, {"retrying": True})
+                case RpcRequest(method=method, params=params) if method == MODEL_FAILED:
+                    retries += 1
+                    said = text(params.get("words"))
+                    if retries > _MOST_RETRIES:
+                        raise self._failed(Message("its model failed {count} times: {said}", count=retries, said=said))
+                    yield Event(EventKind.ERROR, said, {"retrying": True})
 
     def _answer(self, request: RpcRequest) -> None:
         if request.method != "session/request_permission":
@@ -174,27 +149,15 @@ class _RunningAcp(RunningBackend):
 
 
 def _events(update: Mapping[str, Json]) -> Iterator[Event]:
-    named: dict[str, Json] = {"id": update.get("toolCallId")}
     match update.get("sessionUpdate"):
         case "agent_message_chunk":
             said = text(mapping(update.get("content")).get("text"))
             yield Event(EventKind.TEXT, said, {"message": update.get("messageId")})
         case "tool_call":
-            yield Event(
-                EventKind.TOOL_CALL, text(update.get("title")), {**named, "input": shown(update.get("rawInput"))}
-            )
+            yield tool_call(update.get("toolCallId"), text(update.get("title")), update.get("rawInput"))
         case "tool_call_update" if update.get("status") in {"completed", "failed"}:
-            ok = update.get("status") == "completed"
-            yield Event(EventKind.TOOL_RESULT, _plain(update), {**named, "ok": ok})
-
-
-def _plain(update: Mapping[str, Json]) -> str:
-    parts = [mapping(mapping(part).get("content")) for part in items(update.get("content"))]
-    return shortened("\n".join(text(part.get("text")) for part in parts))
-
-
-def _usage(usage: Mapping[str, Json]) -> Event:
-    return Event(EventKind.USAGE, data={"input": usage.get("inputTokens"), "output": usage.get("outputTokens")})
+            output = joined([mapping(part).get("content") for part in items(update.get("content"))])
+            yield tool_result(update.get("toolCallId"), output, ok=update.get("status") == "completed")
 
 
 def _words(error: RpcError) -> str:

@@ -6,45 +6,28 @@ decides about its sandbox and approvals; the approvals that it asks for come to 
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from skillyard.backends.driver import (
-    NPM_PLATFORM,
-    Backend,
-    BackendProgram,
-    ProgramDriver,
-    Running,
-    SkillsQuestion,
-    Start,
-    VisibleSkill,
-    check_version,
-)
+from skillyard.backends.driver import NPM_PLATFORM, Driver, Running, SkillsQuestion, Start, VisibleSkill
 from skillyard.backends.json_messages import (
+    CLIENT,
     Peer,
     RpcError,
-    RpcNotice,
     RpcRequest,
     RpcResponse,
-    items,
+    joined,
     mapping,
     number,
+    shortened,
     text,
+    tool_call,
+    tool_result,
 )
-from skillyard.backends.process import Played, Process, RunningBackend, launch, shortened, shown
 from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 
-_PROGRAM: Final = BackendProgram(
-    backend="codex",
-    command="codex",
-    variable="SKILLYARD_CODEX",
-    package="@openai/codex",
-    native=f"@openai/codex-{NPM_PLATFORM}/vendor/*/bin/codex",
-    minimum="0.100",
-)
-_CLIENT: Mapping[str, Json] = {"name": "skillyard", "title": "Skillyard", "version": "1"}
 #: Items of a turn that are calls, and the name of the tool.
 _TOOLS = {"commandExecution": "shell", "fileChange": "apply_patch", "webSearch": "web_search"}
 _NO_TOOLS = {"userMessage", "agentMessage", "reasoning", "plan", "hookPrompt", "contextCompaction"}
@@ -53,34 +36,53 @@ _LISTED: Final = re.compile(r"^- (.+?): .*\(file: (.+)\)$", re.MULTILINE)
 _STATUSES = {"unauthorized": 401, "rateLimitExceeded": 429, "usageLimitExceeded": 429, "internalServerError": 500}
 
 
-class Codex(ProgramDriver):
-    """A `Driver`."""
-
-    bounds_turns = False
+class Codex(Driver):
+    name = command = "codex"
+    variable = "SKILLYARD_CODEX"
+    package = "@openai/codex"
+    native = f"@openai/codex-{NPM_PLATFORM}/vendor/*/bin/codex"
+    minimum = "0.100"
+    login = "codex login"
 
     def start(self, start: Start) -> Running:
         argv = (str(self.locate()), "app-server", "-c", "check_for_update_on_startup=false")
-        return _RunningCodex(self.name, "codex login", start, launch(self.name, argv, start, self._env))
+        return _RunningCodex(self, start, argv, self._env)
+
+    def skills_question(self, url: str) -> SkillsQuestion:
+        del url
+        quiet = ("-c", "analytics.enabled=false", "-c", "check_for_update_on_startup=false")
+        return SkillsQuestion((*quiet, "debug", "prompt-input", "hi"), _read_skills)
 
 
-class _RunningCodex(RunningBackend):
-    def __init__(self, backend: str, login: str, start: Start, process: Process) -> None:
-        super().__init__(backend, login, start, process)
-        self._peer = Peer(process.send, self._next)
+def _read_skills(said: str) -> list[VisibleSkill]:
+    texts = [part["text"] for item in json.loads(said) for part in item.get("content", ()) if "text" in part]
+    listed = "\n".join(text for text in texts if text.startswith("<skills_instructions>"))
+    roots = dict(_ROOT.findall(listed))
+    found: list[VisibleSkill] = []
+    for name, path in _LISTED.findall(listed):
+        first, _, rest = path.partition("/")
+        found.append(VisibleSkill(name, f"{roots[first]}/{rest}" if first in roots else path))
+    return found
+
+
+class _RunningCodex(Running):
+    def __init__(self, driver: Driver, start: Start, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        super().__init__(driver, start, argv, env)
+        self._peer = Peer(self._process.send, self._next)
         self._model: Json = None
         #: Codex's own id of the turn that runs, and the tokens that the session had used before it.
         self._turn_id = ""
         self._before: tuple[int, int] | None = None
 
     def _open(self) -> None:
+        wanted = self._start.session
         try:
-            hello = self._peer.call("initialize", {"clientInfo": _CLIENT})
-            check_version(_PROGRAM, text(hello.get("userAgent")))
+            hello = self._peer.call("initialize", {"clientInfo": CLIENT})
+            self._driver.check_version(text(hello.get("userAgent")))
             self._peer.notify("initialized")
             asked: dict[str, Json] = {"cwd": str(self._start.folder)}
             if self._start.model:
                 asked["model"] = self._start.model
-            wanted = self._start.session
             if wanted is None:
                 opened = self._peer.call("thread/start", asked)
             else:
@@ -96,10 +98,10 @@ class _RunningCodex(RunningBackend):
         if self.session and self._turn_id:
             self._peer.begin("turn/interrupt", {"threadId": self.session, "turnId": self._turn_id})
 
-    def _play(self, text: str) -> Played:
+    def _play(self, task: str) -> Iterator[Event]:
         yield Event(EventKind.STARTED, data={"session": self.session, "model": self._model})
         self._turn_id, self._before = "", None
-        words: Json = [{"type": "text", "text": text}]
+        words: Json = [{"type": "text", "text": task}]
         asked = self._peer.begin("turn/start", {"threadId": self.session, "input": words})
         while True:
             match self._peer.next():
@@ -109,20 +111,43 @@ class _RunningCodex(RunningBackend):
                     self._turn_id = str(mapping(result.get("turn")).get("id"))
                     if self._cancelled_at is not None:
                         self._interrupt()
-                case RpcRequest() as request:
+                case RpcRequest(id=int() | str()) as request:
                     self._answer(request)
-                case RpcNotice(method="turn/completed", params=params) if self._ours(params):
+                # Agents that codex starts itself send on the same connection, each in its own thread.
+                case RpcRequest(params=params) as notice if params.get("threadId") == self.session:
                     turn = mapping(params.get("turn"))
-                    if turn.get("id") == self._turn_id:
-                        return self._completed(turn)
-                case RpcNotice(method="thread/tokenUsage/updated", params=params) if self._ours(params):
-                    yield self._used(mapping(params.get("tokenUsage")))
-                case RpcNotice() as notice if self._ours(notice.params):
-                    yield from _events(notice)
+                    if notice.method == "turn/completed" and turn.get("id") == self._turn_id:
+                        self._complete(turn)
+                        return
+                    yield from self._events(notice)
 
-    def _ours(self, params: Mapping[str, Json]) -> bool:
-        """Agents that codex starts itself send on the same connection, each in its own thread."""
-        return params.get("threadId") == self.session
+    def _complete(self, turn: Mapping[str, Json]) -> None:
+        status = turn.get("status")
+        if status == "failed":
+            error = mapping(turn.get("error"))
+            raise self._failed(_words(error), _status(error))
+        self._cut = "" if status == "completed" else str(status)
+
+    def _events(self, notice: RpcRequest) -> Iterator[Event]:
+        params = notice.params
+        item, error = mapping(params.get("item")), mapping(params.get("error"))
+        match notice.method:
+            case "thread/tokenUsage/updated":
+                yield self._used(mapping(params.get("tokenUsage")))
+            case "item/agentMessage/delta":
+                yield Event(EventKind.TEXT, text(params.get("delta")), {"message": params.get("itemId")})
+            case "item/started" if text(item.get("type")) not in _NO_TOOLS:
+                kind = text(item.get("type"))
+                name = ".".join(filter(None, (text(item.get("server")), text(item.get("tool")))))
+                given = next((item[key] for key in ("command", "arguments", "changes", "query") if item.get(key)), None)
+                yield tool_call(item.get("id"), name or _TOOLS.get(kind, kind), given)
+            case "item/completed" if text(item.get("type")) not in _NO_TOOLS:
+                result = joined(mapping(item.get("result")).get("content"))
+                came = text(item.get("aggregatedOutput")) or _words(mapping(item.get("error"))) or result
+                ok = item.get("status") == "completed" and item.get("exitCode") in {None, 0}
+                yield tool_result(item.get("id"), came or text(item.get("status")), ok)
+            case "error" if params.get("willRetry"):
+                yield Event(EventKind.ERROR, _words(error), {"status": _status(error), "retrying": True})
 
     def _used(self, usage: Mapping[str, Json]) -> Event:
         """Codex counts for the whole session; the first count of a turn shows where the turn began."""
@@ -132,74 +157,29 @@ class _RunningCodex(RunningBackend):
         read, written = self._before
         return Event(EventKind.USAGE, data={"input": total[0] - read, "output": total[1] - written})
 
-    def _completed(self, turn: Mapping[str, Json]) -> str:
-        status = turn.get("status")
-        if status == "failed":
-            error = mapping(turn.get("error"))
-            raise self._failed(_words(error), _status(error))
-        return "" if status == "completed" else str(status)
-
     def _answer(self, request: RpcRequest) -> None:
-        params = request.params
+        params, reason = request.params, text(request.params.get("reason"))
+        accept: dict[str, Json] = {"decision": "accept"}
+        decline: dict[str, Json] = {"decision": "decline"}
         match request.method:
             case "item/commandExecution/requestApproval":
-                allowed = self._allows(Permission("shell", _reasoned(text(params.get("command")), params)))
-                self._peer.answer(request, {"decision": "accept" if allowed else "decline"})
+                tool, says = "shell", text(params.get("command"))
             case "item/fileChange/requestApproval":
-                says = _reasoned(f"change files below {params.get('grantRoot') or self._start.folder}", params)
-                allowed = self._allows(Permission("apply_patch", says))
-                self._peer.answer(request, {"decision": "accept" if allowed else "decline"})
+                tool, says = "apply_patch", f"change files below {params.get('grantRoot') or self._start.folder}"
             case "mcpServer/elicitation/request":
+                tool = text(params.get("serverName")) or "mcp"
                 says = text(params.get("message")) or "a tool of an MCP server"
-                allowed = self._allows(Permission(text(params.get("serverName")) or "mcp", says))
-                self._peer.answer(request, {"action": "accept", "content": {}} if allowed else {"action": "decline"})
+                accept, decline = {"action": "accept", "content": {}}, {"action": "decline"}
             case _:
                 self._peer.refuse(request)
+                return
+        allowed = self._allows(Permission(tool, shortened(f"{says} ({reason})" if reason else says)))
+        self._peer.answer(request, accept if allowed else decline)
 
 
 def _tokens(counted: Json) -> tuple[int, int]:
     counts = mapping(counted)
     return number(counts.get("inputTokens")) or 0, number(counts.get("outputTokens")) or 0
-
-
-def _reasoned(what: str, params: Mapping[str, Json]) -> str:
-    reason = text(params.get("reason"))
-    return shortened(f"{what} ({reason})" if reason else what)
-
-
-def _events(notice: RpcNotice) -> Iterator[Event]:
-    params = notice.params
-    match notice.method:
-        case "item/agentMessage/delta":
-            yield Event(EventKind.TEXT, text(params.get("delta")), {"message": params.get("itemId")})
-        case "item/started":
-            yield from _begun(mapping(params.get("item")))
-        case "item/completed":
-            yield from _ended(mapping(params.get("item")))
-        case "error" if params.get("willRetry"):
-            error = mapping(params.get("error"))
-            yield Event(EventKind.ERROR, _words(error), {"status": _status(error), "retrying": True})
-
-
-def _begun(item: Mapping[str, Json]) -> Iterator[Event]:
-    kind = text(item.get("type"))
-    if kind in _NO_TOOLS:
-        return
-    name = ".".join(filter(None, (text(item.get("server")), text(item.get("tool"))))) or _TOOLS.get(kind, kind)
-    given = next((item[key] for key in ("command", "arguments", "changes", "query") if item.get(key)), None)
-    yield Event(EventKind.TOOL_CALL, name, {"id": item.get("id"), "input": shown(given)})
-
-
-def _ended(item: Mapping[str, Json]) -> Iterator[Event]:
-    if item.get("type") in _NO_TOOLS:
-        return
-    ok = item.get("status") == "completed" and item.get("exitCode") in {None, 0}
-    came = text(item.get("aggregatedOutput")) or _words(mapping(item.get("error"))) or _plain(item.get("result"))
-    yield Event(EventKind.TOOL_RESULT, shortened(came or text(item.get("status"))), {"id": item.get("id"), "ok": ok})
-
-
-def _plain(result: Json) -> str:
-    return "\n".join(text(mapping(part).get("text")) for part in items(mapping(result).get("content")))
 
 
 def _words(error: Mapping[str, Json]) -> str:
@@ -214,20 +194,4 @@ def _status(error: Mapping[str, Json]) -> int | None:
     return next(filter(None, codes), None)
 
 
-def _skills_question(_: str) -> SkillsQuestion:
-    quiet = ("-c", "analytics.enabled=false", "-c", "check_for_update_on_startup=false")
-    return SkillsQuestion((*quiet, "debug", "prompt-input", "hi"), _read_skills)
-
-
-def _read_skills(said: str) -> list[VisibleSkill]:
-    texts = [part["text"] for item in json.loads(said) for part in item.get("content", ()) if "text" in part]
-    listed = "\n".join(text for text in texts if text.startswith("<skills_instructions>"))
-    roots = dict(_ROOT.findall(listed))
-    found: list[VisibleSkill] = []
-    for name, path in _LISTED.findall(listed):
-        first, _, rest = path.partition("/")
-        found.append(VisibleSkill(name, f"{roots[first]}/{rest}" if first in roots else path))
-    return found
-
-
-BACKEND: Final = Backend(_PROGRAM, lambda env: Codex(_PROGRAM, env), _skills_question)
+BACKEND: Final = Codex

@@ -1,13 +1,19 @@
-"""JSON from a backend: values whose form nobody guarantees, and JSON-RPC 2.0 with a message on each line."""
+"""JSON from a backend: values whose form nobody guarantees, events of tools, and JSON-RPC 2.0 in lines."""
 
 import itertools
+import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from skillyard.core.backend_events import Event, EventKind
 from skillyard.core.values import NOTHING, Json
 
 _NO_SUCH_METHOD: Final = -32601
+#: Limit for a tool's input and output in an event.
+_MOST_SHOWN: Final = 2_000
+#: How we introduce ourselves.
+CLIENT: Final[Mapping[str, Json]] = {"name": "skillyard", "title": "Skillyard", "version": "1"}
 Id = int | str
 
 
@@ -28,19 +34,33 @@ def number(value: Json) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def joined(blocks: Json) -> str:
+    """Return the texts of content blocks, each on its own line."""
+    return "\n".join(text(mapping(block).get("text")) for block in items(blocks))
+
+
+def shortened(words: str, most: int = _MOST_SHOWN) -> str:
+    return words if len(words) <= most else words[: most - 1] + "…"
+
+
+def tool_call(id_: Json, name: str, given: Json) -> Event:
+    """The input is in the event as it is if it is short, else the beginning of its JSON."""
+    whole = json.dumps(given, ensure_ascii=False)
+    return Event(
+        EventKind.TOOL_CALL, name, {"id": id_, "input": given if len(whole) <= _MOST_SHOWN else shortened(whole)}
+    )
+
+
+def tool_result(id_: Json, output: str, ok: bool) -> Event:
+    return Event(EventKind.TOOL_RESULT, shortened(output), {"id": id_, "ok": ok})
+
+
 class RpcRequest(NamedTuple):
-    """The other side waits for `answer` or `refuse`."""
-
-    id: Id
-    method: str
-    params: Mapping[str, Json]
-
-
-class RpcNotice(NamedTuple):
-    """A notification: nobody waits for an answer."""
+    """The other side waits for `answer` or `refuse`, unless it is a notification: that has no id."""
 
     method: str
     params: Mapping[str, Json]
+    id: Id | None = None
 
 
 class RpcResponse(NamedTuple):
@@ -59,16 +79,13 @@ class RpcError(Exception):
         self.code, self.message, self.data = code, message, data
 
 
-Incoming = RpcRequest | RpcNotice | RpcResponse
-
-
 class Peer:
     """One side of the connection. `send` is thread-safe and must not block; `receive` blocks, and raises at the end."""
 
     def __init__(self, send: Callable[[Mapping[str, Json]], None], receive: Callable[[], Mapping[str, Json]]) -> None:
         self._send, self._receive = send, receive
         self._ids = itertools.count(1)
-        self._waiting: deque[Incoming] = deque()
+        self._waiting: deque[RpcRequest | RpcResponse] = deque()
 
     def begin(self, method: str, params: Mapping[str, Json] = NOTHING) -> int:
         """Send a request; `next` returns the response."""
@@ -99,26 +116,25 @@ class Peer:
         error: Json = {"code": _NO_SUCH_METHOD, "message": f"{request.method} is not offered"}
         self._send({"jsonrpc": "2.0", "id": request.id, "error": error})
 
-    def next(self) -> Incoming:
+    def next(self) -> RpcRequest | RpcResponse:
         return self._waiting.popleft() if self._waiting else self._read()
 
     def forget(self) -> None:
         """Drop the messages that arrived during a `call`."""
         self._waiting.clear()
 
-    def _read(self) -> Incoming:
+    def _read(self) -> RpcRequest | RpcResponse:
         while (message := as_incoming(self._receive())) is None:
             pass
         return message
 
 
-def as_incoming(message: Mapping[str, Json]) -> Incoming | None:
+def as_incoming(message: Mapping[str, Json]) -> RpcRequest | RpcResponse | None:
     """Return None for anything but JSON-RPC: a program may print other things in between."""
     method, id_ = message.get("method"), message.get("id")
     named = id_ if isinstance(id_, int | str) and not isinstance(id_, bool) else None
     if isinstance(method, str):
-        params = mapping(message.get("params"))
-        return RpcNotice(method, params) if named is None else RpcRequest(named, method, params)
+        return RpcRequest(method, mapping(message.get("params")), named)
     if named is None or not ("result" in message or "error" in message):
         return None
     if message.get("error") is None:

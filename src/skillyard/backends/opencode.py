@@ -9,46 +9,40 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from skillyard.backends.acp import MODEL_FAILED, AcpBackend, AcpDriver
-from skillyard.backends.driver import NPM_PLATFORM, Backend, BackendProgram, SkillsQuestion, VisibleSkill
+from skillyard.backends.acp import MODEL_FAILED, AcpDriver
+from skillyard.backends.driver import NPM_PLATFORM, SkillsQuestion, VisibleSkill
 from skillyard.core.values import Json
 
-_PROGRAM: Final = BackendProgram(
-    backend="opencode",
-    command="opencode",
-    variable="SKILLYARD_OPENCODE",
-    package="opencode-ai",
-    native=f"opencode-{NPM_PLATFORM}*/bin/opencode",
-    minimum="1.0",
-)
 _FAILED_CALL: Final = re.compile(r'message="stream error".*error\.error="?(?:\w+: )?(?P<words>[^"]*)')
 
 
-def _failed_call(line: str) -> Mapping[str, Json] | None:
-    found = _FAILED_CALL.search(line)
-    return {"method": MODEL_FAILED, "params": {"words": found["words"]}} if found else None
-
-
-_OPENCODE: Final = AcpBackend(
-    name="opencode",
-    command=("opencode", "acp", "--print-logs", "--log-level", "ERROR"),
-    login="opencode auth login",
-    variables={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+class OpenCode(AcpDriver):
+    name = command = "opencode"
+    variable = "SKILLYARD_OPENCODE"
+    package = "opencode-ai"
+    native = f"opencode-{NPM_PLATFORM}*/bin/opencode"
+    minimum = "1.0"
+    login = "opencode auth login"
+    arguments = ("acp", "--print-logs", "--log-level", "ERROR")
+    variables: Mapping[str, str] = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
     # By default it asks nobody. A person decides what is allowed, as with the others.
-    defaults={"OPENCODE_PERMISSION": '{"edit":"ask","bash":"ask","webfetch":"ask","external_directory":"ask"}'},
-    program=_PROGRAM,
-    as_message=_failed_call,
-)
+    defaults: Mapping[str, str] = {
+        "OPENCODE_PERMISSION": '{"edit":"ask","bash":"ask","webfetch":"ask","external_directory":"ask"}'
+    }
 
+    def as_message(self, line: str) -> Mapping[str, Json] | None:
+        found = _FAILED_CALL.search(line)
+        return {"method": MODEL_FAILED, "params": {"words": found["words"]}} if found else None
 
-def _skills_question(_: str) -> SkillsQuestion:
-    off = ("MODELS_FETCH", "AUTOUPDATE", "DEFAULT_PLUGINS", "LSP_DOWNLOAD", "SHARE")
-    env = {**{f"OPENCODE_DISABLE_{what}": "1" for what in off}, "OPENCODE_PURE": "1"}
-    return SkillsQuestion(("debug", "skill"), _read_skills, env=env)
+    def skills_question(self, url: str) -> SkillsQuestion:
+        del url
+        off = ("MODELS_FETCH", "AUTOUPDATE", "DEFAULT_PLUGINS", "LSP_DOWNLOAD", "SHARE")
+        env = {**{f"OPENCODE_DISABLE_{what}": "1" for what in off}, "OPENCODE_PURE": "1"}
+        return SkillsQuestion(("debug", "skill"), _read_skills, env=env)
 
 
 def _read_skills(said: str) -> list[VisibleSkill]:
     return [VisibleSkill(skill["name"], skill["location"]) for skill in json.loads(said)]
 
 
-BACKEND: Final = Backend(_PROGRAM, lambda env: AcpDriver(_OPENCODE, env), _skills_question)
+BACKEND: Final = OpenCode

@@ -1,30 +1,22 @@
-"""A backend's process: one JSON object on each line, both ways; and the turns that are played with it.
+"""One JSON object on each line, both ways: to a backend's process, and between two processes of ours.
 
 Covered: lines of any sensible length; a write never blocks on a backend that does not read; the whole process tree,
 with the tools that the backend started, ends when we close it and when we are killed with SIGKILL.
-
-A driver adds `_open` (the handshake), `_play` (one turn) and `_interrupt`. All but the last run in the thread that
-iterates, so only `cancel` and `close` can come from another thread.
 """
 
 import contextlib
 import json
 import os
-import re
+import socket
+import struct
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from queue import Empty, Full, Queue, SimpleQueue
 from typing import Final
 
-from skillyard.backends.driver import Start, Turn
-from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
-from skillyard.core.child_process import DEPTH, deeper
-from skillyard.core.errors import AgentSilent, BackendFailed, SkillError, Timeout
 from skillyard.core.messages import Message
-from skillyard.core.secrets import mask_keys
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import Launch, make_sandbox
 
@@ -39,37 +31,14 @@ _MOST_LINES: Final = 10_000
 EXIT_SECONDS: Final = 2.0
 #: One that closed its stdout is about to exit. On a busy machine that takes time, and its exit code says why it went.
 _ENDED_EXIT_SECONDS: Final = 20.0
+#: What every kernel takes as the name of a socket.
+_NAME_BYTES: Final = 100
 _NO_LIMIT: Final = 1e9
 _LONGEST_WAIT_SECONDS: Final = 3600.0
-#: How long a backend has to end a cancelled turn by itself.
-_CANCEL_SECONDS: Final = 3.0
-_MOST_WORDS: Final = 500
-#: Limit for a tool's input and output in an event.
-_MOST_SHOWN: Final = 2_000
-
-_CREDENTIALS: Final = re.compile(
-    r"log ?in\b|api.?key|credential|unauthori[sz]ed|authenticat|missing environment", re.IGNORECASE
-)
-_MODEL: Final = re.compile(
-    r"\bmodel\b.*(not (found|exist|supported|available)|invalid|unknown)|issue with the selected model", re.IGNORECASE
-)
-
-#: What a driver's `_play` returns: the backend's own word for a turn that did not end well, else nothing.
-Played = Generator[Event, None, str]
-#: Turns a line of stderr into a message, if it stands for one.
-AsMessage = Callable[[str], Mapping[str, Json] | None]
-
-
-def no_message(_: str) -> None:
-    """The `AsMessage` of a backend that prints no messages on stderr."""
 
 
 class ProcessEnded(Exception):
     """The process is gone; no more messages will come."""
-
-
-class _Cancelled(Exception):
-    """A cancelled turn did not end by itself in time."""
 
 
 class Process:
@@ -80,12 +49,11 @@ class Process:
         argv: tuple[str, ...],
         folder: Path,
         env: Mapping[str, str],
-        as_message: AsMessage = no_message,
+        as_message: Callable[[str], Mapping[str, Json] | None] = lambda _: None,
         exit_seconds: float = EXIT_SECONDS,
     ) -> None:
-        """`as_message` is for a backend that reports some things only on stderr."""
-        self._as_message = as_message
-        self._exit_seconds = exit_seconds
+        """`as_message` turns a line of stderr into a message, if it stands for one."""
+        self._as_message, self._exit_seconds = as_message, exit_seconds
         self._sandbox = make_sandbox()
         try:
             self._program = self._sandbox.attach(Launch(argv=argv, cwd=folder, env=env, limit_seconds=_NO_LIMIT))
@@ -146,20 +114,17 @@ class Process:
         with self._closing:
             if not self._exit:
                 self._outgoing.put(None)
-                self._exit = self._stop()
+                try:
+                    code = self._program.wait(_ENDED_EXIT_SECONDS if self.ended else self._exit_seconds)
+                    code = self._program.stop() if code is None else code
+                    self._exit = Message("exit code {code}", code=code) if code >= 0 else f"signal {-code}"
+                except OSError as error:
+                    self._exit = Message("it could not start: {strerror}", strerror=error.strerror or error)
                 for thread in self._threads:
                     self._join(thread)
                 self._sandbox.close()
             self._end()
             return self._exit
-
-    def _stop(self) -> str:
-        try:
-            code = self._program.wait(_ENDED_EXIT_SECONDS if self.ended else self._exit_seconds)
-            code = self._program.stop() if code is None else code
-        except OSError as error:
-            return Message("it could not start: {strerror}", strerror=error.strerror or error)
-        return Message("exit code {code}", code=code) if code >= 0 else f"signal {-code}"
 
     def _join(self, thread: threading.Thread) -> None:
         """The reader may wait for room in its queue. Outside Linux an escaped process may hold a stream open."""
@@ -216,208 +181,74 @@ class Process:
         self._stderr = (self._stderr + piece)[-_STDERR_BYTES:]
 
 
-class RunningBackend(ABC):
-    """Base class of every `Running`."""
+class Disconnected(Exception):
+    """The other side closed the connection, or sent something else than our messages."""
 
-    def __init__(self, backend: str, login: str, start: Start, process: Process) -> None:
-        self.backend, self.session = backend, start.session
-        self._login, self._start, self._process = login, start, process
-        self._ask: Ask = refuse
-        self._turn = Turn("")
-        self._began = self._deadline = 0.0
-        self._cancelled_at: float | None = None
-        self._opened = self._closed = False
-        self._busy = threading.Lock()
-        #: The tools that run; meanwhile a silent backend is fine.
-        self._tools: set[Json] = set()
-        self._said: list[str] = []
-        self._message: Json = None
 
-    @abstractmethod
-    def _open(self) -> None:
-        """Do the handshake, within the first turn and its limits."""
+class JsonConnection:
+    """A JSON object on each line, between two processes of one user."""
 
-    @abstractmethod
-    def _play(self, text: str) -> Played: ...
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket, self._lines = connected, connected.makefile("rb")
 
-    @abstractmethod
-    def _interrupt(self) -> None:
-        """Ask the backend to stop its turn. Called from any thread; must not block."""
-
-    def _greet(self) -> None:
-        """Do the handshake if no turn follows. Differs from `_open` for a backend that is silent in that."""
-        self._open()
-
-    def turn(self, turn: Turn, ask: Ask = refuse) -> Iterator[Event]:
-        if not self._busy.acquire(blocking=False):
-            raise BackendFailed(self.backend, Message("it is still busy with another turn"))
+    def send(self, message: Mapping[str, Json]) -> None:
+        """Raise Disconnected. ASCII, so that half a character can be sent too."""
         try:
-            yield from self._run(turn, ask)
-        finally:
-            self._busy.release()
+            self._socket.sendall(json.dumps(message, default=dict).encode() + b"\n")
+        except OSError:
+            raise Disconnected from None
 
-    def hello(self, limit_seconds: float) -> None:
-        self._begin(Turn("", limit_seconds, limit_seconds))
+    def receive(self, seconds: float | None = None) -> dict[str, Json]:
+        """Return the next message. Raise Disconnected, also if none comes in time: then the connection is of no use."""
         try:
-            self._greet()
-            self._opened = True
-        except (SkillError, ProcessEnded, _Cancelled) as error:
-            raise self._as_error(error) from None
+            self._socket.settimeout(seconds)
+            message = json.loads(self._lines.readline(_LINE_BYTES))
+        except (OSError, ValueError, RecursionError):
+            raise Disconnected from None
+        if not isinstance(message, dict):
+            raise Disconnected
+        return message
 
-    def _begin(self, turn: Turn) -> None:
-        self._turn, self._began = turn, time.monotonic()
-        self._deadline = self._began + turn.limit_seconds
-
-    def alive(self) -> bool:
-        return not (self._stopped or self._process.ended)
-
-    def cancel(self) -> None:
-        if self._cancelled_at is None:
-            self._cancelled_at = time.monotonic()
-            self._interrupt()
-            self._process.wake()
+    def finish(self, how: int = socket.SHUT_WR) -> None:
+        """Send nothing more; the other side can still send."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(how)
 
     def close(self) -> None:
-        self._closed = True
-        self._process.close()
-
-    def _run(self, turn: Turn, ask: Ask) -> Iterator[Event]:
-        if self._closed and self._cancelled_at is None:
-            raise BackendFailed(self.backend, Message("it was stopped; start it again with its session"))
-        self._begin(turn)
-        self._ask = ask
-        self._tools.clear()
-        self._said, self._message = [], None
-        word = ""
-        whole = False
-        try:
-            if not self._opened:
-                self._open()
-                self._opened = True
-            if self._cancelled_at is None:
-                word = yield from self._noted(self._play(turn.text))
-            whole = not self._stopped
-        except (SkillError, ProcessEnded, _Cancelled) as error:
-            if not self._stopped:
-                raise self._as_error(error) from None
-        finally:
-            if not whole:
-                self.close()
-        stop = TurnEnd.CANCELLED if not whole else TurnEnd.CUT if word else TurnEnd.END
-        data: dict[str, Json] = {"stop": stop.value, "session": self.session}
-        if word and stop is TurnEnd.CUT:
-            data["reason"] = word
-        yield Event(EventKind.DONE, "".join(self._said), data)
-
-    @property
-    def _stopped(self) -> bool:
-        """Stopped by the caller: an error that follows from that is not reported."""
-        return self._closed or self._cancelled_at is not None
-
-    def _noted(self, events: Played) -> Played:
-        while True:
-            try:
-                event = next(events)
-            except StopIteration as end:
-                return str(end.value or "")
-            if event.kind is EventKind.TEXT:
-                if event.data.get("message") != self._message:
-                    self._said, self._message = [], event.data.get("message")
-                self._said.append(event.text)
-            elif event.kind is EventKind.TOOL_CALL:
-                self._tools.add(event.data.get("id"))
-            elif event.kind is EventKind.TOOL_RESULT:
-                self._tools.discard(event.data.get("id"))
-            elif event.kind is EventKind.ERROR:
-                event = event._replace(text=_clean(event.text))
-            yield event
-
-    def _next(self) -> Mapping[str, Json]:
-        """Return the next message. Raise ProcessEnded, Timeout, AgentSilent or _Cancelled."""
-        since = time.monotonic()
-        while True:
-            silent = float("inf") if self._tools else since + self._turn.silent_seconds
-            end = min(silent, self._deadline)
-            if self._cancelled_at is not None:
-                end = self._cancelled_at + _CANCEL_SECONDS
-            now = time.monotonic()
-            if now >= end:
-                raise self._late(now, silent)
-            message = self._process.receive(end - now)
-            if message:
-                return message
-
-    def _late(self, now: float, silent: float) -> Exception:
-        elapsed = round(now - self._began, 3)
-        if self._cancelled_at is not None:
-            return _Cancelled()
-        if now >= self._deadline or now < silent:
-            return Timeout(self.backend, elapsed, self._turn.limit_seconds, "backend")
-        return AgentSilent(self.backend, elapsed, self._turn.silent_seconds, self._last_words())
-
-    def _allows(self, permission: Permission) -> bool:
-        """Whether the settings or the person allow it. The time to answer does not count against the limit."""
-        if permission.tool in self._start.allowed_tools:
-            return True
-        asked = time.monotonic()
-        allowed = self._ask(permission)
-        self._deadline += time.monotonic() - asked
-        return allowed and self._cancelled_at is None
-
-    def _failed(self, reason: str, status: int | None = None) -> BackendFailed:
-        """Return an error with the backend's own words."""
-        words = _clean(reason) or "it gave no reason"
-        details: dict[str, Json] = {"session": self.session}
-        if status:
-            details["status"] = status
-        error = BackendFailed(self.backend, words, details=details)
-        error.extra_hint = self._advice(words, status)
-        return error
-
-    def _advice(self, words: str, status: int | None) -> Message | None:
-        if status in {401, 403} or _CREDENTIALS.search(words):
-            return Message("log in: {login}", login=self._login)
-        if status == 429:
-            return Message("try again later, or with another model")
-        if status == 404 or _MODEL.search(words):
-            return Message("name another model with --model")
-        return None
-
-    def _as_error(self, error: Exception) -> SkillError:
-        if isinstance(error, SkillError):
-            return error
-        ended = self._process.close()
-        words = self._last_words()
-        crashed = self._failed(f"it ended without an answer ({ended})" + (f": {words}" if words else ""))
-        crashed.details = {**crashed.details, "ended": ended}
-        return crashed
-
-    def _last_words(self) -> str:
-        said = mask_keys(self._process.words()).splitlines()
-        return shortened(" / ".join(line.strip() for line in said[-5:] if line.strip()), _MOST_WORDS)
+        """Thread-safe; a `receive` that waits raises Disconnected."""
+        self.finish(socket.SHUT_RDWR)
+        self._lines.close()
+        self._socket.close()
 
 
-def launch(
-    backend: str, argv: Sequence[str], start: Start, env: Mapping[str, str], as_message: AsMessage = no_message
-) -> Process:
-    """Start a backend, one level deeper than we are. Raise TooDeep or BackendFailed."""
-    told = {**env, "PWD": str(start.folder), DEPTH: deeper(env)}
+def connect(path: Path) -> JsonConnection | None:
+    """Return None if nobody listens, or a process of another user does."""
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with contextlib.suppress(OSError), open_name(path) as name:
+        connected.connect(name)
+        if is_ours(connected):
+            return JsonConnection(connected)
+    connected.close()
+    return None
+
+
+def is_ours(connected: socket.socket) -> bool:
+    """Whether the other side belongs to this user. Outside Linux the closed folder ensures that."""
+    credentials = getattr(socket, "SO_PEERCRED", None)
+    if credentials is None:
+        return True
+    _, user, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, credentials, struct.calcsize("3i")))
+    return bool(user == os.geteuid())
+
+
+@contextlib.contextmanager
+def open_name(path: Path) -> Iterator[str]:
+    """A name that is too long for the kernel is reached through the descriptor of its folder."""
+    if len(os.fsencode(path)) <= _NAME_BYTES:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return Process(tuple(argv), start.folder, told, as_message)
-    except (OSError, ValueError) as error:
-        raise BackendFailed(backend, Message("it could not start: {strerror}", strerror=error)) from None
-
-
-def _clean(words: str) -> str:
-    """Put it on one line and mask secrets."""
-    return shortened(" ".join(mask_keys(words).split()), _MOST_WORDS)
-
-
-def shortened(words: str, most: int = _MOST_SHOWN) -> str:
-    return words if len(words) <= most else words[: most - 1] + "…"
-
-
-def shown(value: Json) -> Json:
-    """Return a tool's input for an event: as it is if it is short, else the beginning of its JSON."""
-    whole = json.dumps(value, ensure_ascii=False)
-    return value if len(whole) <= _MOST_SHOWN else shortened(whole)
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

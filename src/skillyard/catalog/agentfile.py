@@ -4,17 +4,17 @@ The schema is agent.schema.json beside this file, the same that editors complete
 and reported. What bounds the sandbox is never guessed: a role with a mistake there runs nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from skillyard.catalog.bounds import BOUNDS, LONGEST_NAME, SECTIONS
-from skillyard.catalog.encoding import decode
 from skillyard.catalog.files import read_plain
 from skillyard.catalog.findings import START, Rule
 from skillyard.catalog.frontmatter import locate, read_block
 from skillyard.catalog.roots import AGENT_FILE
 from skillyard.catalog.schema_check import KeyPath, SchemaProblem, as_findings, problems, read_schema
+from skillyard.catalog.skill_text import decode
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Kind, Severity, Skill
@@ -25,6 +25,7 @@ SCHEMA_FILE = Path(__file__).parent / "agent.schema.json"
 MAX_BYTES = 1_000_000
 #: The field of a role's skill with the uuid of its agent, for the context of a request.
 AGENT_ID = "agent_id"
+_Errors: TypeAlias = Mapping[KeyPath, SchemaProblem]
 
 
 class Role(NamedTuple):
@@ -93,13 +94,21 @@ def parse_role(content: bytes, path: Path) -> Role:
     block = read_block(text)
     if block.failed:
         return _unusable(path, *block.findings)
-    found = [*problems(block.fields, agent_schema()), *_name_problems(block.fields), *_time_problems(block.fields)]
-    findings = [
-        *block.findings,
-        *as_findings(found, locate(text) if found else {}, Rule.ROLE_VALUE, Rule.ROLE_KEY),
-        *_missing_flows(block.fields, path, text),
-    ]
-    return _role(path, block.fields, found, findings)
+    fields = block.fields
+    found = [*problems(fields, agent_schema()), *_name_problems(fields), *_time_problems(fields)]
+    positions = locate(text) if found or "schedule" in fields else {}
+    findings = [*block.findings, *as_findings(found, positions, Rule.ROLE_VALUE, Rule.ROLE_KEY)]
+    flows = {at: flow for at, item in _items(fields, "schedule") if isinstance(flow := item.get("flow"), str)}
+    if flows:
+        from skillyard.catalog.flowfile import list_workflows  # noqa: PLC0415  (few roles schedule one)
+
+        known = {workflow.name for workflow in list_workflows(path.parent.parent.parent)}
+        for at, flow in flows.items():
+            if flow not in known:  # only a warning: the workflow may be written after the role
+                position = positions.get(("schedule", at, "flow"), START)
+                findings.append(Rule.ROLE_FLOW_MISSING.at(*position, name=flow))
+    errors = {problem.path: problem for problem in found if problem.severity is Severity.ERROR}
+    return _as_role(path, fields, errors, findings)
 
 
 def _unusable(path: Path, *findings: Finding) -> Role:
@@ -111,89 +120,80 @@ def _is_outside(file: Path) -> bool:
     return not file.resolve().is_relative_to(file.parent.parent.parent.resolve())
 
 
-def _role(path: Path, fields: Mapping[str, Json], found: Sequence[SchemaProblem], findings: Sequence[Finding]) -> Role:
-    errors = {problem.path: problem for problem in found if problem.severity is Severity.ERROR}
+def _as_role(path: Path, fields: Mapping[str, Json], errors: _Errors, findings: list[Finding]) -> Role:
     bounds = _bounds(path, fields, errors, findings)
     metadata = fields.get("metadata")
-    about = {
-        key: value
-        for key, value in (metadata.items() if isinstance(metadata, Mapping) else ())
-        if ("metadata", key) not in errors
-    }
+    given = metadata.items() if isinstance(metadata, Mapping) else ()
+    about = {key: value for key, value in given if ("metadata", key) not in errors}
     own: dict[str, Json] = {AGENT_ID: str(about.get("uuid") or ""), BOUNDS: bounds}
-    readings = [_skill(item, path, position, own, errors) for position, item in _items(fields, "skills")]
-    skills = tuple(item for item in readings if isinstance(item, Skill))
-    schedule = [item for at, item in _items(fields, "schedule") if not _below(errors, ("schedule", at))]
+    skills: list[Skill] = []
+    for at, item in _items(fields, "skills"):
+        skill = _as_skill(item, at, path, own, errors)
+        if skill and not is_inside(path.parent, skill.entry):
+            findings.append(Rule.ROLE_ENTRY.at(name=skill.name))
+        elif skill:
+            skills.append(skill)
+    findings += [
+        Rule.ROLE_ENTRY_MISSING.at(name=skill.name, entry=skill.entry)
+        for skill in skills
+        if not (skill.folder / skill.entry).is_file()
+    ]
     turns, tools = fields.get("max_turns"), fields.get("allowed_tools")
+    if not isinstance(tools, list) or _has_error(errors, "allowed_tools"):
+        tools = []
     return Role(
         name=path.parent.name,
         path=path,
         metadata=about,
-        skills=skills,
-        schedule=tuple(item for item in schedule if isinstance(item, Mapping)),
-        allowed_tools=tuple(map(str, tools))
-        if isinstance(tools, list) and not _below(errors, ("allowed_tools",))
-        else (),
+        skills=tuple(skills),
+        schedule=tuple(item for at, item in _items(fields, "schedule") if not _has_error(errors, "schedule", at)),
+        allowed_tools=tuple(map(str, tools)),
         max_turns=int(turns) if isinstance(turns, int | float) and ("max_turns",) not in errors else None,
         bounds=bounds,
-        findings=(*findings, *(item for item in readings if isinstance(item, Finding)), *_missing_entries(skills)),
+        findings=tuple(findings),
     )
 
 
-def _bounds(
-    path: Path, fields: Mapping[str, Json], errors: Mapping[KeyPath, SchemaProblem], findings: Sequence[Finding]
-) -> dict[str, Json]:
+def _bounds(path: Path, fields: Mapping[str, Json], errors: _Errors, findings: list[Finding]) -> dict[str, Json]:
     """Return what bounds the sandbox, or why nothing of the role may run."""
-    wrong = next((problem for at, problem in errors.items() if not at or at[0] in SECTIONS), None)
-    twice = next((finding for finding in findings if finding.code == Rule.YAML_DUPLICATE.code), None)
     where = f"{path.parent.parent.name}/{path.parent.name}/{AGENT_FILE}"
-    if wrong:
-        return {"broken": f"{where}: `{wrong.shown}` {wrong.message}"}
-    if twice:
-        return {"broken": Message("{place}: {reason}", place=f"{where}:{twice.line}", reason=twice.message)}
+    for at, problem in errors.items():
+        if not at or at[0] in SECTIONS:
+            return {"broken": f"{where}: `{problem.shown}` {problem.message}"}
+    for finding in findings:
+        if finding.code == Rule.YAML_DUPLICATE.code:
+            return {"broken": Message("{place}: {reason}", place=f"{where}:{finding.line}", reason=finding.message)}
     return {section: fields[section] for section in SECTIONS if fields.get(section)}
 
 
-def _skill(
-    item: Json, path: Path, position: int, own: Mapping[str, Json], errors: Mapping[KeyPath, SchemaProblem]
-) -> Skill | Finding | None:
-    """Return the skill, a finding, or None if the schema check already reported it."""
-    if not isinstance(item, Mapping) or _below(errors, ("skills", position), ("name", "entry")):
+def _as_skill(item: Mapping[str, Json], at: int, path: Path, own: Mapping[str, Json], errors: _Errors) -> Skill | None:
+    """Return the skill, or None if the schema check already reported it."""
+    right = {key: value for key, value in item.items() if not _has_error(errors, "skills", at, key)}
+    name, entry, timeout, actions = (right.get(key) for key in ("name", "entry", "timeout", "actions"))
+    if ("skills", at) in errors or not isinstance(name, str) or not isinstance(entry, str):
         return None
-    name, entry, timeout, actions = (item.get(key) for key in ("name", "entry", "timeout", "actions"))
-    if not isinstance(name, str) or not isinstance(entry, str):
-        return None
-    if not is_inside(path.parent, entry):
-        return Rule.ROLE_ENTRY.at(name=name)
-    right = {key: value for key, value in item.items() if not _below(errors, ("skills", position), (key,))}
     return Skill(
         name=name,
         path=path,
         kind=Kind.JSON,
         description=str(right.get("description") or ""),
         entry=entry,
-        actions=tuple(map(str, actions)) if "actions" in right and isinstance(actions, list) else (),
-        timeout_seconds=float(timeout) if "timeout" in right and isinstance(timeout, int | float) else None,
+        actions=tuple(map(str, actions)) if isinstance(actions, list) else (),
+        timeout_seconds=float(timeout) if isinstance(timeout, int | float) else None,
         role=path.parent.name,
         fields={**item, **own},
     )
 
 
-def _items(fields: Mapping[str, Json], section: str) -> Iterator[tuple[int, Json]]:
+def _items(fields: Mapping[str, Json], section: str) -> list[tuple[int, Mapping[str, Json]]]:
+    """Return the mappings in a list, with their positions."""
     listed = fields.get(section)
-    return iter(enumerate(listed if isinstance(listed, list) else ()))
+    return [(at, item) for at, item in enumerate(listed if isinstance(listed, list) else ()) if isinstance(item, dict)]
 
 
-def _below(errors: Mapping[KeyPath, SchemaProblem], path: KeyPath, keys: Sequence[str] = ()) -> bool:
-    """Whether something is wrong at the path itself, or below it (or below one of the keys, if given)."""
-    depth = len(path)
-    return any(
-        at[:depth] == path and (len(at) == depth or not keys or at[depth] in keys) for at in errors if len(at) >= depth
-    )
-
-
-def _error(path: KeyPath, message: str, advice: str = "") -> SchemaProblem:
-    return SchemaProblem(path, Severity.ERROR, message, advice)
+def _has_error(errors: _Errors, *path: str | int) -> bool:
+    """Whether something is wrong at the path or below it."""
+    return any(at[: len(path)] == path for at in errors)
 
 
 def _name_problems(fields: Mapping[str, Json]) -> Iterator[SchemaProblem]:
@@ -201,29 +201,26 @@ def _name_problems(fields: Mapping[str, Json]) -> Iterator[SchemaProblem]:
     names: dict[str, set[str]] = {}
     for section in ("skills", "secrets", "schedule"):
         seen = names.setdefault(section, set())
-        for number, item in _items(fields, section):
-            name = item.get("name") if isinstance(item, Mapping) else None
-            if not isinstance(name, str):
-                continue
-            if name in seen:
+        for at, item in _items(fields, section):
+            name = item.get("name")
+            if isinstance(name, str) and name in seen:
                 message = Message("is {name!r} again", name=name)
-                yield _error((section, number, "name"), message, Message("name each once"))
-            seen.add(name)
-    for number, item in _items(fields, "schedule"):
-        skill = item.get("skill") if isinstance(item, Mapping) else None
+                yield SchemaProblem((section, at, "name"), message, Message("name each once"))
+            elif isinstance(name, str):
+                seen.add(name)
+    for at, item in _items(fields, "schedule"):
+        skill = item.get("skill")
         if isinstance(skill, str) and skill not in names["skills"]:
             known = ", ".join(sorted(names["skills"])[:20]) or "none"
             message = Message("is {skill!r}, which is no skill of this role", skill=skill)
-            yield _error(("schedule", number, "skill"), message, Message("its skills: {known}", known=known))
+            yield SchemaProblem(("schedule", at, "skill"), message, Message("its skills: {known}", known=known))
 
 
 def _time_problems(fields: Mapping[str, Json]) -> Iterator[SchemaProblem]:
     """Find what a schema cannot: schedules whose times or zones do not exist, or contradict each other."""
     from skillyard.catalog.cron import parse_when, parse_zone  # noqa: PLC0415  (most roles have no schedule)
 
-    for number, item in _items(fields, "schedule"):
-        if not isinstance(item, Mapping):
-            continue
+    for at, item in _items(fields, "schedule"):
         for key, read in (("cron", parse_when), ("interval", parse_when), ("timezone", parse_zone)):
             value = item.get(key)
             if isinstance(value, bool) or not isinstance(value, str if key != "interval" else str | int | float):
@@ -231,36 +228,16 @@ def _time_problems(fields: Mapping[str, Json]) -> Iterator[SchemaProblem]:
             try:
                 read(as_interval(value) if key == "interval" else str(value))
             except InvalidArgs as error:
-                yield _error(("schedule", number, key), Message("cannot be read: {msg}", msg=error.msg))
+                yield SchemaProblem(("schedule", at, key), Message("cannot be read: {msg}", msg=error.msg))
         if str(item.get("misfire")).replace("_", "-") == "run-all" and item.get("overlap") not in (None, "queue"):
             message = Message("is {overlap!r} beside misfire run-all", overlap=item["overlap"])
             advice = Message("missed runs follow each other: overlap queue, or leave it out")
-            yield _error(("schedule", number, "overlap"), message, advice)
+            yield SchemaProblem(("schedule", at, "overlap"), message, advice)
 
 
 def as_interval(value: object) -> str:
     """Return `15m`, or the number 900 that means the same, as a schedule is written elsewhere."""
     return f"every {value}s" if isinstance(value, int | float) else f"every {str(value).removeprefix('every ')}"
-
-
-def _missing_flows(fields: Mapping[str, Json], path: Path, text: str) -> Iterator[Finding]:
-    """Only a warning: the workflow may be written after the role."""
-    asked = {at: item.get("flow") for at, item in _items(fields, "schedule") if isinstance(item, Mapping)}
-    if not any(asked.values()):
-        return
-    from skillyard.catalog.flowfile import list_workflows  # noqa: PLC0415  (few roles schedule one)
-
-    known = {workflow.name for workflow in list_workflows(path.parent.parent.parent)}
-    positions = locate(text)
-    for at, name in asked.items():
-        if isinstance(name, str) and name not in known:
-            yield Rule.ROLE_FLOW_MISSING.at(*positions.get(("schedule", at, "flow"), START), name=name)
-
-
-def _missing_entries(skills: Iterable[Skill]) -> Iterator[Finding]:
-    for skill in skills:
-        if not (skill.folder / skill.entry).is_file():
-            yield Rule.ROLE_ENTRY_MISSING.at(name=skill.name, entry=skill.entry)
 
 
 def is_inside(folder: Path, entry: str) -> bool:

@@ -51,6 +51,7 @@ def read_bounds(stored: Mapping[str, Json]) -> Bounds:
         raise RoleInvalid(str(broken))
     workspace, security = _mapping(stored.get("workspace")), _mapping(stored.get("security"))
     network, memory, processes = (security.get(key) for key in ("network", "memory_mb", "processes"))
+    secrets = stored.get("secrets")
     return Bounds(
         allowed=_texts(workspace["allowed_paths"]) if "allowed_paths" in workspace else None,
         denied=_texts(workspace.get("denied_paths")),
@@ -58,7 +59,11 @@ def read_bounds(stored: Mapping[str, Json]) -> Bounds:
         hosts=_texts(network) if isinstance(network, list) else None,
         memory_bytes=int(memory) * _MIB if isinstance(memory, int | float) else None,
         processes=int(processes) if isinstance(processes, int | float) else None,
-        secrets=tuple(map(_secret, _items(stored.get("secrets")))),
+        secrets=tuple(
+            Secret(str(item["name"]), str(item["source"]), str(item.get("key") or item["name"]))
+            for item in (secrets if isinstance(secrets, list) else ())
+            if isinstance(item, Mapping)
+        ),
     )
 
 
@@ -73,17 +78,8 @@ def resolve_role_path(path: str, root: Path) -> Path:
         raise RoleInvalid(Message("workspace: {path} is a link that leads nowhere", path=path)) from None
 
 
-def _secret(item: Mapping[str, Json]) -> Secret:
-    name = str(item["name"])
-    return Secret(name, str(item["source"]), str(item.get("key") or name))
-
-
 def _mapping(value: Json) -> Mapping[str, Json]:
     return value if isinstance(value, Mapping) else NOTHING
-
-
-def _items(value: Json) -> list[Mapping[str, Json]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def _texts(value: Json) -> tuple[str, ...]:

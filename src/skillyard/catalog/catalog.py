@@ -61,15 +61,19 @@ class Catalog:
         A link to another skill of the roots gives that skill: a link adds no second one.
         """
         found = self.candidates(name)
-        plain = name.rpartition("/")[2]
+        last = name.rpartition("/")[2]
         for matches in (
-            [entry for entry in found if entry.folder_name == plain],
-            [entry for entry in found if entry.name == plain],
+            [entry for entry in found if entry.folder_name == last],
+            [entry for entry in found if entry.name == last],
             found,
         ):
             strongest = [entry for entry in matches if entry.root == matches[0].root]
+            if len(strongest) == 1 and strongest[0].folder.is_symlink():
+                plain = (entry for entry in found if not entry.folder.is_symlink())
+                real = strongest[0].folder.resolve()
+                return next((entry for entry in plain if entry.folder.resolve() == real), strongest[0])
             if len(strongest) == 1:
-                return _follow_link(strongest[0], found)
+                return strongest[0]
             if strongest:
                 raise AmbiguousName(name, tuple(qualified(entry) for entry in strongest))
         raise SkillNotFound(name, self.nearest(name))
@@ -132,14 +136,6 @@ class Catalog:
             if rank < strongest.get(name, rank + 1):
                 strongest[name] = rank
         return (entry for entry in entries if strongest[entry.role, entry.folder_name] == self._ranks[entry.root])
-
-
-def _follow_link(entry: CatalogEntry, found: Sequence[CatalogEntry]) -> CatalogEntry:
-    if len(found) == 1 or not entry.folder.is_symlink():
-        return entry
-    real = entry.folder.resolve()
-    others = (other for other in found if not other.folder.is_symlink() and other.folder.resolve() == real)
-    return next(others, entry)
 
 
 def qualified(entry: CatalogEntry) -> str:

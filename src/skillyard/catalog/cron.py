@@ -13,20 +13,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 
-
-class _Field(NamedTuple):
-    name: str
-    low: int
-    high: int
-    words: tuple[str, ...] = ()
-
-
-_FIELDS = (
-    _Field("minute", 0, 59),
-    _Field("hour", 0, 23),
-    _Field("day of month", 1, 31),
-    _Field("month", 1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")),
-    _Field("day of week", 0, 7, ("sun", "mon", "tue", "wed", "thu", "fri", "sat")),
+#: The name, the lowest and the highest value of each field, and words for its values.
+_Field: TypeAlias = tuple[str, int, int, tuple[str, ...]]
+_FIELDS: tuple[_Field, ...] = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of month", 1, 31, ()),
+    ("month", 1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")),
+    ("day of week", 0, 7, ("sun", "mon", "tue", "wed", "thu", "fri", "sat")),
 )
 _SHORT = {
     "@hourly": "0 * * * *",
@@ -68,8 +62,7 @@ class Cron(NamedTuple):
             for hour in self.hours:
                 if day == start.date() and hour < start.hour:
                     continue
-                later = [tick for tick in self._ticks(day, hour, zone) if tick > moment]
-                if later:
+                if later := [tick for tick in self._ticks(day, hour, zone) if tick > moment]:
                     return min(later)
         raise InvalidArgs(Message("{text!r} never comes", text=self.text))  # checked when it was parsed
 
@@ -82,16 +75,14 @@ class Cron(NamedTuple):
     def _ticks(self, day: date, hour: int, zone: tzinfo) -> Iterator[float]:
         for minute in self.minutes:
             local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
-            first = local.timestamp()
-            second = local.replace(fold=1).timestamp()
-            if first == second:
-                yield first
-            elif first < second:  # the hour comes twice
+            first, second = local.timestamp(), local.replace(fold=1).timestamp()
+            if first <= second:
                 yield first
                 if len(self.hours) == 24:
-                    yield second
-            else:
-                yield _change_between(second, first, zone)
+                    yield second  # the hour may come twice
+            else:  # the hour is skipped: the first minute after the change
+                minutes = [datetime.fromtimestamp(at, zone) for at in range(int(second), int(first) + 60, 60)]
+                yield next(at.timestamp() for at in minutes if at.utcoffset() != minutes[0].utcoffset())
 
 
 class Interval(NamedTuple):
@@ -111,13 +102,8 @@ When: TypeAlias = Cron | Interval
 def parse_when(text: str) -> When:
     """Parse `0 9 * * 1-5`, `@daily`, `every 15m` or `1h30m`. Raise InvalidArgs with the part that is wrong."""
     if len(text) > _MOST_CHARACTERS:
-        raise InvalidArgs(
-            Message(
-                "a schedule has at most {most_characters} characters, not {count}",
-                most_characters=_MOST_CHARACTERS,
-                count=len(text),
-            )
-        )
+        most, count = _MOST_CHARACTERS, len(text)
+        raise InvalidArgs(Message("a schedule has at most {most} characters, not {count}", most=most, count=count))
     words = text.split()
     if words[:1] == ["every"] or (len(words) == 1 and words[0][:1].isdigit()):
         return _parse_interval(text)
@@ -132,19 +118,15 @@ def parse_zone(name: str) -> tzinfo:
 
 
 def preview(when: When, zone: tzinfo, moment: float, count: int = 3) -> tuple[float, ...]:
-    ticks: list[float] = []
-    for _ in range(count):
-        moment = when.after(moment, zone)
-        ticks.append(moment)
-    return tuple(ticks)
+    """Return the next ticks after the moment."""
+    return tuple(moment := when.after(moment, zone) for _ in range(count))
 
 
 def _parse_interval(text: str) -> Interval:
     said = text.strip().removeprefix("every").strip().lower()
     if not said or _SPAN.sub("", said).strip():
-        raise InvalidArgs(
-            Message("{text!r} is no interval; write every 90s, every 15m, every 2h or every 1d", text=text)
-        )
+        wrong = Message("{text!r} is no interval; write every 90s, every 15m, every 2h or every 1d", text=text)
+        raise InvalidArgs(wrong)
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _SPAN.findall(said))
     if not 1 <= seconds <= _LONGEST_SECONDS:
         raise InvalidArgs(Message("{text!r}: an interval is between a second and a year", text=text))
@@ -157,79 +139,46 @@ def _parse_cron(text: str) -> Cron:
         raise InvalidArgs(Message("{text!r}: there are {short}", text=text, short=", ".join(_SHORT)))
     parts = _SHORT.get(said, said).split()
     if len(parts) != len(_FIELDS):
-        raise InvalidArgs(
-            Message(
-                "{text!r} has {count} fields: cron has five, minute hour day month weekday", text=text, count=len(parts)
-            )
+        count = len(parts)
+        told = Message(
+            "{text!r} has {count} fields: cron has five, minute hour day month weekday", text=text, count=count
         )
+        raise InvalidArgs(told)
     minutes, hours, days, months, weekdays = (
-        _values(part, field, text) for part, field in zip(parts, _FIELDS, strict=True)
+        sorted(_values(part, field, text)) for part, field in zip(parts, _FIELDS, strict=True)
     )
-    cron = Cron(
-        text=text,
-        minutes=tuple(sorted(minutes)),
-        hours=tuple(sorted(hours)),
-        days=frozenset(days),
-        months=frozenset(months),
-        weekdays=frozenset(day % 7 for day in weekdays),
-        either=not parts[2].startswith("*") and not parts[4].startswith("*"),
-    )
-    if not cron.either and not _ever_comes(cron):
-        raise InvalidArgs(Message("{text!r} never comes: no such day in these months", text=text))
-    return cron
-
-
-def _ever_comes(cron: Cron) -> bool:
-    """Whether some year has such a day; every day of a month falls on each weekday in some year."""
+    on_days = frozenset(day % 7 for day in weekdays)  # 7 is Sunday too
+    either = not parts[2].startswith("*") and not parts[4].startswith("*")
+    # Every day of a month falls on each weekday in some year.
     longest = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
-    return any(min(cron.days) <= longest.get(month, 31) for month in cron.months)
+    if not either and all(days[0] > longest.get(month, 31) for month in months):
+        raise InvalidArgs(Message("{text!r} never comes: no such day in these months", text=text))
+    return Cron(text, tuple(minutes), tuple(hours), frozenset(days), frozenset(months), on_days, either)
 
 
 def _values(text: str, field: _Field, whole: str) -> set[int]:
+    name, lowest, highest, _ = field
     values: set[int] = set()
     for part in text.split(","):
         found = _PART.fullmatch(part)
         if not found:
-            raise InvalidArgs(Message("{whole!r}: {part!r} is no {name}", whole=whole, part=part, name=field.name))
-        step = int(found["step"]) if found["step"] else 1
-        if found["all"]:
-            low, high = field.low, field.high
-        else:
+            raise InvalidArgs(Message("{whole!r}: {part!r} is no {name}", whole=whole, part=part, name=name))
+        step, low, high = int(found["step"] or 1), lowest, highest
+        if not found["all"]:
             low = _number(found["first"], field, whole)
-            high = _number(found["last"], field, whole) if found["last"] else field.high if found["step"] else low
+            high = _number(found["last"], field, whole) if found["last"] else highest if found["step"] else low
         if step < 1 or low > high:
-            raise InvalidArgs(
-                Message("{whole!r}: {part!r} is no {name}: the range is empty", whole=whole, part=part, name=field.name)
-            )
+            empty = Message("{whole!r}: {part!r} is no {name}: the range is empty", whole=whole, part=part, name=name)
+            raise InvalidArgs(empty)
         values.update(range(low, high + 1, step))
     return values
 
 
 def _number(word: str, field: _Field, whole: str) -> int:
-    if word in field.words:
-        return field.words.index(word) + field.low
-    if not word.isdecimal() or not field.low <= int(word) <= field.high:
-        raise InvalidArgs(
-            Message(
-                "{whole!r}: {word!r} is no {name} ({low}-{high})",
-                whole=whole,
-                word=word,
-                name=field.name,
-                low=field.low,
-                high=field.high,
-            )
-        )
+    name, low, high, words = field
+    if word in words:
+        return words.index(word) + low
+    if not word.isdecimal() or not low <= int(word) <= high:
+        about = {"whole": whole, "word": word, "name": name, "low": low, "high": high}
+        raise InvalidArgs(Message("{whole!r}: {word!r} is no {name} ({low}-{high})", **about))
     return int(word)
-
-
-def _change_between(early: float, late: float, zone: tzinfo) -> float:
-    """Return the first moment after the clock was put forward, between a moment before and one after it."""
-    before = datetime.fromtimestamp(early, UTC).astimezone(zone).utcoffset()
-    low, high = int(early), int(late)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if datetime.fromtimestamp(middle, UTC).astimezone(zone).utcoffset() == before:
-            low = middle
-        else:
-            high = middle
-    return float(high)

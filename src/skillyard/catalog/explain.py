@@ -1,15 +1,97 @@
-"""Explains a name: every skill that has it, which one wins and why, and what each agent does with it."""
+"""Explains a name: every skill that has it, which one wins and why, and what each agent does with it.
+
+Where each backend agent looks for skills by itself, and which it leaves out, was measured with the real programs
+(claude 2.1, codex 0.166, opencode 1.18): all of them follow symlinks.
+"""
 
 import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.agent_paths import AGENT_PATHS, AgentPaths, Refusal, refusal
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.index import CatalogEntry
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import AmbiguousName, SkillNotFound
 from skillyard.core.messages import Message
+from skillyard.core.skill import Severity
+
+
+class AgentPaths(NamedTuple):
+    """Where an agent looks for skills by itself, and how it chooses between two of one name."""
+
+    agent: str
+    project: tuple[str, ...]
+    #: Below the home folder, or absolute. The agent's own folder, where `link` puts links, is the last of each.
+    user: tuple[str, ...]
+    choice: str
+    #: Reads skills in folders of folders too.
+    nested: bool = True
+    #: Leaves out skills without a description, and what its strict YAML reader refuses.
+    strict: bool = True
+
+    def roots(self, project: Path | None, user_home: Path) -> Iterator[Path]:
+        if project is not None:
+            yield from (project / folder for folder in self.project)
+        yield from (user_home / folder for folder in self.user)
+
+
+AGENT_PATHS = (
+    AgentPaths(
+        agent="claude-code",
+        project=(".claude/skills",),
+        user=(".claude/skills",),
+        choice=Message("lists all of them; the personal one (~/.claude/skills) wins over the project's"),
+        nested=False,
+        strict=False,
+    ),
+    AgentPaths(
+        agent="codex",
+        project=(".codex/skills", ".agents/skills"),
+        user=(".codex/skills", ".agents/skills"),
+        choice=Message("lists all of them, without choosing"),
+    ),
+    AgentPaths(
+        agent="opencode",
+        project=(".claude/skills", ".agents/skills", ".opencode/skills"),
+        user=(".claude/skills", ".agents/skills", ".config/opencode/skills"),
+        choice=Message("takes one of them, and not the same one at each start"),
+    ),
+)
+_MOVES = {
+    ("claude-code", ".claude"): "CLAUDE_CONFIG_DIR",
+    ("codex", ".codex"): "CODEX_HOME",
+    ("opencode", ".config"): "XDG_CONFIG_HOME",
+}
+
+
+def list_agent_paths(env: Mapping[str, str]) -> tuple[AgentPaths, ...]:
+    """Return AGENT_PATHS with the folders that the agents' own variables move."""
+
+    def moved(agent: str, path: str) -> str:
+        first, rest = path.split("/", 1)
+        folder = env.get(_MOVES.get((agent, first), ""), "")
+        return f"{folder}/{rest}" if Path(folder).is_absolute() else path
+
+    return tuple(paths._replace(user=tuple(moved(paths.agent, path) for path in paths.user)) for paths in AGENT_PATHS)
+
+
+class Refusal(NamedTuple):
+    why: str
+    fix: str
+
+
+def refusal(paths: AgentPaths, entry: CatalogEntry) -> Refusal | None:
+    """Return why the agent leaves out a skill wherever it is, or None if it does not."""
+    path = Path(entry.file)
+    if path.name != SKILL_FILE:
+        why = Message("it reads only {skill_file}, not {name}", skill_file=SKILL_FILE, name=path.name)
+        return Refusal(why, f"mv '{path}' '{path.with_name(SKILL_FILE)}'")
+    if paths.strict and not entry.description:
+        return Refusal(Message("it leaves out skills without a description"), f"skillyard validate '{path}'")
+    if paths.strict and entry.severity == Severity.ERROR:
+        return Refusal(Message("its YAML reader may refuse the frontmatter"), f"skillyard validate '{path}'")
+    return None
 
 
 class ExplainedEntry(NamedTuple):
@@ -57,9 +139,8 @@ def _why(entry: CatalogEntry, winner: CatalogEntry | None, labels: dict[str, str
     if entry.folder.resolve() == winner.folder.resolve():
         return Message("a link to the skill in {labels}", labels=labels[winner.root])
     if entry.root != winner.root and entry.folder_name == winner.folder_name:
-        return Message(
-            "shadowed: {labels} comes before {labels2}", labels=labels[winner.root], labels2=labels[entry.root]
-        )
+        stronger, weaker = labels[winner.root], labels[entry.root]
+        return Message("shadowed: {labels} comes before {labels2}", labels=stronger, labels2=weaker)
     return Message("a folder of that name comes before a skill of that name")
 
 
@@ -67,35 +148,33 @@ def _view(
     paths: AgentPaths, name: str, found: tuple[CatalogEntry, ...], project: Path | None, user_home: Path
 ) -> AgentView:
     roots = list(paths.roots(project, user_home))
-    inside = [(entry, _refusal(paths, entry, roots)) for entry in found if _root_of(entry, roots)]
-    seen = [entry.file for entry, refused in inside if not refused]
+    seen: list[str] = []
+    refused: list[Refusal] = []
+    for entry in found:
+        above = next((root for root in roots if entry.file.startswith(f"{root}/")), None)
+        if above is None:
+            continue
+        wrong = refusal(paths, entry)
+        if not paths.nested and entry.folder.parent not in roots:
+            only = Message("it reads only folders directly below its own")
+            wrong = Refusal(only, f"mv '{entry.folder}' '{above}/'")
+        if wrong:
+            refused.append(wrong)
+        else:
+            seen.append(entry.file)
     seen += [path for path in _elsewhere(paths, name, project, user_home) if path not in {e.file for e in found}]
     if seen:
         different = {Path(path).resolve() for path in seen}  # a link to a skill is the same skill
         why = paths.choice if len(different) > 1 else Message("the only one it reads")
         return AgentView(paths.agent, tuple(seen), why)
-    for _, refused in inside:
-        if refused:
-            return AgentView(paths.agent, why=refused.why, fix=refused.fix)
+    if refused:
+        return AgentView(paths.agent, why=refused[0].why, fix=refused[0].fix)
     if not found or found[0].role:
         return AgentView(paths.agent, why=Message("a role's skill: agents reach it only through Skillyard"))
     is_ours = project is not None and Path(found[0].file).is_relative_to(project)
     link = f"skillyard link {shlex.quote(found[0].folder_name)} --to {paths.agent}{'' if is_ours else ' --user'}"
     why = Message("it looks only in {project} and in the same folders of your home", project=", ".join(paths.project))
     return AgentView(paths.agent, why=why, fix=link)
-
-
-def _refusal(paths: AgentPaths, entry: CatalogEntry, roots: list[Path]) -> Refusal | None:
-    """Return why the agent leaves out a skill that is where it looks, or None if it does not."""
-    folder = entry.folder
-    if not paths.nested and folder.parent not in roots:
-        above = _root_of(entry, roots)
-        return Refusal(Message("it reads only folders directly below its own"), f"mv '{folder}' '{above}/'")
-    return refusal(paths, entry)
-
-
-def _root_of(entry: CatalogEntry, roots: list[Path]) -> Path | None:
-    return next((root for root in roots if entry.file.startswith(f"{root}/")), None)
 
 
 def _elsewhere(paths: AgentPaths, name: str, project: Path | None, user_home: Path) -> list[str]:

@@ -34,7 +34,16 @@ def read_plain(path: Path, most_bytes: int, *, follow: bool = False) -> bytes:
 
     A link is followed only to a file in the same folder; `follow` is for files that the person wrote.
     """
-    return _read(os.open(path, _READ) if follow else _open_inside(path), path, most_bytes)
+    try:
+        file = os.open(path, _READ if follow else _READ | _NOFOLLOW)
+    except OSError as error:
+        if follow or error.errno != errno.ELOOP:
+            raise
+        real, folder = os.path.realpath(path), os.path.realpath(path.parent)
+        if not real.startswith(f"{folder}/"):
+            raise OSError(errno.ELOOP, "it is a link that leads out of its folder", str(path)) from None
+        file = os.open(real, _READ | _NOFOLLOW)
+    return _read(file, path, most_bytes)
 
 
 def _read(file: int, path: Path, most_bytes: int) -> bytes:
@@ -45,18 +54,6 @@ def _read(file: int, path: Path, most_bytes: int) -> bytes:
             return content.read(most_bytes + 1)
     finally:
         os.close(file)
-
-
-def _open_inside(path: Path) -> int:
-    try:
-        return os.open(path, _READ | _NOFOLLOW)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-    real, folder = os.path.realpath(path), os.path.realpath(path.parent)
-    if not real.startswith(f"{folder}/"):
-        raise OSError(errno.ELOOP, "it is a link that leads out of its folder", str(path))
-    return os.open(real, _READ | _NOFOLLOW)
 
 
 def read_whole(path: Path, most_bytes: int, *, follow: bool = False) -> str:
@@ -112,9 +109,8 @@ def linked(path: Path) -> PermissionDenied:
 
     if not path.is_symlink():
         return PermissionDenied(Message("{place} is in the way: a folder must stand there", place=path))
-    denied = PermissionDenied(
-        Message("{place} is a link to {path}: a folder must stand there", place=path, path=os.path.realpath(path))
-    )
+    real = os.path.realpath(path)
+    denied = PermissionDenied(Message("{place} is a link to {path}: a folder must stand there", place=path, path=real))
     denied.extra_hint = REMOVE_LINK
     denied.values = {**denied.values, "path": shlex.quote(str(path))}
     return denied
@@ -234,3 +230,8 @@ def remove_below(anchor: Path, path: str) -> None:
     """Remove a file, or a link itself, below the anchor."""
     with _open_parent(anchor, path.split("/")) as (folder, name):
         os.unlink(name, dir_fd=folder)
+
+
+def is_repository(name: str) -> bool:
+    """Whether a file or folder of this name is git's own, also where the file system ignores case."""
+    return name.lower() == ".git"

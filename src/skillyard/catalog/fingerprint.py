@@ -16,13 +16,10 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from skillyard.core.errors import FolderChanging, InvalidArgs, PermissionDenied
 from skillyard.core.messages import Message
-
-if TYPE_CHECKING:
-    import hashlib
 
 #: A larger folder is not a skill.
 MAX_FILES = 20_000
@@ -67,9 +64,9 @@ def hash_folder(
         try:
             return _FolderHasher(folder, copy_to, digests, in_role=in_role).read()
         except PermissionError as error:
-            raise PermissionDenied(
-                Message("{filename}: it cannot be read, so nothing can be granted to it", filename=error.filename)
-            ) from None
+            name = error.filename
+            unread = Message("{filename}: it cannot be read, so nothing can be granted to it", filename=name)
+            raise PermissionDenied(unread) from None
         except OSError as error:
             if error.errno not in _MOVED:
                 raise
@@ -88,11 +85,6 @@ def read_digests(folder: Path) -> tuple[str, dict[str, str]]:
     """Return the fingerprint and the digest of each file and link by its path, both from one reading."""
     digests: dict[str, str] = {}
     return hash_folder(folder, digests=digests).approved, digests
-
-
-def is_repository(name: str) -> bool:
-    """Whether a file or folder of this name is git's own, also where the file system ignores case."""
-    return name.lower() == _REPOSITORY
 
 
 class _FolderHasher:
@@ -120,9 +112,8 @@ class _FolderHasher:
     def _enter(self, folder: int, inner: str, depth: int) -> bool:
         """Read an open folder, sorted by name. Return False if nothing in it counts."""
         if depth > _MAX_DEPTH:
-            raise InvalidArgs(
-                Message("{folder} is nested too deeply: nothing can be granted to it", folder=self._folder)
-            )
+            deep = Message("{folder} is nested too deeply: nothing can be granted to it", folder=self._folder)
+            raise InvalidArgs(deep)
         if self._target:
             (self._target / inner).mkdir(mode=0o755)
         names = [name for name in sorted(os.listdir(folder)) if not self._is_left_out(name)]
@@ -145,12 +136,9 @@ class _FolderHasher:
             return True
         self._count += 1
         if self._count > MAX_FILES:
+            about = {"folder": self._folder, "max_files": MAX_FILES}
             raise InvalidArgs(
-                Message(
-                    "{folder} holds more than {max_files} files: nothing can be granted to it",
-                    folder=self._folder,
-                    max_files=MAX_FILES,
-                )
+                Message("{folder} holds more than {max_files} files: nothing can be granted to it", **about)
             )
         if stat.S_ISLNK(mode):
             leads_to = os.readlink(os.fsencode(name), dir_fd=folder)
@@ -175,9 +163,14 @@ class _FolderHasher:
             while chunk := os.read(file, _CHUNK):
                 is_code, at_start = is_code or (at_start and chunk.startswith(b"#!")), False
                 digest.update(chunk)
-                self._grow(len(chunk))
-                if copy >= 0:
-                    _write_all(copy, chunk)
+                self._bytes += len(chunk)
+                if self._bytes > MAX_BYTES:
+                    about = {"folder": self._folder, "max_bytes": MAX_BYTES >> 30}
+                    large = Message("{folder} holds more than {max_bytes} GiB: nothing can be granted to it", **about)
+                    raise InvalidArgs(large)
+                view = memoryview(chunk if copy >= 0 else b"")
+                while view:
+                    view = view[os.write(copy, view) :]
             if copy >= 0:
                 os.fchmod(copy, 0o555 if is_program else 0o444)
                 os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -187,29 +180,16 @@ class _FolderHasher:
         kind = b"program" if is_program else b"file"
         self._add(path, kind, digest.digest(), is_code=is_code)
 
-    def _grow(self, more: int) -> None:
-        self._bytes += more
-        if self._bytes > MAX_BYTES:
-            raise InvalidArgs(
-                Message(
-                    "{folder} holds more than {max_bytes} GiB: nothing can be granted to it",
-                    folder=self._folder,
-                    max_bytes=MAX_BYTES >> 30,
-                )
-            )
-
     def _add(self, path: str, kind: bytes, content: bytes, *, is_code: bool = True) -> None:
-        name = path.encode("utf-8", "surrogateescape")
-        _add(self._content, kind, name, content)
+        name = path.rpartition("/")[2].lower()
+        is_document = name.endswith(_DOCUMENTS) and name not in _TRUSTED_TEXTS
+        counted = [self._content, self._approved] if is_code or not is_document else [self._content]
+        for part in (kind, path.encode("utf-8", "surrogateescape"), content):
+            for digest in counted:
+                digest.update(len(part).to_bytes(8, "big"))
+                digest.update(part)
         if self._digests is not None:
             self._digests[path] = f"{kind.decode()}:{content.hex()}"
-        if self._in_role and (is_code or not _is_document(path)):
-            _add(self._approved, kind, name, content)
-
-
-def _is_document(path: str) -> bool:
-    name = path.rpartition("/")[2].lower()
-    return name.endswith(_DOCUMENTS) and name not in _TRUSTED_TEXTS
 
 
 @contextlib.contextmanager
@@ -222,15 +202,3 @@ def _opened(folder: int, name: str, flags: int, path: Path) -> Iterator[int]:
         yield opened
     finally:
         os.close(opened)
-
-
-def _write_all(file: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(file, view) :]
-
-
-def _add(digest: "hashlib.blake2b", *parts: bytes) -> None:
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "big"))
-        digest.update(part)

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from skillyard.catalog.encoding import decode
 from skillyard.catalog.files import read_plain
 from skillyard.catalog.findings import Position, Rule
 from skillyard.catalog.frontmatter import locate, read_block
@@ -25,6 +24,7 @@ from skillyard.catalog.schema_check import (
     problems,
     read_schema,
 )
+from skillyard.catalog.skill_text import decode
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Severity
 from skillyard.core.values import NOTHING, Json
@@ -107,30 +107,31 @@ def read_workflow(path: Path) -> WorkflowFile:
     try:
         content = read_plain(file, MAX_BYTES)
     except OSError as error:
-        return _unreadable(file, str(error.strerror))
+        return WorkflowFile(_name_of(file), file, findings=(Rule.FLOW_UNREADABLE.at(reason=str(error.strerror)),))
     return parse_workflow(content, file)
 
 
 def parse_workflow(content: bytes, path: Path) -> WorkflowFile:
+    empty = WorkflowFile(_name_of(path), path)
     if len(content) > MAX_BYTES:
-        return _unreadable(path, Message("it has more than {max_bytes} bytes", max_bytes=MAX_BYTES))
+        reason = Message("it has more than {max_bytes} bytes", max_bytes=MAX_BYTES)
+        return empty._replace(findings=(Rule.FLOW_UNREADABLE.at(reason=reason),))
     text = decode(content).text
     block = read_block(text)
     if block.failed:
-        return WorkflowFile(_name_of(path), path, findings=tuple(block.findings))
+        return empty._replace(findings=tuple(block.findings))
     fields, positions = block.fields, locate(text)
     wrong = list(problems(fields, workflow_schema()))
     bad = {problem.path for problem in wrong if problem.severity is Severity.ERROR}
-    inputs = tuple(_inputs(fields, bad))
-    steps = tuple(_steps(fields, bad))
+    inputs, steps = tuple(_inputs(fields, bad)), tuple(_steps(fields, bad))
     listed = fields.get("steps")
     if isinstance(listed, list) and len(listed) > MAX_STEPS:
         too_many = Message("has more than {max_steps} items", max_steps=MAX_STEPS)
-        wrong.append(_error(("steps",), too_many, Message("use `for_each`")))
+        wrong.append(SchemaProblem(("steps",), too_many, Message("use `for_each`")))
     wrong += islice((*_input_problems(inputs), *_id_problems(steps), *_reference_problems(steps, inputs)), MAX_PROBLEMS)
     name = fields.get("name")
     return WorkflowFile(
-        name=name if isinstance(name, str) and name and ("name",) not in bad else _name_of(path),
+        name=name if isinstance(name, str) and name and ("name",) not in bad else empty.name,
         path=path,
         description=str(fields.get("description") or ""),
         inputs=inputs,
@@ -139,6 +140,10 @@ def parse_workflow(content: bytes, path: Path) -> WorkflowFile:
         digest=hashlib.blake2b(content, digest_size=20).hexdigest(),
         positions=positions,
     )
+
+
+def _name_of(path: Path) -> str:
+    return path.absolute().parent.name if path.name == WORKFLOW_FILE else path.stem
 
 
 def _inputs(fields: Mapping[str, Json], bad: set[KeyPath]) -> Iterator[WorkflowInput]:
@@ -182,63 +187,53 @@ def _steps(fields: Mapping[str, Json], bad: set[KeyPath]) -> Iterator[WorkflowSt
 
 
 def _input_problems(inputs: Sequence[WorkflowInput]) -> Iterator[SchemaProblem]:
-    for each in inputs:
-        if not is_word(each.name):
-            yield _error(("inputs", each.name), Message("is no name that a reference can have"), Message("use a word"))
-        if each.default is not None and not is_of_type(each.default, each.type):
-            wanted = expected({"type": each.type})
-            yield _error(
-                ("inputs", each.name, "default"), Message("should be {wanted}, as `type` says", wanted=wanted), ""
-            )
+    for name, kind, default, *_ in inputs:
+        if not is_word(name):
+            message = Message("is no name that a reference can have")
+            yield SchemaProblem(("inputs", name), message, Message("use a word"))
+        if default is not None and not is_of_type(default, kind):
+            message = Message("should be {wanted}, as `type` says", wanted=expected({"type": kind}))
+            yield SchemaProblem(("inputs", name, "default"), message)
 
 
 def _id_problems(steps: Sequence[WorkflowStep]) -> Iterator[SchemaProblem]:
     seen: dict[str, int] = {}
-    pattern = workflow_schema()["definitions"]["step"]["properties"]["id"]
+    schema = workflow_schema()["definitions"]["step"]["properties"]["id"]
     for step in steps:
         where = ("steps", step.at, "id")
         if step.id in RESERVED:
             message = Message("is {id!r}, which references use for something else", id=step.id)
-            yield _error(where, message, Message("give it another id"))
+            yield SchemaProblem(where, message, Message("give it another id"))
         elif step.id in seen:
             message = Message("is {id!r} again, like step {seen}", id=step.id, seen=seen[step.id])
-            yield _error(where, message, Message("give each step an `id` of its own"))
-        elif any(problems(step.id, pattern)):
+            yield SchemaProblem(where, message, Message("give each step an `id` of its own"))
+        elif any(problems(step.id, schema)):
             message = Message("is missing, and {id!r} cannot stand in for it", id=step.id)
-            yield _error(where, message, Message("give the step an `id`"))
+            yield SchemaProblem(where, message, Message("give the step an `id`"))
         seen.setdefault(step.id, step.at + 1)
 
 
 def _reference_problems(steps: Sequence[WorkflowStep], inputs: Sequence[WorkflowInput]) -> Iterator[SchemaProblem]:
     names = [step.id for step in steps]
-    before: list[str] = []
-    for step in steps:
-        for key in ("for_each", "params", "args"):
-            value = step.for_each if key == "for_each" else step.params if key == "params" else list(step.args)
+    for number, step in enumerate(steps):
+        for key, value in (("for_each", step.for_each), ("params", step.params), ("args", step.args)):
             for path, found in references(value):
                 where = ("steps", step.at, key, *path)
                 if isinstance(found, ValueError):
-                    yield _error(where, Message("holds what is no reference: {found}", found=found), "")
-                elif wrong := _wrong(found, key, step, before, names, inputs):
-                    why, advice = wrong
-                    yield _error(where, Message("refers to {shown}: {wrong}", shown=found.shown, wrong=why), advice)
+                    yield SchemaProblem(where, Message("holds what is no reference: {found}", found=found))
+                elif wrong := _wrong(found, step, names[:number], names, [each.name for each in inputs], key):
+                    message = Message("refers to {shown}: {wrong}", shown=found.shown, wrong=wrong[0])
+                    yield SchemaProblem(where, message, wrong[1])
         if isinstance(step.for_each, str) and not any(True for _ in references(step.for_each)):
             advice = Message('write a list, or a reference: "${{step.data.files}}"')
-            yield _error(("steps", step.at, "for_each"), Message("is a text"), advice)
+            yield SchemaProblem(("steps", step.at, "for_each"), Message("is a text"), advice)
         if step.at_once > 1 and step.for_each is None:
-            yield SchemaProblem(
-                ("steps", step.at, "at_once"), Severity.WARNING, Message("does nothing without `for_each`"), ""
-            )
-        before.append(step.id)
+            message = Message("does nothing without `for_each`")
+            yield SchemaProblem(("steps", step.at, "at_once"), message, severity=Severity.WARNING)
 
 
 def _wrong(
-    found: Reference,
-    key: str,
-    step: WorkflowStep,
-    before: Sequence[str],
-    names: Sequence[str],
-    inputs: Sequence[WorkflowInput],
+    found: Reference, step: WorkflowStep, before: Sequence[str], names: Sequence[str], inputs: list[str], key: str
 ) -> tuple[str, str] | None:
     """Return why a reference leads nowhere and what to do, or None if it is right."""
     name, path = found
@@ -248,18 +243,15 @@ def _wrong(
             return wrong, Message("add `for_each`, or name an earlier step")
         if name == "index" and path:
             return Message("there is nothing below a number"), Message("write `${{index}}`")
-        return None
-    if name == "inputs":
-        known = [each.name for each in inputs]
-        if not path or path[0] not in known:
-            return Message("there is no such input"), nearest(str(path[0]) if path else "", known)
-        return None
-    if name not in before:
+    elif name == "inputs":
+        if not path or path[0] not in inputs:
+            return Message("there is no such input"), nearest(str(path[0]) if path else "", inputs)
+    elif name not in before:
         if name in names:
             return Message("that step comes later, or is this one"), Message("only earlier steps can be referred to")
         known = [*before, "inputs", *(RESERVED[1:] if step.for_each else ())]
         return Message("there is no such step"), nearest(name, known)
-    if not path or path[0] not in OFFERED:
+    elif not path or path[0] not in OFFERED:
         wrong = Message("a step has {offered}", offered=", ".join(OFFERED))
         return wrong, Message("write `${{{name}.data…}}`", name=name)
     return None
@@ -267,15 +259,3 @@ def _wrong(
 
 def is_of_type(value: Json, kind: str) -> bool:
     return not any(problems(value, {"type": kind}))
-
-
-def _error(path: KeyPath, message: str, advice: str) -> SchemaProblem:
-    return SchemaProblem(path, Severity.ERROR, message, advice)
-
-
-def _name_of(path: Path) -> str:
-    return path.absolute().parent.name if path.name == WORKFLOW_FILE else path.stem
-
-
-def _unreadable(path: Path, reason: str) -> WorkflowFile:
-    return WorkflowFile(_name_of(path), path, findings=(Rule.FLOW_UNREADABLE.at(reason=reason),))

@@ -7,15 +7,12 @@ not-a-number stay text, because JSON has none of them.
 """
 
 import re
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import yaml
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
-from yaml.composer import Composer
-from yaml.parser import Parser
-from yaml.reader import Reader, ReaderError
-from yaml.resolver import BaseResolver
-from yaml.scanner import Scanner
+from yaml.reader import ReaderError
 
 from skillyard.catalog.findings import START, Position, Rule, position_in
 from skillyard.core.messages import Message
@@ -48,12 +45,9 @@ _REFUSED = re.compile(r"(?:^|[\[{,:?-])[ \t]*[&*!]", re.MULTILINE)
 _COMMENT = re.compile(r"[ \t]+#")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
-_TRUE, _FALSE, _NULL = ("yes", "true", "on"), ("no", "false", "off"), ("null",)
+_WORDS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False, "null": None}
 _CONSTANTS: dict[str, Json] = {
-    form: value
-    for words, value in ((_TRUE, True), (_FALSE, False), (_NULL, None))
-    for word in words
-    for form in (word, word.capitalize(), word.upper())
+    form: value for word, value in _WORDS.items() for form in (word, word.capitalize(), word.upper())
 }
 _CONSTANTS |= {"": None, "~": None}
 _NULLS = frozenset(word for word, value in _CONSTANTS.items() if value is None)
@@ -67,34 +61,22 @@ _BASES = {"b": 2, "x": 16, "": 8}
 _MAX_DIGITS = 300
 
 
-class PurePythonParser(Reader, Scanner, Parser, Composer, BaseResolver):
+class PurePythonParser(yaml.SafeLoader):
     """The parser for a PyYAML that was built without libyaml: the same answers, slower.
 
     Refuses escaped surrogates, as libyaml does: they would break whoever writes them out.
     """
 
     def __init__(self, stream: str) -> None:
-        surrogate = _ESCAPED_SURROGATE.search(stream)
-        if surrogate:
+        if surrogate := _ESCAPED_SURROGATE.search(stream):
             raise ReaderError("<block>", surrogate.start(), 0xD800, "unicode", "half a character is escaped")
-        Reader.__init__(self, stream)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-        Composer.__init__(self)
-        BaseResolver.__init__(self)
+        super().__init__(stream)
 
 
 if yaml.__with_libyaml__:
-    from yaml._yaml import CParser as _Parser
+    from yaml import CSafeLoader as _Parser
 else:
     _Parser = PurePythonParser  # type: ignore[assignment, misc]
-
-
-class _Mark(Protocol):
-    """A position of libyaml or PyYAML, counted from 0."""
-
-    line: int
-    column: int
 
 
 class Block(NamedTuple):
@@ -115,9 +97,7 @@ class _Composer(_Parser):
     """Composes without resolving: values are typed below, by what each field wants."""
 
     def descend_resolver(self, _parent: object, _index: object) -> None: ...
-
     def ascend_resolver(self) -> None: ...
-
     def resolve(self, _kind: object, _value: object, _implicit: object) -> str:
         return ""
 
@@ -126,9 +106,7 @@ class _RefusedError(Exception):
     """A node has no JSON value."""
 
     def __init__(self, rule: Rule, node: Node) -> None:
-        super().__init__(rule.code)
-        self.rule = rule
-        self.node = node
+        self.rule, self.node = rule, node
 
 
 def is_guarded(field: str) -> bool:
@@ -139,18 +117,19 @@ def is_guarded(field: str) -> bool:
 def read_block(block: str, line: int = 1) -> Block:
     """Return the fields of a frontmatter block whose first line is the file's `line`. Never raises."""
     findings = _check_events(block, line) if _needs_care(block) else []
-    if findings:
-        return _failed(*findings)
     try:
-        root = _Composer(block).get_single_node()
+        root = None if findings else _Composer(block).get_single_node()
+        if type(root) is MappingNode:
+            return _read_fields(root, block, line)
     except yaml.YAMLError as error:
-        return _failed(_invalid(error, block, line))
-    if root is None:
-        return _failed(Rule.FRONTMATTER_EMPTY.at(line))
-    if type(root) is not MappingNode:
-        shape = Message("a list") if type(root) is SequenceNode else "plain text"
-        return _failed(Rule.YAML_NOT_MAPPING.at(*_position(root.start_mark, line), shape=shape))
-    return _read_fields(root, block, line)
+        findings = [_invalid(error, block, line)]
+    except _RefusedError as refused:
+        findings = [refused.rule.at(*_position(refused.node.start_mark, line), limit=MAX_DEPTH)]
+    else:
+        if root is not None:
+            shape = Message("a list") if type(root) is SequenceNode else "plain text"
+            findings = [Rule.YAML_NOT_MAPPING.at(*_position(root.start_mark, line), shape=shape)]
+    return Block({}, {}, findings or [Rule.FRONTMATTER_EMPTY.at(line)], failed=True)
 
 
 def locate(block: str) -> dict[tuple[str | int, ...], Position]:
@@ -159,14 +138,14 @@ def locate(block: str) -> dict[tuple[str | int, ...], Position]:
     todo: list[tuple[tuple[str | int, ...], Node | None]] = [((), _Composer(block).get_single_node())]
     while todo:
         path, node = todo.pop()
+        items: Iterable[tuple[str | int, Node, Node]] = ()
         if isinstance(node, MappingNode):
-            for key, item in node.value:
-                positions[*path, key.value] = _position(key.start_mark, 1)
-                todo.append(((*path, key.value), item))
+            items = ((key.value, key, item) for key, item in node.value)
         elif isinstance(node, SequenceNode):
-            for number, item in enumerate(node.value):
-                positions[*path, number] = _position(item.start_mark, 1)
-                todo.append(((*path, number), item))
+            items = ((number, item, item) for number, item in enumerate(node.value))
+        for step, start, item in items:
+            positions[*path, step] = _position(start.start_mark, 1)
+            todo.append(((*path, step), item))
     return positions
 
 
@@ -196,31 +175,26 @@ def typed(word: str) -> Json:
     return word
 
 
-def _failed(*findings: Finding) -> Block:
-    return Block({}, {}, list(findings), failed=True)
-
-
 def _read_fields(root: MappingNode, block: str, line: int) -> Block:
     read = Block({}, {}, [])
     twice: tuple[str, ...] = ()
     doubles: list[ScalarNode] = []
     has_comment = " #" in block or "\t#" in block
     for key_node, node in root.value:
-        mark, key = key_node.start_mark, key_node.value
-        position = (mark.line + line, mark.column + 1)
-        try:
-            _check_key(key_node)
-            value = _text(node, doubles) if key in TEXT_FIELDS else _value(node, 1, doubles)
-        except _RefusedError as refused:
-            at = _position(refused.node.start_mark, line)
-            return _failed(refused.rule.at(*at, limit=MAX_DEPTH))
+        _check_key(key_node)
+        key, position = key_node.value, _position(key_node.start_mark, line)
+        is_text = key in TEXT_FIELDS and type(node) is ScalarNode
+        value = node.value if is_text else _value(node, 1, doubles)
+        if is_text and not node.style and value in _NULLS:
+            value = None
         if key in read.fields:
             read.findings.append(Rule.YAML_DUPLICATE.at(*position, field=key))
             twice = (*twice, key) if is_guarded(key) else twice
         read.fields[key] = value
         read.positions[key] = position
-        if has_comment and key in TEXT_FIELDS:
-            read.findings.extend(_cut_by_comment(key, node, block, line))
+        # A comment right after a plain text: the author most likely meant it as part of the text.
+        if has_comment and is_text and not node.style and _COMMENT.match(block, node.end_mark.index):
+            read.findings.append(Rule.VALUE_CUT.at(*_position(node.end_mark, line), field=key))
     for double in doubles:
         read.findings.append(Rule.YAML_DUPLICATE.at(*_position(double.start_mark, line), field=double.value))
     for key in twice:  # a guarded field that is there twice is not used: which one was meant is a guess
@@ -234,14 +208,6 @@ def _check_key(node: Node) -> None:
         raise _RefusedError(Rule.YAML_KEY, node)
     if node.value == "<<" and not getattr(node, "style", None):
         raise _RefusedError(Rule.YAML_MERGE, node)
-
-
-def _text(node: Node, doubles: list[ScalarNode]) -> Json:
-    """Return the text as written, or None if it is empty."""
-    if type(node) is ScalarNode:
-        text: str = node.value
-        return None if not node.style and text in _NULLS else text
-    return _value(node, 1, doubles)
 
 
 def _value(node: Node, depth: int, doubles: list[ScalarNode]) -> Json:
@@ -262,14 +228,6 @@ def _value(node: Node, depth: int, doubles: list[ScalarNode]) -> Json:
     return items
 
 
-def _cut_by_comment(field: str, node: Node, block: str, line: int) -> list[Finding]:
-    """Report a comment right after a plain text: the author most likely meant it as part of the text."""
-    mark = node.end_mark
-    if type(node) is not ScalarNode or node.style or not _COMMENT.match(block, mark.index):
-        return []
-    return [Rule.VALUE_CUT.at(mark.line + line, mark.column + 1, field=field)]
-
-
 def _needs_care(block: str) -> bool:
     """Whether there may be an anchor, alias or tag, or more levels than can be composed."""
     if ("&" in block or "*" in block or "!" in block) and _REFUSED.search(block):
@@ -288,26 +246,22 @@ def _check_events(block: str, line: int) -> list[Finding]:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
                 return [Rule.YAML_TOO_DEEP.at(*position, limit=MAX_DEPTH)]
-            if rule := _refusal(event):
-                findings.append(rule.at(*position))
+            for rule, is_refused in (
+                (Rule.YAML_ALIAS, isinstance(event, yaml.AliasEvent)),
+                (Rule.YAML_ANCHOR, getattr(event, "anchor", None) is not None),
+                (Rule.YAML_TAG, getattr(event, "tag", None) is not None),
+            ):
+                if is_refused:
+                    findings.append(rule.at(*position))
+                    break
     except yaml.YAMLError as error:
         findings.append(_invalid(error, block, line))
     return findings
 
 
-def _position(mark: _Mark | None, line: int) -> Position:
+def _position(mark: "yaml.Mark | yaml._yaml.Mark | None", line: int) -> Position:
+    """Return a position of libyaml or PyYAML, which count from 0, in a file where the block starts on `line`."""
     return (mark.line + line, mark.column + 1) if mark else (line, 1)
-
-
-def _refusal(event: yaml.Event) -> Rule | None:
-    if isinstance(event, yaml.AliasEvent):
-        return Rule.YAML_ALIAS
-    if not isinstance(event, yaml.NodeEvent):
-        return None
-    if event.anchor is not None:
-        return Rule.YAML_ANCHOR
-    tagged = isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) and event.tag is not None
-    return Rule.YAML_TAG if tagged else None
 
 
 def _invalid(error: yaml.YAMLError, block: str, line: int) -> Finding:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from skillyard.core.errors import StateDamaged
-from skillyard.core.kinds import KINDS, Kind
 from skillyard.core.messages import Message
+from skillyard.core.skill import KINDS, Kind
 
 if TYPE_CHECKING:
     from skillyard.core.skill import Skill
@@ -53,15 +53,6 @@ CREATE TABLE folders (
 ) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(name, description, tags, tokenize = 'porter unicode61');
 """
-
-
-_COLUMNS = (
-    *("id", "root", "file", "mtime", "ctime", "size", "inode", "digest"),
-    *("name", "folder_name", "role", "kind", "title", "description", "tags"),
-    *("severity", "folded", "record", "usable"),
-)
-_INSERT = f"INSERT INTO skills ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-_INSERT_WORDS = "INSERT INTO words (rowid, name, description, tags) VALUES (?, ?, ?, ?)"
 
 
 class CatalogEntry(NamedTuple):
@@ -116,21 +107,18 @@ class ScannedFolder(NamedTuple):
     children: tuple[str, ...] = ()
 
 
-class IndexRow(NamedTuple):
-    """The values for the tables; made without a database, so that several processes can make them."""
-
-    values: tuple[str | int, ...]
-    fts_texts: tuple[str, str, str]
+#: The values for the table of skills and for the full-text table.
+IndexRow: TypeAlias = tuple[tuple[str | int, ...], tuple[str, str, str]]
 
 
 def make_row(source: tuple[str | int, ...], skill: "Skill", *, usable: bool = True) -> IndexRow:
-    """Return the row of a skill; `source` is the root, the file, its stamp and its digest."""
+    """Return the row of a skill, without a database; `source` is the root, the file, its stamp and its digest."""
     folded = fold(f"{skill.name}\n{skill.folder_name}\n{skill.title}")
     tags = "\0".join(tag.replace("\0", "") for tag in skill.tags)
     about = (skill.name, skill.folder_name, skill.role, str(skill.kind), skill.title, skill.description, tags)
     found = (str(skill.severity or ""), folded, skill.as_record(), int(usable))
     fts_texts = (as_fts_text(folded), as_fts_text(skill.description), as_fts_text(" ".join(skill.tags)))
-    return IndexRow((*source, *about, *found), fts_texts)
+    return (*source, *about, *found), fts_texts
 
 
 def fold(text: str) -> str:
@@ -183,10 +171,8 @@ class _Connection(sqlite3.Connection):
             if self.path is None or not damaged:
                 raise
             _remove(self.path)
-            raise StateDamaged(
-                f"{self.path}: {error}",
-                Message("run it again: the file is only a cache, it was removed and is made anew"),
-            ) from None
+            advice = Message("run it again: the file is only a cache, it was removed and is made anew")
+            raise StateDamaged(f"{self.path}: {error}", advice) from None
 
 
 class Index:
@@ -229,17 +215,17 @@ class Index:
 
     def forget(self, root: str, files: Iterable[str]) -> None:
         for file in files:
-            self._connection.execute(
-                "DELETE FROM words WHERE rowid IN (SELECT id FROM skills WHERE root = ? AND file = ?)",
-                (root, file),
-            )
-            self._connection.execute("DELETE FROM skills WHERE root = ? AND file = ?", (root, file))
+            of_file = "FROM skills WHERE root = ? AND file = ?"
+            self._connection.execute(f"DELETE FROM words WHERE rowid IN (SELECT id {of_file})", (root, file))
+            self._connection.execute(f"DELETE {of_file}", (root, file))
 
     def add(self, rows: Sequence[IndexRow]) -> None:
+        if not rows:
+            return
         (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM skills").fetchone()
-        numbered = list(enumerate(rows, last + 1))
-        self._connection.executemany(_INSERT, ((number, *row.values) for number, row in numbered))
-        self._connection.executemany(_INSERT_WORDS, ((number, *row.fts_texts) for number, row in numbered))
+        for table, columns, part in (("skills", "", 0), ("words", " (rowid, name, description, tags)", 1)):
+            numbered = [(number, *row[part]) for number, row in enumerate(rows, last + 1)]
+            self._connection.executemany(f"INSERT INTO {table}{columns} VALUES ({_marks(numbered[0])})", numbered)
 
     def put_folders(self, root: str, folders: Mapping[str, ScannedFolder]) -> None:
         self._connection.execute("DELETE FROM folders WHERE root = ?", (root,))
@@ -296,10 +282,9 @@ class Index:
         return [found[number] for number in ids if number in found]
 
     def skill(self, entry: CatalogEntry) -> "Skill":
-        skill = self.find_skill(entry)
-        if skill is None:
-            raise LookupError(f"{entry.file} is no longer in the index")
-        return skill
+        if skill := self.find_skill(entry):
+            return skill
+        raise LookupError(f"{entry.file} is no longer in the index")
 
     def find_skill(self, entry: CatalogEntry) -> "Skill | None":
         """Return the skill of an entry, or None if its row is gone, or another's by now."""
@@ -312,15 +297,10 @@ class Index:
 
     def _entries(self, where: str, values: Sequence[str | int]) -> list[CatalogEntry]:
         rows = self._connection.execute(f"SELECT {', '.join(CatalogEntry._fields)} FROM skills {where}", values)
-        return [_entry(row) for row in rows]
-
-
-def _entry(row: tuple[Any, ...]) -> CatalogEntry:
-    id_, root, file, name, folder_name, role, kind, title, description, tags, severity, usable = row
-    kind = KINDS[kind]
-    return CatalogEntry(
-        id_, root, file, name, folder_name, role, kind, title, description, _split(tags), severity, usable == 1
-    )
+        return [
+            CatalogEntry._make((*row[:6], KINDS[row[6]], *row[7:9], _split(row[9]), row[10], row[11] == 1))
+            for row in rows
+        ]
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -338,12 +318,10 @@ def _open(path: Path | None) -> sqlite3.Connection:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 return _prepared(str(path), path)
-            except sqlite3.OperationalError:
+            except (sqlite3.OperationalError, OSError):
                 break  # no right to write, no room: removing the file would not help
             except (sqlite3.DatabaseError, UnicodeDecodeError):
                 _remove(path)
-            except OSError:
-                break
     return _prepared(":memory:")
 
 

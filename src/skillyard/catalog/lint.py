@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from skillyard.catalog.encoding import decode
 from skillyard.catalog.findings import START, Position, Rule, position_in
 from skillyard.catalog.manifest import Reading
-from skillyard.catalog.params import describe_type
+from skillyard.catalog.skill_fields import describe_type
+from skillyard.catalog.skill_text import decode
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Skill
 from skillyard.core.values import Json

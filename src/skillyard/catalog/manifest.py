@@ -8,22 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.encoding import as_text, decode
-from skillyard.catalog.fence import Fence, earlier_close, find_fence, plain_fence
+from skillyard.catalog import skill_fields
 from skillyard.catalog.files import read_plain
 from skillyard.catalog.findings import Position, Rule
 from skillyard.catalog.frontmatter import Block, read_block
-from skillyard.catalog.params import PARAM_FIELDS, read_params
 from skillyard.catalog.repair import repair
-from skillyard.catalog.skill_fields import (
-    first_paragraph,
-    read_actions,
-    read_description,
-    read_name,
-    read_run_fields,
-    read_tags,
-    read_timeout,
-)
+from skillyard.catalog.skill_text import Fence, as_text, decode, earlier_close, find_fence, plain_fence
 from skillyard.core.skill import Finding, Severity, Skill
 
 #: A larger SKILL.md is refused, and read no further than to see that.
@@ -118,32 +108,26 @@ def _read_fields(fence: Fence) -> tuple[Fence, Block]:
 
 def _as_reading(path: Path, fence: Fence, block: Block) -> Reading:
     fields = block.fields
-    name, description, timeout = read_name(block, path), read_description(block), read_timeout(block)
-    run = read_run_fields(block)
-    has_params = run.command or not fields.keys().isdisjoint(PARAM_FIELDS)
+    name, description = skill_fields.read_name(block, path), skill_fields.read_description(block)
+    timeout = skill_fields.read_timeout(block)
+    kind, command, entry = skill_fields.read_run_fields(block)
+    has_params = command or not fields.keys().isdisjoint(skill_fields.PARAM_FIELDS)
     title = fields.get("title")
     skill = Skill(
         name=name,
         path=path,
-        kind=run.kind,
-        description=first_paragraph(fence.body) if description is None else description,
+        kind=kind,
+        description=skill_fields.first_paragraph(fence.body) if description is None else description,
         title=title if isinstance(title, str) else "",
-        tags=read_tags(fields),
-        params=read_params(block, run.command) if has_params else (),
-        command=run.command,
-        entry=run.entry,
-        actions=read_actions(fields.get("actions")),
+        tags=skill_fields.read_tags(fields),
+        params=skill_fields.read_params(block, command) if has_params else (),
+        command=command,
+        entry=entry,
+        actions=skill_fields.read_actions(fields.get("actions")),
         timeout_seconds=timeout,
         fields=fields,
     )
     findings = tuple(block.findings)
-    return Reading(
-        path=path,
-        skill=skill._replace(findings=findings),
-        findings=findings,
-        source=fence.source,
-        body_start=fence.body_start,
-        body_line=fence.body_line,
-        positions=block.positions,
-        refused=block.refused,
-    )
+    skill = skill._replace(findings=findings)
+    extent = (fence.source, fence.body_start, fence.body_line)
+    return Reading(path, skill, findings, *extent, block.positions, block.refused)

@@ -6,7 +6,7 @@ exactly one reference keeps its type; in a longer text it is text. `$${` is a pl
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from skillyard.core.messages import Message
@@ -46,29 +46,22 @@ def parse(text: str) -> tuple[str | Reference, ...]:
     pieces: list[str | Reference] = []
     end = 0
     for found in _OPENING.finditer(text):
-        if plain := text[end : found.start()]:
-            pieces.append(plain)
+        pieces.append(text[end : found.start()])
         end = found.end()
-        pieces.append(_reference(found) if found[1] is not None else "${")
-    if rest := text[end:]:
-        pieces.append(rest)
-    return tuple(pieces)
+        pieces.append("${" if found[1] is None else _reference(found))
+    return tuple(piece for piece in (*pieces, text[end:]) if piece)
 
 
 def _reference(found: re.Match[str]) -> Reference:
-    whole = _WHOLE.fullmatch(found[1])
+    shown, whole = found[0][:_SHOWN], _WHOLE.fullmatch(found[1])
     if not found[2]:
-        raise ValueError(
-            Message("`{found}` has no closing brace; write `$${{` for a plain `${{`", found=found[0][:_SHOWN])
-        )
+        raise ValueError(Message("`{found}` has no closing brace; write `$${{` for a plain `${{`", found=shown))
     if whole is None:
-        raise ValueError(
-            Message(
-                "`{found}` is no reference; "
-                "write `${{step.data.key}}`, `${{inputs.name}}`, `${{item}}` or `${{index}}`",
-                found=found[0][:_SHOWN],
-            )
+        told = Message(
+            "`{found}` is no reference; write `${{step.data.key}}`, `${{inputs.name}}`, `${{item}}` or `${{index}}`",
+            found=shown,
         )
+        raise ValueError(told)
     path = (part[1] if part[1] is not None else int(part[2]) for part in _PART.finditer(whole[2]))
     return Reference(whole[1], tuple(path))
 
@@ -87,12 +80,10 @@ def references(value: Json) -> Iterator[tuple[tuple[str | int, ...], Reference |
             yield (), error
         else:
             yield from (((), piece) for piece in pieces if isinstance(piece, Reference))
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
+    elif isinstance(value, Mapping | list | tuple):
+        items: Iterable[tuple[str | int, Json]] = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for key, item in items:
             yield from (((key, *path), found) for path, found in references(item))
-    elif isinstance(value, list | tuple):
-        for position, item in enumerate(value):
-            yield from (((position, *path), found) for path, found in references(item))
 
 
 def fill(value: Json, look: Look) -> Json:
@@ -134,25 +125,17 @@ def walk(value: Json, path: tuple[str | int, ...]) -> Json:
     if isinstance(value, Mapping):
         if step in value:
             return walk(value[str(step)], rest)
-        raise LookupError(
-            Message("there is no `{step}`; {nearest}", step=step, nearest=nearest(str(step), list(value)))
-        )
-    raise LookupError(Message("there is nothing below {value}: no `{step}`", value=_kind(value), step=step))
+        advice = nearest(str(step), list(value))
+        raise LookupError(Message("there is no `{step}`; {nearest}", step=step, nearest=advice))
+    kind = "nothing" if value is None else Message("a text") if isinstance(value, str) else Message("a plain value")
+    raise LookupError(Message("there is nothing below {value}: no `{step}`", value=kind, step=step))
 
 
 def nearest(name: str, known: list[str]) -> str:
     """Return advice for a name that does not exist."""
     from difflib import get_close_matches  # noqa: PLC0415  (only a mistake needs it)
 
-    close = get_close_matches(name[:_SHOWN], known, n=1)
-    if close:
+    if close := get_close_matches(name[:_SHOWN], known, n=1):
         return Message("did you mean `{close}`?", close=close[0])
-    return (
-        Message("there are {known}", known=", ".join(f"`{each[:_SHOWN]}`" for each in known[:20]))
-        if known
-        else Message("there are none")
-    )
-
-
-def _kind(value: Json) -> str:
-    return "nothing" if value is None else Message("a text") if isinstance(value, str) else Message("a plain value")
+    shown = ", ".join(f"`{each[:_SHOWN]}`" for each in known[:20])
+    return Message("there are {known}", known=shown) if known else Message("there are none")

@@ -6,7 +6,7 @@ broken field before them may have swallowed or invented them.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from skillyard.catalog.findings import Rule
@@ -21,8 +21,7 @@ MAX_NESTED_LINES = 500
 _KEY = re.compile(r"""(?P<indent>[ ]*)(?P<key>"[^"\n]+"|'[^'\n]+'|[^\W\d][\w.-]*)[ \t]*:(?=\s|$)[^\S\n]*""")
 _CONFLICT = re.compile(r"(?:<{7}|={7}|>{7})(?: .*)?$")
 _INDICATORS = "*&!@%`,?-:>|"
-_BLOCK_TEXT = re.compile(r"(?P<style>[|>])[+-]?[ \t]+(?P<text>[^\s#].*)$")
-_BLOCK_HEAD = re.compile(r"(?P<style>[|>])[+\-0-9]*[ \t]*$")
+_BLOCK = re.compile(r"(?P<style>[|>])(?:[+-]?[ \t]+(?P<text>[^\s#].*)|[+\-0-9]*[ \t]*)$")
 _SURROGATE_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _CONTROL = re.compile(r"[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -34,7 +33,7 @@ _FLOW_ITEM = re.compile(r"(?P<head>[\[,{][ \t]*)(?P<value>[@`%][^,\[\]{}\"'\n]*)
 
 
 class Section(NamedTuple):
-    """The lines of one top-level field. `line` is the file's."""
+    """The lines of one top-level field. `line` is the file's, `rest` the value on the first line."""
 
     key: str
     line: int
@@ -42,7 +41,7 @@ class Section(NamedTuple):
     value_column: int
     first: str
     rest: str
-    more: tuple[str, ...] = ()
+    more: list[str]
 
     @property
     def text(self) -> str:
@@ -59,13 +58,6 @@ class Section(NamedTuple):
         return any(line.strip() and not line[0].isspace() for line in self.more)
 
 
-class Sections(NamedTuple):
-    sections: list[Section]
-    findings: list[Finding]
-    #: Two versions of the block are mixed: which lines belong together is unknown.
-    has_conflict: bool
-
-
 class RepairedValue(NamedTuple):
     """A field's value as read, and the rule that says what was done for it."""
 
@@ -77,12 +69,14 @@ class RepairedValue(NamedTuple):
 
 def repair(block: str, line: int, *, sure: bool = True) -> Block:
     """Return what can be read of the block. Guarded fields need a fence that is `sure`."""
-    sections, findings, has_conflict = split_sections(block, line)
+    findings: list[Finding] = []
+    sections = _split_sections(block, line, findings)
     read = Block({}, {}, findings)
     if len(sections) > MAX_SECTIONS:
         return read
     refused: list[str] = []
-    trusted = sure and not has_conflict
+    # With a conflict, two versions of the block are mixed: which lines belong together is unknown.
+    trusted = sure and not any(finding.code == Rule.MERGE_CONFLICT.code for finding in findings)
     for section in sections:
         key, position = section.key, (section.line, section.column)
         if key in read.fields or key in refused:
@@ -90,27 +84,21 @@ def repair(block: str, line: int, *, sure: bool = True) -> Block:
         if not is_guarded(key):
             trusted &= _take(section, read)
         else:
-            value = _read_guarded(section) if trusted and key not in read.positions else None
-            if value is None:
+            alone = read_block(section.text, section.line)
+            can_use = trusted and key not in read.positions and not alone.failed and not alone.refused
+            if not can_use or key not in alone.fields:
                 refused.append(key)
                 read.fields.pop(key, None)
                 findings.append(Rule.REPAIR_REFUSED.at(*position, field=key))
                 continue
-            read.fields[key] = value[key]
+            read.fields[key] = alone.fields[key]
         read.positions[key] = position
     return read._replace(refused=tuple(dict.fromkeys(refused)))
 
 
-def _read_guarded(section: Section) -> dict[str, Json] | None:
-    """Return a guarded field only if strict YAML has it."""
-    read = read_block(section.text, section.line)
-    return read.fields if not read.failed and section.key in read.fields and not read.refused else None
-
-
-def split_sections(block: str, line: int) -> Sections:
+def _split_sections(block: str, line: int, findings: list[Finding]) -> list[Section]:
     """Cut a block into its top-level fields, which start at the indentation of the first one."""
-    found: list[tuple[Section, list[str]]] = []
-    findings: list[Finding] = []
+    sections: list[Section] = []
     has_conflict = False
     indent: str | None = None
     for number, text in enumerate(block.split("\n"), line):
@@ -122,13 +110,12 @@ def split_sections(block: str, line: int) -> Sections:
         if key and (indent is None or key["indent"] == indent):
             indent = key["indent"]
             name, rest = key["key"].strip("\"'"), text[key.end() :].rstrip()
-            found.append((Section(name, number, key.start("key") + 1, key.end() + 1, text, rest), []))
-        elif found:
-            found[-1][1].append(text)
+            sections.append(Section(name, number, key.start("key") + 1, key.end() + 1, text, rest, []))
+        elif sections:
+            sections[-1].more.append(text)
         elif text.strip() and not text.lstrip().startswith("#"):
             findings.append(Rule.REPAIR_LINE.at(number))
-    sections = [section._replace(more=tuple(more)) for section, more in found]
-    return Sections(sections, findings, has_conflict)
+    return sections
 
 
 def _take(section: Section, read: Block) -> bool:
@@ -151,7 +138,12 @@ def _take(section: Section, read: Block) -> bool:
 
 def _repairs(section: Section) -> Iterator[RepairedValue]:
     """Yield each way of reading the section that works, the most faithful first."""
-    for rule, rewrite in _REWRITES:
+    for rule, rewrite in (  # these keep the structure
+        (Rule.REPAIR_TABS, _expand_tabs),
+        (Rule.REPAIR_CONTROL, _hide_controls),
+        (Rule.REPAIR_ESCAPE, _join_surrogates),
+        (Rule.REPAIR_NESTED, _quote_nested),
+    ):
         text = rewrite(section.text)
         if text != section.text:
             read = read_block(text, section.line)
@@ -182,48 +174,31 @@ def _unhide_controls(value: Json) -> Json:
 
 def _join_surrogates(text: str) -> str:
     """Join the two escapes that JSON writes for one character beyond the BMP; YAML does not."""
-
-    def joined(pair: re.Match[str]) -> str:
-        high, low = int(pair[1], 16), int(pair[2], 16)
-        return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
-
-    return _SURROGATE.sub("\ufffd", _SURROGATE_PAIR.sub(joined, text))
+    joined = _SURROGATE_PAIR.sub(lambda pair: bytes.fromhex(pair[1] + pair[2]).decode("utf-16-be"), text)
+    return _SURROGATE.sub("\ufffd", joined)
 
 
 def _quote_nested(text: str) -> str:
     """Quote each value below the field that is no YAML on its own, and such items of flow lists."""
-    first, *lines = text.split("\n")
-    if len(lines) > MAX_NESTED_LINES:
+    lines = text.split("\n")
+    if len(lines) > MAX_NESTED_LINES + 1:
         return text
-    return "\n".join((_quote_items(first), *map(_quote_line, lines)))
-
-
-def _quote_line(line: str) -> str:
-    line = _quote_items(line)
-    found = _NESTED_VALUE.match(line)
-    if not found or not read_block(f"value: {found['value']}").failed:
-        return line
-    return found["head"] + _quoted(_unquoted(found["value"].rstrip()))
-
-
-def _quote_items(line: str) -> str:
-    return _FLOW_ITEM.sub(lambda item: item["head"] + _quoted(item["value"].rstrip()), line)
-
-
-#: Rewritings of a field's YAML that keep its structure.
-_REWRITES: tuple[tuple[Rule, Callable[[str], str]], ...] = (
-    (Rule.REPAIR_TABS, _expand_tabs),
-    (Rule.REPAIR_CONTROL, _hide_controls),
-    (Rule.REPAIR_ESCAPE, _join_surrogates),
-    (Rule.REPAIR_NESTED, _quote_nested),
-)
+    for number, written in enumerate(lines):
+        line = _FLOW_ITEM.sub(lambda item: item["head"] + _quoted(item["value"].rstrip()), written)
+        lines[number] = line
+        found = _NESTED_VALUE.match(line)
+        if number and found and read_block(f"value: {found['value']}").failed:
+            lines[number] = found["head"] + _quoted(_unquoted(found["value"].rstrip()))
+    return "\n".join(lines)
 
 
 def _as_plain_text(section: Section) -> Iterator[RepairedValue]:
     """Yield the value as plain text, for a reason that its first characters tell."""
     rest = section.rest
-    if block := _BLOCK_TEXT.match(rest) or _BLOCK_HEAD.match(rest):
-        yield _block_text(section, block)
+    if block := _BLOCK.match(rest):  # the author meant the text on the line and below it
+        lines = [block["text"].strip(), *section.lines[1:]] if block["text"] else section.lines[1:]
+        rule = Rule.REPAIR_BLOCK if block["text"] else Rule.REPAIR_INDENT
+        yield RepairedValue((" " if block["style"] == ">" else "\n").join(lines), rule, section.hanging)
     if section.hanging and section.key not in TEXT_FIELDS and rest:
         alone = read_block(section.first, section.line)
         if not alone.failed and section.key in alone.fields:
@@ -231,8 +206,10 @@ def _as_plain_text(section: Section) -> Iterator[RepairedValue]:
     if not rest and section.key not in TEXT_FIELDS:
         return
     text = " ".join(section.lines)
-    if rest[:1] in {'"', "'"}:
-        yield RepairedValue(_unquoted(_joined_quote(section)), Rule.REPAIR_QUOTES, open_ended=True)
+    if rest[:1] in {'"', "'"}:  # a complete quoted line with more text below it loses its quotes first
+        first, *more = section.lines
+        whole = " ".join((_unquoted(first), *more)) if more else first
+        yield RepairedValue(_unquoted(whole), Rule.REPAIR_QUOTES, open_ended=True)
     if rest[:1] in {"[", "{"}:
         yield RepairedValue(text, Rule.REPAIR_FLOW, open_ended=True)
     if rest and rest[0] in _INDICATORS:
@@ -241,23 +218,6 @@ def _as_plain_text(section: Section) -> Iterator[RepairedValue]:
         yield RepairedValue(text, Rule.REPAIR_INDENT, open_ended=True)
     if text:
         yield RepairedValue(text, Rule.REPAIR_COLON)
-
-
-def _block_text(section: Section, block: re.Match[str]) -> RepairedValue:
-    """Read `> text` and `| text`: the author meant the text on the line and below it."""
-    lines = section.lines[1:]
-    rule = Rule.REPAIR_INDENT
-    if "text" in block.groupdict():
-        lines.insert(0, block["text"].strip())
-        rule = Rule.REPAIR_BLOCK
-    joiner = " " if block["style"] == ">" else "\n"
-    return RepairedValue(joiner.join(lines), rule, open_ended=section.hanging)
-
-
-def _joined_quote(section: Section) -> str:
-    """Remove the quotes of a complete quoted line with more text below it; anything else stays as written."""
-    first, *more = section.lines
-    return " ".join((_unquoted(first), *more)) if more else first
 
 
 def _unquoted(text: str) -> str:

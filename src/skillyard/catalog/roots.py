@@ -1,6 +1,6 @@
 """The folders and files of a project: where skills are looked for, in the order that decides between equal names."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -46,10 +46,12 @@ def list_roots(
 def find_project(start: Path, user_home: Path) -> Path | None:
     """Return the project that `start` belongs to, or None in the home folder and above it."""
     candidates = [folder for folder in _upwards(start) if not _is_out_of_bounds(folder, user_home)]
-    for is_marked in (_is_declared, _has_skills):
-        for folder in candidates:
-            if is_marked(folder):
-                return folder
+    for folder in candidates:
+        if (folder / "skillyard.toml").is_file() or (folder / ".git").exists():
+            return folder
+    for folder in candidates:
+        if (folder / ".claude" / "skills").is_dir() or any(folder.glob(f"{ROLES_FOLDER}/*/{AGENT_FILE}")):
+            return folder
     return candidates[0] if candidates else None
 
 
@@ -58,26 +60,14 @@ def can_be_project(folder: Path, user_home: Path) -> bool:
     return not _is_out_of_bounds(folder, user_home) and folder in _upwards(folder)
 
 
-def _upwards(start: Path) -> Iterator[Path]:
-    """Yield `start` and its parents, without the folders inside agents/<role>: a role is part of its project."""
+def _upwards(start: Path) -> list[Path]:
+    """Return `start` and its parents, without the folders inside agents/<role>: a role is part of its project."""
     folders = [start, *start.parents]
-    role = next((folder for folder in reversed(folders) if _is_role(folder)), None)
-    if role is not None:
-        folders = folders[folders.index(role) + 1 :]
-    yield from folders
-
-
-def _is_role(folder: Path) -> bool:
-    return folder.parent.name == ROLES_FOLDER and (folder / AGENT_FILE).is_file()
+    for number, folder in reversed(list(enumerate(folders))):
+        if folder.parent.name == ROLES_FOLDER and (folder / AGENT_FILE).is_file():
+            return folders[number + 1 :]
+    return folders
 
 
 def _is_out_of_bounds(folder: Path, user_home: Path) -> bool:
     return folder == folder.parent or folder == user_home or folder in user_home.parents
-
-
-def _is_declared(folder: Path) -> bool:
-    return (folder / "skillyard.toml").is_file() or (folder / ".git").exists()
-
-
-def _has_skills(folder: Path) -> bool:
-    return (folder / ".claude" / "skills").is_dir() or any(folder.glob(f"{ROLES_FOLDER}/*/{AGENT_FILE}"))

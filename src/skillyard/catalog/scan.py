@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from skillyard.catalog.files import is_utf8, read_plain
 from skillyard.catalog.index import Index, IndexRow, ScannedFolder, Stamp, make_row
@@ -27,6 +27,9 @@ _POOL_CHUNK = 100
 
 #: Called with how many of how many changed files were read.
 Progress = Callable[[int, int], None]
+_FileToRead: TypeAlias = tuple[SkillRoot, str, Stamp]
+#: The file, the digest of its content, and its rows.
+_ReadFile: TypeAlias = tuple[str, str, list[IndexRow]]
 
 
 class Changes(NamedTuple):
@@ -47,24 +50,15 @@ class FoundFiles(NamedTuple):
     left_out: list[str]
 
 
-class _FileToRead(NamedTuple):
-    root: str
-    has_roles: bool
-    file: str
-    stamp: Stamp
-
-
-class _ReadFile(NamedTuple):
-    file: str
-    digest: str
-    rows: list[IndexRow]
-
-
 def scan(index: Index, root: SkillRoot, progress: Progress | None = None) -> Changes:
     """Stat every known skill and read those that differ, in one transaction."""
     name, now_ns = str(root.path), time.time_ns()
     known, known_folders = index.known_files(name), index.known_folders(name)
-    found = _find_role_files(root.path) if root.roles else find_skill_files(root.path, known_folders, known, now_ns)
+    if root.roles:
+        files = sorted(map(str, root.path.glob(f"*/{AGENT_FILE}")))
+        found = FoundFiles({file: stamp for file in files if (stamp := stamp_of(file))}, {}, [])
+    else:
+        found = find_skill_files(root.path, known_folders, known, now_ns)
     left_out = tuple(found.left_out)
     if known == found.skills and all(
         path in known_folders and known_folders[path].stamp == folder.stamp for path, folder in found.folders.items()
@@ -76,7 +70,10 @@ def scan(index: Index, root: SkillRoot, progress: Progress | None = None) -> Cha
         changed = [file for file, stamp in found.skills.items() if known.get(file) != stamp]
         gone = [file for file in known if file not in found.skills]
         index.forget(name, [*gone, *(file for file in changed if file in known)])
-        digests = _read_into(index, root, {file: _trusted(found.skills[file], now_ns) for file in changed}, progress)
+        # A stamp that is too fresh to be trusted is stored as one that never matches.
+        stamps = {file: found.skills[file] for file in changed}
+        stamps = {file: stamp if is_settled(stamp, now_ns) else (-1, -1, -1, -1) for file, stamp in stamps.items()}
+        digests = _read_into(index, root, stamps, progress)
         settled = {path: folder for path, folder in found.folders.items() if is_settled(folder.stamp, now_ns)}
         index.put_folders(name, settled)
     return Changes(
@@ -90,13 +87,12 @@ def scan(index: Index, root: SkillRoot, progress: Progress | None = None) -> Cha
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Reading makes many small objects and no cycles: looking for cycles would take a third of the time."""
-    was_enabled = gc.isenabled()
+    switch_back = gc.enable if gc.isenabled() else gc.disable
     gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        switch_back()
 
 
 def stamp_of(path: str) -> Stamp | None:
@@ -111,16 +107,6 @@ def stamp_of(path: str) -> Stamp | None:
 def is_settled(stamp: Stamp, now_ns: int) -> bool:
     """Whether a later change is sure to change the stamp."""
     return now_ns - max(stamp[0], stamp[1]) > _RACY_NANOSECONDS
-
-
-def _trusted(stamp: Stamp, now_ns: int) -> Stamp:
-    """Return the stamp, or one that never matches if it is too fresh to be trusted."""
-    return stamp if is_settled(stamp, now_ns) else (-1, -1, -1, -1)
-
-
-def _find_role_files(folder: Path) -> FoundFiles:
-    files = [str(path) for path in sorted(folder.glob(f"*/{AGENT_FILE}"))]
-    return FoundFiles({file: stamp for file in files if (stamp := stamp_of(file))}, {}, [])
 
 
 def find_skill_files(
@@ -163,16 +149,11 @@ def _read_folder(path: str, above: tuple[int, ...], known: ScannedFolder | None,
         entries = list(os.scandir(path))
     except OSError:
         return None
-    skill_file = _find_skill_file(entries) if above else ""  # the root itself is no skill
-    if skill_file:
-        return ScannedFolder(stamp, skill_file)
+    # SKILL.md as the standard spells it, else in another case; the root itself is no skill.
+    named = [entry for entry in entries if above and entry.name.lower() == SKILL_FILE.lower()]
+    if named:
+        return ScannedFolder(stamp, next((entry for entry in named if entry.name == SKILL_FILE), named[0]).path)
     return ScannedFolder(stamp, children=tuple(sorted(_child_folders(entries), reverse=True)))
-
-
-def _find_skill_file(entries: list[os.DirEntry[str]]) -> str:
-    """Return the path of SKILL.md as the standard spells it, else in another case."""
-    exact = next((entry.path for entry in entries if entry.name == SKILL_FILE), "")
-    return exact or next((entry.path for entry in entries if entry.name.lower() == SKILL_FILE.lower()), "")
 
 
 def _child_folders(entries: list[os.DirEntry[str]]) -> Iterator[str]:
@@ -190,9 +171,9 @@ def _read_into(index: Index, root: SkillRoot, stamps: Mapping[str, Stamp], progr
     """Read the files into the index. Return the digest of each."""
     digests: dict[str, str] = {}
     rows: list[IndexRow] = []
-    for read in _read_all([_FileToRead(str(root.path), root.roles, file, stamp) for file, stamp in stamps.items()]):
-        digests[read.file] = read.digest
-        rows += read.rows
+    for file, digest, more in _read_all([(root, file, stamp) for file, stamp in stamps.items()]):
+        digests[file] = digest
+        rows += more
         if progress:
             progress(len(digests), len(stamps))
         if len(rows) >= _BATCH:
@@ -205,11 +186,8 @@ def _read_into(index: Index, root: SkillRoot, stamps: Mapping[str, Stamp], progr
 def _read_all(files: Sequence[_FileToRead]) -> Iterator[_ReadFile]:
     """Read each file, in this order; on all cores if there are thousands."""
     if len(files) < _MIN_FILES_FOR_POOL:
-        return map(_read_file, files)
-    return _read_in_processes(files)
-
-
-def _read_in_processes(files: Sequence[_FileToRead]) -> Iterator[_ReadFile]:
+        yield from map(_read_file, files)
+        return
     import multiprocessing  # noqa: PLC0415  (only a first scan of thousands needs it)
     import threading  # noqa: PLC0415
 
@@ -230,18 +208,18 @@ def _read_file(wanted: _FileToRead) -> _ReadFile:
     from skillyard.catalog.manifest import MAX_FILE_BYTES, parse_skill  # noqa: PLC0415
     from skillyard.core.skill import Kind, Skill  # noqa: PLC0415
 
-    path = Path(wanted.file)
+    root, file, stamp = wanted
+    path = Path(file)
     try:
         content = read_plain(path, MAX_FILE_BYTES)
     except OSError:
         content = b""
     digest = hashlib.blake2b(content, digest_size=16).hexdigest()
-    source = (wanted.root, wanted.file, *wanted.stamp, digest)
-    if wanted.has_roles:
+    source = (str(root.path), file, *stamp, digest)
+    if root.roles:
         from skillyard.catalog.agentfile import parse_role  # noqa: PLC0415  (most roots have no roles)
 
-        return _ReadFile(wanted.file, digest, [make_row(source, skill) for skill in parse_role(content, path).skills])
+        return file, digest, [make_row(source, skill) for skill in parse_role(content, path).skills]
     reading = parse_skill(content, path)
     unusable = Skill(name=path.parent.name, path=path, kind=Kind.PROMPT, findings=reading.findings)
-    row = make_row(source, reading.skill or unusable, usable=reading.skill is not None)
-    return _ReadFile(wanted.file, digest, [row])
+    return file, digest, [make_row(source, reading.skill or unusable, usable=reading.skill is not None)]

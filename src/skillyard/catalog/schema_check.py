@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 
 from skillyard.catalog.findings import START, Position, Rule, one_line
+from skillyard.catalog.references import nearest
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Severity
 from skillyard.core.values import Json
@@ -40,19 +41,17 @@ _NAMES = {
     "integer": Message("a whole number"),
     "number": Message("a number"),
     "boolean": Message("true or false"),
-    "null": Message("nothing"),
 }
-
-_CLASSES = {"null": NoneType, "boolean": bool, "string": str, "object": Mapping, "array": Sequence}
+_CLASSES = {"null": NoneType, "boolean": bool, "string": str, "object": Mapping, "array": list | tuple}
 
 
 class SchemaProblem(NamedTuple):
     """A value that is not as the schema says, and its path."""
 
     path: KeyPath
-    severity: Severity
     message: str
-    advice: str
+    advice: str = ""
+    severity: Severity = Severity.ERROR
 
     @property
     def shown(self) -> str:
@@ -70,7 +69,7 @@ def read_schema(name: str) -> dict[str, Any]:
 
 def problems(value: Json, schema: Schema) -> Iterator[SchemaProblem]:
     """Yield everything that is wrong, in the order of the file, up to MAX_PROBLEMS."""
-    return islice(_SchemaChecker(schema).check(value, schema, ()), MAX_PROBLEMS)
+    return islice(_check(value, schema, (), schema.get("definitions", {})), MAX_PROBLEMS)
 
 
 def as_findings(
@@ -86,147 +85,112 @@ def as_findings(
         yield finding._replace(message=message, advice=problem.advice)
 
 
-class _SchemaChecker:
-    def __init__(self, root: Schema) -> None:
-        self._root = root
-
-    def check(self, value: Json, schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
-        schema = self._resolve_ref(schema)
-        fits = "type" not in schema or _is_of(value, schema["type"])
-        if not fits or ("enum" in schema and not (isinstance(value, str) and value in schema["enum"])):
-            yield _unfit(value, path, schema)
-            return
-        if isinstance(value, Mapping):
-            yield from self._mapping(value, schema, path)
-        elif isinstance(value, str):
-            yield from _text(value, schema, path)
-        elif isinstance(value, Sequence):
-            yield from self._list(value, schema, path)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield from _number(value, schema, path)
-
-    def _resolve_ref(self, schema: Schema) -> Schema:
-        while "$ref" in schema:
-            schema = self._root["definitions"][schema["$ref"].removeprefix("#/definitions/")]
-        return schema
-
-    def _list(self, value: Sequence[Json], schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
-        if len(value) < schema.get("minItems", 0):
-            yield _wrong(
-                path,
-                Message(
-                    "has {count} items; it should have at least {minitems}",
-                    count=len(value),
-                    minitems=schema["minItems"],
-                ),
-                schema,
-            )
-        if "items" in schema:
-            for position, item in enumerate(value):
-                yield from self.check(item, schema["items"], (*path, position))
-
-    def _mapping(self, value: Mapping[str, Json], schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
-        known: Schema = schema.get("properties", {})
-        for name in schema.get("required", ()):
-            if name not in value:
-                yield _wrong(path, Message("lacks `{name}`", name=name), self._resolve_ref(known.get(name, {})))
-        for choice in (schema, *schema.get("allOf", ())):
-            yield from _exactly_one(value, choice, path)
-        for name, needed in schema.get("dependencies", {}).items():
-            # One of several, or all of a list.
-            met, names = (any, _choices(needed)) if isinstance(needed, Mapping) else (all, needed)
-            if name in value and not met(other in value for other in names):
-                yield _wrong(
-                    (*path, name),
-                    Message("goes only with {names}", names=_listed(names)),
-                    self._resolve_ref(known.get(name, {})),
-                )
-        for name, item in value.items():
-            if name in known:
-                yield from self.check(item, known[name], (*path, name))
-            elif schema.get("additionalProperties") is False:
-                yield _unknown((*path, name), name, tuple(known))
-            elif isinstance(schema.get("additionalProperties"), Mapping):
-                yield from self.check(item, schema["additionalProperties"], (*path, name))
+def _check(value: Json, schema: Schema, path: KeyPath, definitions: Schema) -> Iterator[SchemaProblem]:
+    schema = _resolve_ref(schema, definitions)
+    message: str = ""
+    if not _fits(value, schema):
+        message = Message("is {value}; it should be {schema}", value=_describe(value), schema=expected(schema))
+    elif isinstance(value, Mapping):
+        yield from _check_mapping(value, schema, path, definitions)
+    elif isinstance(value, str):
+        message = _find_text_problem(value, schema)
+    elif isinstance(value, Sequence):
+        least: int = schema.get("minItems", 0)
+        if len(value) < least:
+            count = Message("has {count} items; it should have at least {minitems}", count=len(value), minitems=least)
+            yield _wrong(path, count, schema)
+        for position, item in enumerate(value if "items" in schema else ()):
+            yield from _check(item, schema["items"], (*path, position), definitions)
+    if message:
+        yield _wrong(path, message, schema)
 
 
-def _text(value: str, schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
-    pattern = schema.get("pattern")
-    if len(value) < schema.get("minLength", 0):
-        wanted = schema["minLength"]
-        yield _wrong(
-            path,
-            Message("is empty") if wanted == 1 else Message("has less than {wanted} characters", wanted=wanted),
-            schema,
-        )
-    elif pattern and not _pattern(pattern).search(value):
-        yield _wrong(
-            path,
-            Message(
-                "is {value!r}; it should be {schema}",
-                value=value[:_LONGEST_KEY],
-                schema=Message.plain(schema.get("patternErrorMessage", "")),
-            ),
-            schema,
-        )
+def _resolve_ref(schema: Schema, definitions: Schema) -> Schema:
+    while "$ref" in schema:
+        schema = definitions[schema["$ref"].removeprefix("#/definitions/")]
+    return schema
 
 
-def _number(value: float, schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
+def _fits(value: Json, schema: Schema) -> bool:
+    """Whether it has the type, is one of the values, and lies between the limits."""
+    types = schema.get("type")
+    if types and not any(_is_a(value, name) for name in ([types] if isinstance(types, str) else types)):
+        return False
+    if "enum" in schema:
+        return isinstance(value, str) and value in schema["enum"]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
     above, least, most = (schema.get(word) for word in ("exclusiveMinimum", "minimum", "maximum"))
-    if (
-        (above is not None and value <= above)
-        or (least is not None and value < least)
-        or (most is not None and value > most)
-    ):
-        yield _unfit(value, path, schema)
-
-
-def _exactly_one(value: Mapping[str, Json], schema: Schema, path: KeyPath) -> Iterator[SchemaProblem]:
-    names = _choices(schema)
-    given = [name for name in names if name in value]
-    if names and len(given) != 1:
-        has = (
-            Message("has both {given}", given=_listed(given))
-            if given
-            else Message("has none of {names}", names=_listed(names))
-        )
-        yield _wrong(path, Message("{has}; it needs exactly one", has=has), {})
-
-
-def _choices(schema: Schema) -> list[str]:
-    return [name for option in schema.get("oneOf", ()) for name in option["required"]]
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    """Return the pattern as JSON Schema means it: `$` is the very end."""
-    return re.compile(re.sub(r"\$(?=$|\||\))", r"\\Z", text))
-
-
-def _is_of(value: Json, types: str | Sequence[str]) -> bool:
-    return any(_is_a(value, name) for name in ([types] if isinstance(types, str) else types))
+    return (above is None or value > above) and (least is None or value >= least) and (most is None or value <= most)
 
 
 def _is_a(value: Json, name: str) -> bool:
     if name in {"integer", "number"}:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return is_number and (name == "number" or value == value // 1)  # type: ignore[operator]
-    return isinstance(value, _CLASSES[name]) and not (name == "array" and isinstance(value, str))
+    return isinstance(value, _CLASSES[name])
+
+
+def _find_text_problem(value: str, schema: Schema) -> str:
+    least, pattern = schema.get("minLength", 0), schema.get("pattern")
+    if len(value) < least:
+        return Message("is empty") if least == 1 else Message("has less than {wanted} characters", wanted=least)
+    # As JSON Schema means it: `$` is the very end.
+    if not pattern or re.search(re.sub(r"\$(?=$|\||\))", r"\\Z", pattern), value):
+        return ""
+    wanted = Message.plain(schema.get("patternErrorMessage", ""))
+    return Message("is {value!r}; it should be {schema}", value=value[:_LONGEST_KEY], schema=wanted)
+
+
+def _check_mapping(
+    value: Mapping[str, Json], schema: Schema, path: KeyPath, definitions: Schema
+) -> Iterator[SchemaProblem]:
+    known: Schema = {name: _resolve_ref(each, definitions) for name, each in schema.get("properties", {}).items()}
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield _wrong(path, Message("lacks `{name}`", name=name), known.get(name, {}))
+    for choice in (schema, *schema.get("allOf", ())):
+        names = _choices(choice)
+        given = [name for name in names if name in value]
+        if names and len(given) != 1:
+            both = Message("has both {given}", given=_listed(given))
+            has = both if given else Message("has none of {names}", names=_listed(names))
+            yield _wrong(path, Message("{has}; it needs exactly one", has=has), {})
+    for name, needed in schema.get("dependencies", {}).items():
+        # One of several, or all of a list.
+        met, names = (any, _choices(needed)) if isinstance(needed, Mapping) else (all, needed)
+        if name in value and not met(other in value for other in names):
+            yield _wrong((*path, name), Message("goes only with {names}", names=_listed(names)), known.get(name, {}))
+    rest = schema.get("additionalProperties")
+    for name, item in value.items():
+        if name in known or isinstance(rest, Mapping):
+            yield from _check(item, known.get(name, rest), (*path, name), definitions)
+        elif rest is False:
+            advice = nearest(name[:_LONGEST_KEY].lower().replace("-", "_"), list(known))
+            message = Message("is not known and does nothing")
+            yield SchemaProblem((*path, name), message, advice, Severity.WARNING)
+
+
+def _choices(schema: Schema) -> list[str]:
+    return [name for option in schema.get("oneOf", ()) for name in option["required"]]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _wrong(path: KeyPath, message: str, schema: Schema) -> SchemaProblem:
+    return SchemaProblem(path, message, Message.plain(schema.get("description", "")))
 
 
 def _describe(value: Json) -> str:
-    match value:
-        case None:
-            return Message("nothing")
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return str(value)[:_LONGEST_KEY]
-        case str():
-            return Message("the text {text!r}", text=value[:_LONGEST_KEY])
-        case Mapping():
-            return Message("a mapping")
-        case _:
-            return Message("a list")
+    if value is None:
+        return Message("nothing")
+    if isinstance(value, str):
+        return Message("the text {text!r}", text=value[:_LONGEST_KEY])
+    if isinstance(value, Mapping):
+        return Message("a mapping")
+    return Message("a list") if isinstance(value, Sequence) else json.dumps(value)[:_LONGEST_KEY]
 
 
 def expected(schema: Schema) -> str:
@@ -242,28 +206,3 @@ def expected(schema: Schema) -> str:
     if least is not None and most is not None:
         return Message("{what} from {least} to {most}", what=what, least=least, most=most)
     return what if least is None else Message("{what} from {least}", what=what, least=least)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _wrong(path: KeyPath, message: str, schema: Schema) -> SchemaProblem:
-    return SchemaProblem(path, Severity.ERROR, message, Message.plain(schema.get("description", "")))
-
-
-def _unfit(value: Json, path: KeyPath, schema: Schema) -> SchemaProblem:
-    told = Message("is {value}; it should be {schema}", value=_describe(value), schema=expected(schema))
-    return _wrong(path, told, schema)
-
-
-def _unknown(path: KeyPath, name: str, known: Sequence[str]) -> SchemaProblem:
-    from difflib import get_close_matches  # noqa: PLC0415  (only a key that nobody knows needs it)
-
-    close = get_close_matches(name[:_LONGEST_KEY].lower().replace("-", "_"), known, n=1)
-    advice = (
-        Message("did you mean `{close}`?", close=close[0])
-        if close
-        else Message("there are {known}", known=_listed(known))
-    )
-    return SchemaProblem(path, Severity.WARNING, Message("is not known and does nothing"), advice)

@@ -4,14 +4,15 @@
       state: success | data: {skill: "markdown-converter"} | meta: {agent: skills, time: 1.8}
 
 `parse` reads back exactly what is written here. `read_envelope` reads what programs and people write like it: values
-over several lines, plain words, other line ends. See docs/spec.
-"""
+over several lines, plain words, other line ends. `data` and `meta` are YAML flow mappings on one line: identifier
+keys are bare, strings double-quoted, and nothing in a value can end the line or move the cursor. The patterns of the
+reader are compiled on first use: most runs only write. See docs/spec."""
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from skillyard.core import flow_yaml
 from skillyard.core.result import Result
 from skillyard.core.states import MARKS, State
 from skillyard.core.values import MAX_DEPTH, Json, check_text, check_value
@@ -22,19 +23,19 @@ _ICONS |= {mark.ascii for mark in MARKS.values()} | {"[skip]"}
 
 def as_text(result: Result, encoding: str = "utf-8") -> str:
     """Return the two lines. What `encoding` lacks is escaped, and the icon falls back to ASCII."""
-    state, data, meta = _parts(result, encoding)
-    return f"{_head(result, encoding)}\n  {state} | {data} | {meta}"
+    head, *parts = _parts(result, encoding)
+    return f"{head}\n  {' | '.join(parts)}"
 
 
 def as_block(result: Result, encoding: str = "utf-8") -> str:
     """Return the longer layout: state, data and meta on a line each."""
-    return "\n  ".join((_head(result, encoding), *_parts(result, encoding)))
+    return "\n  ".join(_parts(result, encoding))
 
 
 def as_json(result: Result) -> str:
     """Return one JSON object on one line, without characters that end a line or move a cursor."""
     check_value(result.as_dict())
-    return flow_yaml.escape_unsafe(json.dumps(result.as_dict(), ensure_ascii=False, default=dict))
+    return escape_unsafe(json.dumps(result.as_dict(), ensure_ascii=False, default=dict))
 
 
 def from_json(text: str) -> Result:
@@ -70,25 +71,15 @@ def parse(text: str) -> Result:
 
     Raise ValueError for anything else: each result has one text in each form, and rendering it again gives that text.
     """
-    result = read_envelope(text)
-    if not _is_written_as(result, text.removesuffix("\n")):
-        raise ValueError("this is like an envelope, but not as one is written")
-    return result
-
-
-def _is_written_as(result: Result, text: str) -> bool:
-    """Whether the result is written like this in some encoding: one that has exactly the characters of the text."""
+    result, text = read_envelope(text), text.removesuffix("\n")
     characters = frozenset(text)
-    for render in (as_text, as_block):
-        try:
-            written = render(result)
-        except ValueError:
-            return False
+    for written in (as_text(result), as_block(result)):
+        # As written in some encoding: one that has exactly the characters of the text.
         _, _, rest = written.partition(" ")
-        shown = "".join(c if c.isascii() or c in characters else flow_yaml.as_code(c) for c in rest)
+        shown = "".join(c if c.isascii() or c in characters else as_code(c) for c in rest)
         if text in {f"{icon} {shown}" for icon in (result.mark.icon, result.mark.ascii)}:
-            return True
-    return False
+            return result
+    raise ValueError("this is like an envelope, but not as one is written")
 
 
 def read_envelope(text: str) -> Result:
@@ -98,7 +89,7 @@ def read_envelope(text: str) -> Result:
     head = re.fullmatch(r"(\S+) (\S+)(?: (.*))?", first.rstrip("\r"))
     if not head or not has_icon(first):
         raise ValueError("line 1: <icon> <agent> <summary> expected")
-    reader = flow_yaml.FlowYamlReader(rest)
+    reader = FlowYamlReader(rest)
     state = reader.skip(r"\s*state:[ \t]*(\w+)[ \t]*")
     if not state:
         raise ValueError("line 2: state: <code> expected")
@@ -108,31 +99,237 @@ def read_envelope(text: str) -> Result:
             raise reader.error("the end")
         parts[part[1]] = reader.mapping()
     reader.expect_end()
-    return Result(
-        agent=flow_yaml.unescape(head[2]),
-        state=State(state[1]),
-        summary=flow_yaml.unescape(head[3] or ""),
-        data=parts.get("data", {}),
-        meta=parts.get("meta", {}),
-    )
+    agent, summary = unescape(head[2]), unescape(head[3] or "")
+    return Result(agent, State(state[1]), summary, parts.get("data", {}), parts.get("meta", {}))
 
 
-def _head(result: Result, encoding: str) -> str:
+def _parts(result: Result, encoding: str) -> tuple[str, str, str, str]:
+    """Return the first line, and state, data and meta. Where meta starts with the agent's name, that has no quotes."""
     if not re.fullmatch(r"\S+", result.agent):
         raise ValueError(f"an agent's name is one word, not {result.agent!r}")
-    icon = result.mark.icon if flow_yaml.encodes(result.mark.icon, encoding) else result.mark.ascii
-    return f"{icon} {flow_yaml.escape(result.agent, encoding)} {flow_yaml.escape(result.summary, encoding)}"
+    icon = result.mark.icon if encodes(result.mark.icon, encoding) else result.mark.ascii
+    head = f"{icon} {escape(result.agent, encoding)} {escape(result.summary, encoding)}"
+    data, meta = write(result.data, encoding), write(result.meta, encoding)
+    agent = str(result.meta.get("agent"))
+    quoted = f'{{agent: "{agent}"'
+    if meta.startswith(quoted) and is_bare(agent):
+        meta = f"{{agent: {agent}{meta.removeprefix(quoted)}"
+    return head, f"state: {result.state}", f"data: {data}", f"meta: {meta}"
 
 
-def _parts(result: Result, encoding: str) -> tuple[str, str, str]:
-    data, meta = flow_yaml.write(result.data, encoding), _meta(result.meta, encoding)
-    return f"state: {result.state}", f"data: {data}", f"meta: {meta}"
+#: Line ends, C0 and C1 controls, direction overrides, byte order marks and non-characters.
+UNSAFE = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff"
+_UNSAFE = re.compile(f"[{UNSAFE}]")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+#: Words that YAML 1.1 reads as something other than text.
+_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+#: YAML readers look no further than 1,024 characters for the colon of a plain key.
+_LONGEST_PLAIN_KEY = 1000
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
+
+_ESCAPE = r"(?s)\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|(.))"
+_UNESCAPED = dict(zip("nrtbf0eavN_LP", "\n\r\t\b\f\0\x1b\a\v\x85\xa0\u2028\u2029", strict=True))
+_DOUBLE_QUOTED = r'(?s)"([^"\\]*(?:\\.[^"\\]*)*)"'
+_SINGLE_QUOTED = r"'([^']*(?:''[^']*)*)'"
+_PLAIN = r"[^,\[\]{}\"'\n:]+(?::(?![\s,\[\]{}])[^,\[\]{}\"'\n:]*)*"
+_INT = r"[-+]?[0-9]+"
+_FLOAT = r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?"
+_CONSTANTS: Mapping[str, Json] = {"true": True, "false": False, "null": None, "~": None}
 
 
-def _meta(meta: Mapping[str, Json], encoding: str) -> str:
-    """Write the agent's name without quotes where it comes first; YAML reads it the same."""
-    agent = meta.get("agent")
-    if next(iter(meta), None) != "agent" or not isinstance(agent, str) or not flow_yaml.is_bare(agent):
-        return flow_yaml.write(meta, encoding)
-    rest = flow_yaml.write({key: value for key, value in meta.items() if key != "agent"}, encoding)
-    return f"{{agent: {agent}}}" if rest == "{}" else f"{{agent: {agent}, {rest[1:]}"
+def write(value: Mapping[str, Json], encoding: str = "utf-8") -> str:
+    """Return one line of YAML; characters that `encoding` lacks are escaped."""
+    check_value(value)
+    return _for_encoding(_write(value), encoding)
+
+
+def escape(text: str, encoding: str = "utf-8") -> str:
+    """Return text for the first line of an envelope: one line, whatever it holds, that `unescape` reads back."""
+    check_text(text)
+    return _for_encoding(escape_unsafe(text.replace("\\", "\\\\")), encoding)
+
+
+def escape_unsafe(written: str) -> str:
+    """Return JSON that means the same, without characters that end a line or move a cursor."""
+    return _UNSAFE.sub(lambda found: _SHORT_ESCAPES.get(found[0]) or as_code(found[0]), written)
+
+
+def as_code(character: str) -> str:
+    """Return the escape that stands for a character where an encoding lacks it."""
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def encodes(text: str, encoding: str) -> bool:
+    """Whether the encoding has all of these characters."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_bare(word: str) -> bool:
+    """Whether any YAML reader takes the word for text without quotes."""
+    return bool(_IDENTIFIER.match(word)) and word.lower() not in _YAML_WORDS and len(word) <= _LONGEST_PLAIN_KEY
+
+
+def _for_encoding(text: str, encoding: str) -> str:
+    if encodes(text, encoding):
+        return text
+    return "".join(character if encodes(character, encoding) else as_code(character) for character in text)
+
+
+def _write(value: Json) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            text = repr(value)
+            # YAML 1.1 takes 1e+16 for text.
+            return text.replace("e", ".0e") if "e" in text and "." not in text else text
+        case int():
+            return str(value)
+        case str():
+            return escape_unsafe(json.dumps(value, ensure_ascii=False))
+        case Mapping():
+            return "{" + ", ".join(f"{_write_key(key)}: {_write(item)}" for key, item in value.items()) + "}"
+        case Sequence():
+            return "[" + ", ".join(map(_write, value)) + "]"
+
+
+def _write_key(key: str) -> str:
+    if is_bare(key):
+        return key
+    text = _write(key)
+    # An encoding that lacks a character makes ten of it: \U0001f600.
+    return text if len(text) <= _LONGEST_PLAIN_KEY // 10 else f"? {text} "
+
+
+def read(text: str) -> dict[str, Json]:
+    """Return the mapping that `write` wrote. Raise ValueError if there is none, or anything else."""
+    check_text(text)
+    reader = FlowYamlReader(text)
+    items = reader.mapping()
+    reader.expect_end()
+    return items
+
+
+def unescape(text: str) -> str:
+    """Return the text behind `escape`. Raise ValueError for an escape that is no character."""
+    if "\\" not in text:
+        return text
+    text = re.sub(_ESCAPE, _unescape_one, text)
+    if not re.search(r"[\ud800-\udfff]", text):
+        return text
+    try:  # two escaped halves make one character, as in JSON
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError("lone surrogate in an escape") from None
+
+
+def _unescape_one(found: re.Match[str]) -> str:
+    digits = found[1] or found[2] or found[3]
+    if digits is None:
+        return _UNESCAPED.get(found[4], found[4])
+    code = int(digits, 16)
+    if code > 0x10FFFF:
+        raise ValueError(f"\\U{digits} is no character")
+    return chr(code)
+
+
+class FlowYamlReader:
+    """Reads one value after another from a text. Every ValueError says where."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+
+    def error(self, wanted: str) -> ValueError:
+        line = self._text.count("\n", 0, self._position) + 1
+        column = self._position - self._text.rfind("\n", 0, self._position)
+        return ValueError(f"line {line}, column {column}: {wanted} expected")
+
+    def skip(self, pattern: str) -> re.Match[str] | None:
+        found = re.compile(pattern).match(self._text, self._position)
+        if found:
+            self._position = found.end()
+        return found
+
+    def expect_end(self) -> None:
+        if self._peek():
+            raise self.error("the end")
+
+    def mapping(self, depth: int = 0) -> dict[str, Json]:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        if not self._take("{"):
+            raise self.error("{")
+        items: dict[str, Json] = {}
+        while not self._take("}"):
+            self._take("?")
+            key = self._quoted() if self._peek() in {'"', "'"} else self._plain()
+            if key in items:
+                raise self.error(f"a key other than {key!r}, which is there already,")
+            if not self._take(":"):
+                raise self.error(":")
+            items[key] = self._value(depth + 1)
+            if not self._take(",") and self._peek() != "}":
+                raise self.error(", or }")
+        return items
+
+    def _peek(self) -> str:
+        self.skip(r"\s*")
+        return self._text[self._position : self._position + 1]
+
+    def _take(self, character: str) -> bool:
+        if self._peek() != character:
+            return False
+        self._position += 1
+        return True
+
+    def _value(self, depth: int) -> Json:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        following = self._peek()
+        if following == "{":
+            return self.mapping(depth)
+        if following in {'"', "'"}:
+            return self._quoted()
+        if not self._take("["):
+            return self._plain_value()
+        items: list[Json] = []
+        while not self._take("]"):
+            items.append(self._value(depth + 1))
+            if not self._take(",") and self._peek() != "]":
+                raise self.error(", or ]")
+        return items
+
+    def _quoted(self) -> str:
+        if found := self.skip(_DOUBLE_QUOTED):
+            return unescape(found[1])
+        if found := self.skip(_SINGLE_QUOTED):
+            return found[1].replace("''", "'")
+        raise self.error("the end of a quoted text")
+
+    def _plain(self) -> str:
+        found = self.skip(_PLAIN)
+        if not found or not found[0].strip():
+            raise self.error("a value")
+        return found[0].strip()
+
+    def _plain_value(self) -> Json:
+        start, word = self._position, self._plain()
+        if word in _CONSTANTS:
+            return _CONSTANTS[word]
+        if re.fullmatch(_INT, word):
+            return int(word)
+        if not re.fullmatch(_FLOAT, word):
+            return word
+        number = float(word)
+        if not math.isfinite(number):
+            self._position = start
+            raise self.error("a finite number")
+        return number

@@ -12,7 +12,7 @@ a model's words, a program's stderr) goes in untouched. Nothing matches rendered
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from typing import Any, Self
 
 DOMAIN = "skillyard"
@@ -47,8 +47,8 @@ class Message(str):
 
     def __new__(cls, template: str, /, **values: object) -> Self:
         for name, value in values.items():
-            if isinstance(value, BaseException):
-                values[name] = _words_of(value)
+            if isinstance(value, BaseException):  # its words: the error itself would keep its frames alive
+                values[name] = value.args[0] if value.args and isinstance(value.args[0], Message) else str(value)
         try:
             text = template.format_map(values) if "{" in template or "}" in template else template
         except KeyError:
@@ -67,8 +67,8 @@ class Message(str):
         """Return itself, so that `str(error)` is still a message."""
         return self
 
-    def __reduce__(self) -> tuple[Callable[..., "Message"], tuple[str, Mapping[str, object]]]:
-        return _make, (self.template, self.values)
+    def __reduce__(self) -> tuple[Callable[[], "Message"], tuple[()]]:
+        return partial(Message, self.template, **self.values), ()
 
     def __copy__(self) -> Self:
         return self
@@ -80,7 +80,10 @@ class Message(str):
         """Return the text in this language; `values` fill a template, or replace values of the message."""
         if lang is Lang.EN:
             return self.template.format_map({**self.values, **values}) if values else super().__str__()
-        known = {name: _rendered(value, lang) for name, value in {**self.values, **values}.items()}
+        known = {**self.values, **values}
+        for name, value in known.items():
+            if isinstance(value, Message):
+                known[name] = value.render(lang)
         return _translation(lang)(self.template).format_map(known)
 
 
@@ -121,19 +124,6 @@ def of_json(record: Any) -> Any:
     if not isinstance(record, dict):
         return record
     return Message(record["template"], **{name: of_json(each) for name, each in record["values"].items()})
-
-
-def _words_of(error: BaseException) -> str:
-    """Return what an error says, as a message if it is one; the error itself would keep its frames alive."""
-    return error.args[0] if error.args and isinstance(error.args[0], Message) else str(error)
-
-
-def _rendered(value: object, lang: Lang) -> object:
-    return value.render(lang) if isinstance(value, Message) else value
-
-
-def _make(template: str, values: Mapping[str, object]) -> Message:
-    return Message(template, **values)
 
 
 @cache

@@ -1,15 +1,88 @@
-"""A skill as the catalog reads it, its params, and the findings about its file."""
+"""A skill as the catalog reads it, its kind, its params, and the findings about its file.
+
+Lists need a kind's name and nothing else, so its module is named here and loaded only when a skill of it is used."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, final
 
-from skillyard.core.kinds import Kind as Kind  # noqa: PLC0414  (part of what a skill is)
 from skillyard.core.messages import Message, as_json, of_json
 from skillyard.core.values import NOTHING, Json
+
+
+@final
+class Kind(str):  # noqa: SLOT000  (a kind has its traits in its dictionary)
+    """The name of a kind, with what the rest of the house must know about it.
+
+    `Kind(name)` returns the declared kind, always the same object, or raises ValueError. `Kind.declare` adds one.
+    """
+
+    COMMAND: ClassVar["Kind"]
+    PROMPT: ClassVar["Kind"]
+    JSON: ClassVar["Kind"]
+
+    #: See `runners/kind.py` for what the module must offer.
+    module: str
+    #: `protocol: <name>` in SKILL.md chooses it.
+    by_protocol: bool = False
+    #: `entry:` names its program.
+    has_entry: bool = False
+    #: Running it starts a program. A kind that does not needs no grants and can be done by a backend agent.
+    starts_program: bool = True
+    #: A request names one of the skill's actions.
+    has_actions: bool = False
+    #: Params that the skill does not declare are passed on.
+    takes_any_param: bool = False
+    #: A param that is a list or a mapping is passed as text.
+    takes_text: bool = False
+    #: Words after the name are text for the skill and bind no params.
+    takes_words: bool = False
+    #: Its programs may import `skillyard.skill`.
+    imports_helper: bool = False
+    limit_seconds: float = 60.0
+
+    def __new__(cls, name: str) -> "Kind":
+        try:
+            return KINDS[name]
+        except KeyError:
+            raise ValueError(f"no kind of skill is called {name!r}") from None
+
+    @property
+    def takes_only_declared(self) -> bool:
+        """A param that the skill does not declare is refused."""
+        return not self.takes_any_param and not self.takes_words
+
+    @classmethod
+    def declare(cls, name: str, module: str, *, limit_seconds: float = 60.0, **traits: bool) -> "Kind":
+        """Add a kind. Its name must be new, or declared before with the same module."""
+        if name in KINDS and KINDS[name].module != module:
+            raise ValueError(f"the kind {name!r} is in {KINDS[name].module}")
+        if unknown := set(traits) - set(cls.__annotations__):
+            raise TypeError(f"a kind has no {', '.join(sorted(unknown))}")
+        kind = super().__new__(cls, name)
+        vars(kind).update(traits, module=module, limit_seconds=limit_seconds)
+        return KINDS.setdefault(name, kind)
+
+
+#: Every kind by its name.
+KINDS: dict[str, Kind] = {}
+
+Kind.COMMAND = Kind.declare("command", "skillyard.runners.command", takes_text=True)
+Kind.PROMPT = Kind.declare("prompt", "skillyard.runners.prompt", starts_program=False, takes_words=True)
+Kind.JSON = Kind.declare(
+    "json",
+    "skillyard.runners.json_skill",
+    by_protocol=True,
+    has_entry=True,
+    has_actions=True,
+    takes_any_param=True,
+    imports_helper=True,
+    limit_seconds=300.0,
+)
+
 
 #: A slot of a command, `{name}` or `${name}`: one pattern for those who read and those who fill.
 NAME: Final = r"[^\W\d][\w-]*"
@@ -41,14 +114,9 @@ class Finding(NamedTuple):
     column: int = 1
 
     def as_dict(self) -> dict[str, Json]:
-        return {
-            "code": self.code,
-            "severity": str(self.severity),
-            "line": self.line,
-            "column": self.column,
-            "message": self.message,
-            "advice": self.advice,
-        }
+        place = {"line": self.line, "column": self.column}
+        said = {"message": self.message, "advice": self.advice}
+        return {"code": self.code, "severity": str(self.severity), **place, **said}
 
 
 def first_of(findings: Sequence[Finding], file: str) -> Message:
@@ -116,10 +184,7 @@ class Skill(NamedTuple):
 
     def as_record(self) -> str:
         """Return the skill as one JSON text, as the index keeps it."""
-        findings = [
-            {**finding._asdict(), "message": as_json(finding.message), "advice": as_json(finding.advice)}
-            for finding in self.findings
-        ]
+        findings = [{name: as_json(value) for name, value in each._asdict().items()} for each in self.findings]
         params = [param._asdict() for param in self.params]
         changed = {"path": str(self.path), "params": params, "fields": dict(self.fields), "findings": findings}
         return json.dumps({**self._asdict(), **changed}, ensure_ascii=False)
@@ -132,17 +197,7 @@ class Skill(NamedTuple):
             Param(**{**param, "type": ParamType(param["type"]), "choices": tuple(param["choices"])})
             for param in fields["params"]
         ]
-        findings = [
-            Finding(
-                **{
-                    **finding,
-                    "severity": Severity(finding["severity"]),
-                    "message": of_json(finding["message"]),
-                    "advice": of_json(finding["advice"]),
-                }
-            )
-            for finding in fields["findings"]
-        ]
-        fields |= {"path": Path(fields["path"]), "kind": Kind(fields["kind"])}
-        fields |= {key: tuple(fields[key]) for key in ("tags", "actions")}
-        return cls(**{**fields, "params": tuple(params), "findings": tuple(findings)})
+        read = ({name: of_json(value) for name, value in each.items()} for each in fields["findings"])
+        findings = [Finding(**{**each, "severity": Severity(each["severity"])}) for each in read]
+        fields |= {"path": Path(fields["path"]), "kind": Kind(fields["kind"]), "params": params, "findings": findings}
+        return cls(**{**fields, **{key: tuple(fields[key]) for key in ("tags", "actions", "params", "findings")}})

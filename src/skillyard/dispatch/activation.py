@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from skillyard.catalog.files import is_utf8
 from skillyard.catalog.index import Stamp, fold
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.catalog.scan import is_settled, stamp_of
@@ -63,20 +64,13 @@ class ActiveSkills(NamedTuple):
     limit: int = LIMIT_CHARACTERS
 
 
-class _CachedAnswer(NamedTuple):
-    """What a conversation's answer was made of."""
-
-    rows: tuple[Activation, ...]
-    contents: tuple[SkillContent | None, ...]
-    active: ActiveSkills
-
-
 class ContentCache:
     """Files by folder, and whole answers by `user:conversation`. Shared by all threads of a process."""
 
     def __init__(self) -> None:
         self._contents: dict[str, SkillContent] = {}
-        self.conversations: dict[str, _CachedAnswer] = {}
+        #: Each answer, after the rows and files that it was made of.
+        self.conversations: dict[str, tuple[tuple[Activation, ...], tuple[SkillContent | None, ...], ActiveSkills]] = {}
 
     def read(self, folder: str) -> SkillContent | None:
         """Return None if there is no skill file (any more)."""
@@ -87,59 +81,8 @@ class ContentCache:
         known = self._contents.get(folder)
         if known and known.settled and (known.stamp, known.file) == (stamp, file):
             return known
-        content = _read(file, stamp)
-        self._contents[folder] = content
+        content = self._contents[folder] = _read(file, stamp)
         return content
-
-    def keep(self, key: str, known: _CachedAnswer) -> None:
-        self.conversations.pop(key, None)
-        self.conversations[key] = known
-        while len(self.conversations) > _MOST_CONVERSATIONS:
-            self.conversations.pop(next(iter(self.conversations)), None)
-
-
-class Contents:
-    """What the active skills of one project say. `activations` returns None if there never were any."""
-
-    def __init__(self, activations: Callable[[], Activations | None], project: str, cache: ContentCache) -> None:
-        self._activations = activations
-        self._project = project
-        self._cache = cache
-
-    def active(self, conversation: str | None = None, user: str = DEFAULT_USER) -> ActiveSkills:
-        """Return the global ones and those of the conversation. Raise InvalidArgs for a name that is none."""
-        as_conversation(conversation)
-        activations = self._activations()
-        if activations is None:
-            return ActiveSkills()
-        rows = activations.list(user, conversation or GLOBAL, self._project)
-        contents = tuple(self._cache.read(row.skill) for row in rows)
-        key = f"{user}:{conversation or GLOBAL}"
-        known = self._cache.conversations.get(key)
-        if known and known.rows == rows and known.contents == contents:
-            return known.active
-        # A skill's activations go with it. But an editor may just replace the file, or a disk may not be mounted: so
-        # the folder must be gone, and what is around it must be there.
-        gone = [row.skill for row, content in zip(rows, contents, strict=True) if content is None and _is_gone(row)]
-        if gone:
-            activations.forget(gone)
-        active = _as_active(rows, contents)
-        self._cache.keep(key, _CachedAnswer(rows, contents, active))
-        return active
-
-    def forget(self, folders: Sequence[Path]) -> None:
-        """Skills that were removed are active nowhere, for nobody."""
-        if activations := self._activations():
-            activations.forget([str(folder) for folder in folders])
-
-    def read(self, folder: str) -> SkillContent | None:
-        return self._cache.read(folder)
-
-
-def _is_gone(row: Activation) -> bool:
-    folder = Path(row.skill)
-    around = Path(row.project) if row.project else folder.parent
-    return not folder.is_dir() and around.is_dir()
 
 
 def _skill_file(folder: str) -> tuple[str, Stamp | None]:
@@ -163,20 +106,59 @@ def _read(file: str, stamp: Stamp) -> SkillContent:
 
     settled = is_settled(stamp, time.time_ns())
     reading = read_skill(Path(file))
-    if reading.skill is None:
+    skill, body = reading.skill, reading.body
+    if skill is None:
         reason = reading.findings[0].message if reading.findings else "it cannot be read"
         return SkillContent(file, stamp, settled, Path(file).parent.name, reason=reason)
-    content = _without_outer_blank_lines(reading.body)
-    skill = reading.skill
-    imitates = find_imitations(skill.name, content)
-    return SkillContent(file, stamp, settled, skill.name, skill.title, content, imitates)
+    content = ""
+    if body.strip():  # without blank lines around it; the indent of the first line has a meaning in Markdown
+        start = body.rfind("\n", 0, len(body) - len(body.lstrip())) + 1
+        end = body.find("\n", len(body.rstrip()))
+        content = body[start:end] if end >= 0 else body[start:]
+    return SkillContent(file, stamp, settled, skill.name, skill.title, content, find_imitations(skill.name, content))
 
 
-def _without_outer_blank_lines(body: str) -> str:
-    """Remove whole lines only: the indent of the first line has a meaning in Markdown."""
-    start = body.rfind("\n", 0, len(body) - len(body.lstrip())) + 1
-    end = body.find("\n", len(body.rstrip()))
-    return (body[start:end] if end >= 0 else body[start:]) if body.strip() else ""
+class Contents:
+    """What the active skills of one project say. `activations` returns None if there never were any."""
+
+    def __init__(self, activations: Callable[[], Activations | None], project: str, cache: ContentCache) -> None:
+        self._activations, self._project, self._cache = activations, project, cache
+
+    def active(self, conversation: str | None = None, user: str = DEFAULT_USER) -> ActiveSkills:
+        """Return the global ones and those of the conversation. Raise InvalidArgs for a name that is none."""
+        name = as_conversation(conversation)
+        activations = self._activations()
+        if activations is None:
+            return ActiveSkills()
+        rows = activations.list(user, name, self._project)
+        contents = tuple(self._cache.read(row.skill) for row in rows)
+        answers, key = self._cache.conversations, f"{user}:{name}"
+        known = answers.get(key)
+        if known and known[:2] == (rows, contents):
+            return known[2]
+        if gone := [row.skill for row, content in zip(rows, contents, strict=True) if not content and _is_gone(row)]:
+            activations.forget(gone)
+        active = _as_active(rows, contents)
+        answers.pop(key, None)
+        answers[key] = rows, contents, active
+        while len(answers) > _MOST_CONVERSATIONS:
+            answers.pop(next(iter(answers)), None)
+        return active
+
+    def forget(self, folders: Sequence[Path]) -> None:
+        """Skills that were removed are active nowhere, for nobody."""
+        if activations := self._activations():
+            activations.forget([str(folder) for folder in folders])
+
+    def read(self, folder: str) -> SkillContent | None:
+        return self._cache.read(folder)
+
+
+def _is_gone(row: Activation) -> bool:
+    """Whether the folder is gone and what is around it is there: a file may just be replaced, a disk not mounted."""
+    folder = Path(row.skill)
+    around = Path(row.project) if row.project else folder.parent
+    return not folder.is_dir() and around.is_dir()
 
 
 def _as_active(rows: tuple[Activation, ...], contents: tuple[SkillContent | None, ...]) -> ActiveSkills:
@@ -213,8 +195,12 @@ class Activator:
         self, names: Sequence[str], conversation: str | None, moment: float, user: str = DEFAULT_USER
     ) -> tuple[ActivationChange, ...]:
         """Activate them in the order of the names. What is active already keeps its place."""
-        entries = dict.fromkeys(map(self._choose, names))
-        rows = {entry: self._row(str(entry.folder), as_conversation(conversation)) for entry in entries}
+        wanted = as_conversation(conversation)
+        rows: dict[CatalogEntry, Activation] = {}
+        for entry in map(self._choose, names):
+            is_ours = self._project and entry.folder.is_relative_to(self._project)
+            project = EVERYWHERE if wanted == GLOBAL and not is_ours else self._project
+            rows[entry] = Activation(str(entry.folder), wanted, project)
         added = self._activations.add(user, rows.values(), moment)
         return tuple(ActivationChange(entry.name, row.skill, row in added) for entry, row in rows.items())
 
@@ -222,39 +208,34 @@ class Activator:
         self, names: Sequence[str], conversation: str | None, user: str = DEFAULT_USER
     ) -> tuple[ActivationChange, ...]:
         """Deactivate everything that has one of the names. A name that was not active is returned as unchanged."""
-        rows = self._rows(conversation, user)
-        found = [(name, [row for row in rows if self._answers(row, name)]) for name in map(_bare, names)]
-        told = [change for name, matches in found for change in self._taken(name, matches)]
-        self._activations.remove(user, [row for _, matches in found for row in matches])
-        return tuple(dict.fromkeys(told))
+        rows, found, changes = self._rows(conversation, user), list[Activation](), list[ActivationChange]()
+        for name in (name.removeprefix("@") for name in names):
+            matches = [row for row in rows if self._answers(row, name)]
+            if not matches and not self._catalog.knows(name):
+                raise SkillNotFound(name, self._catalog.nearest(name))
+            found += matches
+            changes += map(self._removed, matches) if matches else [ActivationChange(name, "", changed=False)]
+        self._activations.remove(user, found)
+        return tuple(dict.fromkeys(changes))
 
     def deactivate_all(self, conversation: str | None, user: str = DEFAULT_USER) -> tuple[ActivationChange, ...]:
         rows = self._rows(conversation, user)
         self._activations.remove(user, rows)
-        return tuple(ActivationChange(self._name(row), row.skill, changed=True) for row in rows)
+        return tuple(map(self._removed, rows))
 
     def _choose(self, name: str) -> "CatalogEntry":
-        entry = self._catalog.choose(_bare(name))
-        self._catalog.resolve(_bare(name))  # a broken one is refused now, not when a task waits
-        if entry.role:
+        name = name.removeprefix("@")
+        entry = self._catalog.choose(name)
+        self._catalog.resolve(name)  # a broken one is refused now, not when a task waits
+        role, folder, name = entry.role, str(entry.folder), entry.name
+        if role:
+            msg = Message("{role}/{name} is declared in agent.yaml: it has no text for an agent", role=role, name=name)
+            raise InvalidArgs(msg)
+        if not is_utf8(folder):
             raise InvalidArgs(
-                Message(
-                    "{role}/{name} is declared in agent.yaml: it has no text for an agent",
-                    role=entry.role,
-                    name=entry.name,
-                )
-            )
-        if not is_text(str(entry.folder)):
-            raise InvalidArgs(
-                Message(
-                    "the path of {name} cannot be written down: {folder!r}", name=entry.name, folder=str(entry.folder)
-                )
+                Message("the path of {name} cannot be written down: {folder!r}", name=name, folder=folder)
             )
         return entry
-
-    def _row(self, folder: str, conversation: str) -> Activation:
-        everywhere = conversation == GLOBAL and not (self._project and Path(folder).is_relative_to(self._project))
-        return Activation(folder, conversation, EVERYWHERE if everywhere else self._project)
 
     def _rows(self, conversation: str | None, user: str) -> tuple[Activation, ...]:
         """Return exactly those of the conversation, or exactly the global ones."""
@@ -266,15 +247,9 @@ class Activator:
         names = (row.skill, Path(row.skill).name, *((content.name, content.title, content.file) if content else ()))
         return bool(name) and fold(name) in map(fold, names)
 
-    def _taken(self, name: str, matches: Sequence[Activation]) -> list[ActivationChange]:
-        if not matches and not self._catalog.knows(name):
-            raise SkillNotFound(name, self._catalog.nearest(name))
-        changes = [ActivationChange(self._name(row), row.skill, changed=True) for row in matches]
-        return changes or [ActivationChange(name, "", changed=False)]
-
-    def _name(self, row: Activation) -> str:
+    def _removed(self, row: Activation) -> ActivationChange:
         content = self._contents.read(row.skill)
-        return content.name if content else Path(row.skill).name
+        return ActivationChange(content.name if content else Path(row.skill).name, row.skill, changed=True)
 
 
 def as_conversation(asked: str | None) -> str:
@@ -282,24 +257,8 @@ def as_conversation(asked: str | None) -> str:
     if asked is None:
         return GLOBAL
     has_controls = any(character < " " or "\x7f" <= character <= "\x9f" for character in asked)
-    if not asked.strip() or has_controls or not is_text(asked) or len(asked) > _LONGEST_CONVERSATION:
+    if not asked.strip() or has_controls or not is_utf8(asked) or len(asked) > _LONGEST_CONVERSATION:
         raise InvalidArgs(
-            Message(
-                "a session is named by 1 to {longest_conversation} characters that can be printed",
-                longest_conversation=_LONGEST_CONVERSATION,
-            )
+            Message("a session is named by 1 to {most} characters that can be printed", most=_LONGEST_CONVERSATION)
         )
     return asked
-
-
-def is_text(text: str) -> bool:
-    """Whether it can be encoded: it has no bytes that were never UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _bare(name: str) -> str:
-    return name.removeprefix("@")

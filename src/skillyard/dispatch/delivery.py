@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.backends.driver import Driver, Start, Turn
 from skillyard.core.backend_events import Ask, Event, EventKind, Tell, TurnEnd, refuse
@@ -21,18 +21,17 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.dispatch.request import DispatchRequest
 from skillyard.dispatch.transcript import TASK, Log, Transcript
-from skillyard.dispatch.warm import WarmBackends, WarmTurn
-from skillyard.runtime.record import Recorder
+from skillyard.dispatch.warm import WarmTurn
 from skillyard.sandbox.cancel_token import CancelToken
-from skillyard.store.conversation_locks import AgentSlots, CancelPipes
-from skillyard.store.conversations import Conversation, Conversations, ConversationState
+from skillyard.store.conversations import Conversation, ConversationState
 from skillyard.store.locks import LockedFile
 from skillyard.store.runs import RUNNING, Run
 
+if TYPE_CHECKING:
+    from skillyard.dispatch.dispatcher import Dispatcher
+
+_DAY = 86_400
 _POLL_SECONDS = 0.1
-_DONE = Message("{backend} is done")
-_SAID_STOP = Message("`skillyard backend stop` ends what is running")
-_GOES_ON = Message("the conversation can be gone on with: --session {session} --to {backend}")
 
 
 class DispatchSettings(NamedTuple):
@@ -54,41 +53,35 @@ class Delivery:
     """One task for one backend."""
 
     def __init__(
-        self,
-        request: DispatchRequest,
-        driver: Driver,
-        run: str,
-        tell: Tell,
-        stop: CancelToken,
-        *,
-        settings: DispatchSettings,
-        conversations: Conversations,
-        slots: AgentSlots,
-        cancel_pipes: CancelPipes,
-        warm_backends: WarmBackends,
+        self, dispatcher: "Dispatcher", request: DispatchRequest, driver: Driver, tell: Tell, stop: CancelToken
     ) -> None:
-        self._request, self._driver, self._run, self._tell, self._stop = request, driver, run, tell, stop
-        self._settings, self._conversations, self._slots = settings, conversations, slots
-        self._cancel_pipes, self._warm_backends = cancel_pipes, warm_backends
-        self._name = request.conversation or run
-        self._limit = request.limit_seconds or settings.limit_seconds
+        self._dispatcher, self._request, self._driver, self._tell, self._stop = dispatcher, request, driver, tell, stop
+        self._settings, self._conversations = dispatcher.settings, dispatcher.conversations
+        self._run = request.run or dispatcher.new_id()
+        self._name = request.conversation or self._run
+        self._limit = request.limit_seconds or self._settings.limit_seconds
         self._started, self._moment = time.monotonic(), datetime.now(UTC)
         self._transcript: Transcript | None = None
         self._warm: WarmTurn | None = None
 
-    def run(self, recorder: Recorder, ask: Ask) -> Result:
-        """Play the turn as a run. Raise SkillError; `failed` makes a result of it."""
-        with self._place() as conversation:
-            row = _as_run(self._request, conversation, self._run, self._moment)
-            with recorder.recording(row) as record:
+    def run(self, ask: Ask) -> tuple[Result, SkillError | None]:
+        """Play the turn as a run. Return its result, and the error if it failed."""
+        cause: SkillError | None = None
+        try:
+            with (
+                self._place() as conversation,
+                self._dispatcher.recorder.recording(self._as_run(conversation)) as record,
+            ):
                 try:
                     self._play(conversation, ask, record.hear)
+                    result = self._done()
                 except SkillError as error:
-                    record.settle(self.failed(error))
-                    raise
-                result = self._done()
+                    result, cause = self._failed(error), error
                 record.settle(result)
-        return result
+            self._conversations.forget_before(time.time() - self._settings.keep_days * _DAY)
+        except SkillError as error:
+            return self._failed(error), error
+        return result, cause
 
     @contextmanager
     def _place(self) -> Iterator[Conversation]:
@@ -104,25 +97,25 @@ class Delivery:
             if self._warm:
                 held.callback(self._warm.close)
             else:
-                busy = Message("{count} agents run already", count=self._slots.count)
-                held.enter_context(self._wait(self._slot, busy))
+                busy = Message("{count} agents run already", count=self._dispatcher.slots.count)
+                held.enter_context(self._wait(self._take_slot, busy))
             yield conversation
 
     def _reach(self, conversation: Conversation) -> WarmTurn | None:
         """Return the backend that is warm for exactly this task; any other of the conversation is ended."""
-        warm = self._warm_backends
+        warm, name = self._dispatcher.warm, self._driver.name
         if not warm.holds.is_held(conversation.id):
             return None
-        command = self._settings.commands.get(self._driver.name, ())
-        fit = warm.fit(self._driver, self._start(conversation), command)
-        reached, why = warm.reach(conversation.id, self._driver.name, fit)
+        fit = warm.fit(self._driver, self._start(conversation), self._settings.commands.get(name, ()))
+        reached, why = warm.reach(conversation.id, name, fit)
         if why:
             self._tell(Event(EventKind.WAITING, f"the warm agent was ended: {why}"))
         return reached
 
-    def _slot(self) -> LockedFile | None:
+    def _take_slot(self) -> LockedFile | None:
         """An idle warm backend gives its slot away."""
-        return self._slots.take() or (self._slots.take() if self._warm_backends.make_room() else None)
+        slots = self._dispatcher.slots
+        return slots.take() or (slots.take() if self._dispatcher.warm.make_room() else None)
 
     def _start(self, conversation: Conversation) -> Start:
         request = self._request
@@ -137,10 +130,9 @@ class Delivery:
             if self._stop.cancelled:
                 raise Stopped(Message("it was taken back while it waited"))
             if time.monotonic() > deadline:
-                error = BackendFailed(
-                    self._driver.name, Message("{why}, for more than {limit:g} s", why=why, limit=self._limit)
-                )
-                error.extra_hint = _SAID_STOP
+                msg = Message("{why}, for more than {limit:g} s", why=why, limit=self._limit)
+                error = BackendFailed(self._driver.name, msg)
+                error.extra_hint = Message("`skillyard backend stop` ends what is running")
                 raise error
             if not told:
                 self._tell(Event(EventKind.WAITING, why))
@@ -176,27 +168,28 @@ class Delivery:
         try:
             with (
                 self._stop.on_cancel(running.cancel, running.close),
-                self._cancel_pipes.listening(conversation.id, self._run, running.cancel),
+                self._dispatcher.cancel_pipes.listening(conversation.id, self._run, running.cancel),
             ):
                 for event in running.turn(turn, transcript.asking(refuse if request.without_tools else ask)):
                     transcript.add(event)
                     if request.without_tools and event.kind is EventKind.TOOL_CALL:
-                        raise BackendFailed(
-                            self._driver.name, Message("it used {text}, and was to use no tools", text=event.text)
-                        )
+                        msg = Message("it used {text}, and was to use no tools", text=event.text)
+                        raise BackendFailed(self._driver.name, msg)
         finally:
             running.close()
 
     def _check_end(self, transcript: Transcript) -> None:
+        name, done = self._driver.name, transcript.done
         if transcript.cancelled:
-            stopped = Stopped(Message("{name} was stopped", name=self._driver.name), details={"stop": transcript.stop})
-            stopped.extra_hint = _GOES_ON
-            stopped.values = {**stopped.values, "session": self._name, "backend": self._driver.name}
+            stopped = Stopped(Message("{name} was stopped", name=name), details={"stop": transcript.stop})
+            stopped.extra_hint = Message(
+                "resume the conversation with --session {session} --to {backend}", session=self._name, backend=name
+            )
             raise stopped
-        if transcript.done is None or transcript.stop == TurnEnd.CUT:
-            reason = str(transcript.done.data.get("reason")) if transcript.done else "no end"
+        if done is None or transcript.stop == TurnEnd.CUT:
+            reason = str(done.data.get("reason")) if done else "no end"
             details: dict[str, Json] = {"stop": transcript.stop, "reason": reason}
-            raise BackendFailed(self._driver.name, Message("it gave up: {reason}", reason=reason), details=details)
+            raise BackendFailed(name, Message("it gave up: {reason}", reason=reason), details=details)
 
     def _done(self) -> Result:
         request, prompt = self._request, self._request.prompt
@@ -204,11 +197,11 @@ class Delivery:
             summary = RAN.render(request.lang, label=prompt.label)
             data: dict[str, Json] = {"skill": prompt.asked_as, "type": "prompt", "name": prompt.name}
         else:
-            summary = _DONE.render(request.lang, backend=self._driver.name)
+            summary = Message("{backend} is done").render(request.lang, backend=self._driver.name)
             data = request.as_data()
         return Result(request.agent, State.SUCCESS, summary, {**data, **self._facts()}, self._meta())
 
-    def failed(self, error: SkillError) -> Result:
+    def _failed(self, error: SkillError) -> Result:
         """Return the error as a result, with what was sent and what came before it."""
         result = error_result(error, self._request.agent, self._request.lang, self._meta())
         return result._replace(data={**result.data, **self._facts()})
@@ -235,27 +228,27 @@ class Delivery:
         run = self._run if self._transcript else None
         return make_meta(self._request.agent, seconds, self._moment, run=run, model=model)
 
-
-def _as_run(request: DispatchRequest, conversation: Conversation, run: str, moment: datetime) -> Run:
-    """Return the row of a task before it is sent; its agent is the backend."""
-    facts: dict[str, Json] = {
-        "task": request.task,
-        "text": request.enhanced.text,
-        "session": conversation.name,
-        "agent_session": conversation.session,
-        "model": request.model,
-        "cwd": str(request.folder),
-        "limit_seconds": request.limit_seconds,
-        "max_turns": request.max_turns,
-        "job": dict(request.job),
-    }
-    return Run(
-        id=run,
-        agent=conversation.backend,
-        skill=request.prompt.name if request.prompt else "",
-        kind="prompt" if request.prompt else "dispatch",
-        state=RUNNING,
-        started=moment.timestamp(),
-        job=str(request.job.get("label", "")),
-        request=Redactor().mapping({key: value for key, value in facts.items() if value}),
-    )
+    def _as_run(self, conversation: Conversation) -> Run:
+        """Return the row of the task before it is sent; its agent is the backend."""
+        request = self._request
+        facts: dict[str, Json] = {
+            "task": request.task,
+            "text": request.enhanced.text,
+            "session": conversation.name,
+            "agent_session": conversation.session,
+            "model": request.model,
+            "cwd": str(request.folder),
+            "limit_seconds": request.limit_seconds,
+            "max_turns": request.max_turns,
+            "job": dict(request.job),
+        }
+        return Run(
+            id=self._run,
+            agent=conversation.backend,
+            skill=request.prompt.name if request.prompt else "",
+            kind="prompt" if request.prompt else "dispatch",
+            state=RUNNING,
+            started=self._moment.timestamp(),
+            job=str(request.job.get("label", "")),
+            request=Redactor().mapping({key: value for key, value in facts.items() if value}),
+        )

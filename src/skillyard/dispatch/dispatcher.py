@@ -21,8 +21,7 @@ from skillyard.core.errors import (
     SkillError,
 )
 from skillyard.core.messages import Message, join_messages
-from skillyard.core.request import Request
-from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.result import Request, Result, error_result, make_meta
 from skillyard.dispatch.activation import as_conversation
 from skillyard.dispatch.delivery import Delivery, DispatchSettings
 from skillyard.dispatch.request import DispatchRequest, PromptSkill, working_folder
@@ -36,7 +35,6 @@ from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.store.conversation_locks import AgentSlots, CancelPipes
 from skillyard.store.conversations import Conversation, Conversations, ConversationState
 
-_DAY = 86_400
 _POLL_SECONDS = 0.1
 _HELLO_SECONDS = 120.0
 _ANSWER_SECONDS = 300.0
@@ -80,7 +78,7 @@ class Dispatcher(NamedTuple):
             meta = make_meta(request.agent, time.monotonic() - started, moment)
             return error_result(error, request.agent, request.lang, meta)
         for driver in drivers:
-            result, cause = self._deliver(request, driver, tell, ask, stop or CancelToken())
+            result, cause = Delivery(self, request, driver, tell, stop or CancelToken()).run(ask)
             if not isinstance(cause, AgentTooOld):  # the next one may be newer
                 break
         return result
@@ -90,28 +88,6 @@ class Dispatcher(NamedTuple):
             return ""
         found = self.conversations.list(1, name=request.conversation, folder=str(request.folder))
         return found[0].backend if found else ""
-
-    def _deliver(
-        self, request: DispatchRequest, driver: Driver, tell: Tell, ask: Ask, stop: CancelToken
-    ) -> tuple[Result, SkillError | None]:
-        delivery = Delivery(
-            request,
-            driver,
-            request.run or self.new_id(),
-            tell,
-            stop,
-            settings=self.settings,
-            conversations=self.conversations,
-            slots=self.slots,
-            cancel_pipes=self.cancel_pipes,
-            warm_backends=self.warm,
-        )
-        try:
-            result = delivery.run(self.recorder, ask)
-            self.conversations.forget_before(time.time() - self.settings.keep_days * _DAY)
-        except SkillError as error:
-            return delivery.failed(error), error
-        return result, None
 
     def run_prompt(
         self,
@@ -130,9 +106,8 @@ class Dispatcher(NamedTuple):
             skill = runtime.resolve(request)
             call = check(skill, request, runtime.root, "")
             if skill.kind.starts_program or call.script:
-                raise InvalidArgs(
-                    Message("{name} runs by itself: only a prompt skill is run by an agent", name=request.name)
-                )
+                msg = Message("{name} runs by itself: only a prompt skill is run by an agent", name=request.name)
+                raise InvalidArgs(msg)
             text = as_task(call)
             asked = DispatchRequest(
                 task=text,
@@ -151,16 +126,8 @@ class Dispatcher(NamedTuple):
     def ask(self, backend: str, question: str) -> str:
         """Return a backend's answer to a question, asked in an empty folder and without tools. Raise BackendFailed."""
         with TemporaryDirectory(prefix="skillyard-") as folder:
-            result = self.dispatch(
-                DispatchRequest(
-                    task=question,
-                    enhanced=EnhancedTask(question),
-                    folder=Path(folder).resolve(),
-                    to=backend,
-                    limit_seconds=_ANSWER_SECONDS,
-                    without_tools=True,
-                )
-            )
+            asked = DispatchRequest(question, EnhancedTask(question), Path(folder).resolve(), to=backend)
+            result = self.dispatch(asked._replace(limit_seconds=_ANSWER_SECONDS, without_tools=True))
         if not result.ok:
             raise BackendFailed(backend, result.summary)
         return str(result.data["content"])
@@ -184,13 +151,9 @@ class Dispatcher(NamedTuple):
         deadline = time.monotonic() + _STOP_SECONDS
         while still := [each for each in told if self._runs_still(each)]:
             if time.monotonic() > deadline:
-                raise RuntimeFailed(
-                    Message(
-                        "{name} with {backend} was told to stop and still runs",
-                        name=still[0].name,
-                        backend=still[0].backend,
-                    )
-                )
+                name, backend = still[0].name, still[0].backend
+                msg = Message("{name} with {backend} was told to stop and still runs", name=name, backend=backend)
+                raise RuntimeFailed(msg)
             time.sleep(_POLL_SECONDS)
         ended = {each.id for each in found if self.warm.end(each.id)}
         return tuple(each for each in found if each in told or each.id in ended)
@@ -238,9 +201,8 @@ def choose(drivers: Mapping[str, Driver], asked: str | None, latest: str, order:
     if asked is not None or latest in drivers:
         return [find_driver(drivers, latest if asked is None else asked)]
     if unknown := [name for name in order if name not in drivers]:
-        raise InvalidArgs(
-            Message("[dispatch] order names {name!r}; there are {drivers}", name=unknown[0], drivers=", ".join(drivers))
-        )
+        known = ", ".join(drivers)
+        raise InvalidArgs(Message("[dispatch] order names {name!r}; there are {known}", name=unknown[0], known=known))
     found: list[Driver] = []
     missing: dict[str, AgentNotInstalled] = {}
     for name in order or drivers:

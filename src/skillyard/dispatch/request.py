@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from skillyard.catalog.files import is_utf8
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import NOTHING, Json
-from skillyard.dispatch.activation import Contents, Unreadable, is_text
+from skillyard.dispatch.activation import Contents, Unreadable
 from skillyard.dispatch.text import EnhancedTask, enhance
 
 
@@ -87,7 +88,7 @@ def make_request(contents: Contents, task: str, conversation: str | None, cwd: P
 def check_task(task: str) -> None:
     if not task.strip():
         raise InvalidArgs(Message("the task is empty"))
-    if "\0" in task or not is_text(task):
+    if "\0" in task or not is_utf8(task):
         raise InvalidArgs(Message("the task is no text: it holds NUL or bytes that are not UTF-8"))
 
 

@@ -16,7 +16,6 @@ import re
 import signal
 import socket
 import sqlite3
-import struct
 import subprocess
 import sys
 import threading
@@ -29,6 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from skillyard.backends.driver import Driver, Running, Start, Turn
 from skillyard.backends.json_messages import items, mapping, text
+from skillyard.backends.process import Disconnected, JsonConnection, connect, is_ours, open_name
 from skillyard.backends.registry import make_drivers
 from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
 from skillyard.core.child_process import DEPTH, own_function
@@ -44,17 +44,12 @@ _END: Final = "end"
 _HELLO_SECONDS: Final = 120.0
 _START_SECONDS: Final = 180.0
 _ANSWER_SECONDS: Final = 5.0
-#: A backend may take a few seconds to end its turn and to save its session.
-_END_SECONDS: Final = 30.0
-#: The server ends a turn at its limit; if nothing comes for so long after that, the server hangs.
+#: A backend may take a few seconds to end its turn and to save its session; after that its server hangs.
 _GRACE_SECONDS: Final = 30.0
 _TASK_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 #: How often a server checks that its backend and its socket are still there.
 _CHECK_SECONDS: Final = 0.2
-_LINE_BYTES: Final = 64 << 20
-#: What every kernel takes as the name of a socket.
-_NAME_BYTES: Final = 100
 #: Variables that select an account, a model or a configuration; the others differ from window to window.
 _TELLING: Final = re.compile(
     rf"^(HOME|{DEPTH}|(ANTHROPIC|CLAUDE|CODEX|GEMINI|GOOGLE|OPENAI|OPENCODE)_.*|.*_(KEY|TOKEN|URL|PROXY|PROFILE|HOME))$",
@@ -85,13 +80,10 @@ class WarmBackends:
 
     def __init__(self, folder: Path, version: str, database: Path, lock_seconds: float, slots: int) -> None:
         """`version` is ours: a server of another version may speak otherwise."""
-        self._folder, self._version = folder, version
+        self._folder, self._version, self._ends = folder, version, CancelPipes(folder, ".end")
+        self._turns = ConversationLocks(folder)
+        self.holds = self._turns.warm()
         self._for_server: dict[str, Json] = {"database": str(database), "lock_seconds": lock_seconds, "slots": slots}
-        self.holds, self._turns, self._ends = (
-            ConversationLocks(folder).warm(),
-            ConversationLocks(folder),
-            CancelPipes(folder, ".end"),
-        )
 
     def fit(self, driver: Driver, start: Start, command: tuple[str, ...], env: Mapping[str, str] = os.environ) -> Fit:
         """Raise AgentNotInstalled."""
@@ -145,13 +137,14 @@ class WarmBackends:
 
     def _spawn(self, conversation: Conversation, fit: Fit, idle_seconds: float, env: Mapping[str, str]) -> bool:
         """Return False if another process starts one already."""
-        more: dict[str, Json] = {"conversation": conversation.id, "idle_seconds": idle_seconds, "fit": dict(fit)}
+        request = {**self._for_server, "folder": str(self._folder), "conversation": conversation.id}
+        words = json.dumps({**request, "idle_seconds": idle_seconds, "fit": dict(fit)})
         log = self._folder / f"{conversation.id}.log"
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
             os.fdopen(os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as sink,
             subprocess.Popen(
-                own_function(__name__, "serve", json.dumps({"folder": str(self._folder), **self._for_server, **more})),
+                own_function(__name__, "serve", words),
                 env={**env, "SKILLYARD_HOME": str(self._folder.parent)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -160,13 +153,13 @@ class WarmBackends:
             ) as process,
         ):
             line = process.stdout.readline() if process.stdout else b""
-        answer: dict[str, Json] = json.loads(line) if line else {}
-        if "error" in answer:
-            raise error_from(answer, conversation.backend)
-        if not answer:
+        if not line:
             msg = Message("the process that was to keep it warm ended; {log} may say why", log=log)
             raise BackendFailed(conversation.backend, msg)
-        return bool(answer.get("ready"))
+        answer = json.loads(line)
+        if "error" in answer:
+            raise error_from(answer)
+        return bool(answer["ready"])
 
     def reach(self, conversation_id: int, backend: str, fit: Fit) -> "tuple[WarmTurn | None, str]":
         """Reserve the next turn. If that fails the backend is ended, and the text says why. Hold the conversation."""
@@ -187,7 +180,7 @@ class WarmBackends:
     def end(self, conversation_id: int) -> bool:
         """Return whether there was one. Raise BackendFailed if it does not end."""
         was_there = self.holds.is_held(conversation_id)
-        deadline = time.monotonic() + _END_SECONDS
+        deadline = time.monotonic() + _GRACE_SECONDS
         while self.holds.is_held(conversation_id):
             self._ends.cancel(conversation_id, _END)
             if time.monotonic() > deadline:
@@ -212,24 +205,19 @@ class WarmBackends:
 class WarmTurn:
     """The next turn of a warm backend, and only that. To disconnect, in whatever way, cancels it."""
 
-    def __init__(self, backend: str, connection: "JsonConnection", session: Json) -> None:
+    def __init__(self, backend: str, connection: JsonConnection, session: Json) -> None:
         self._backend, self._connection, self._session = backend, connection, session
-        self._lock = threading.Lock()
-        self._begun = self._cancelled = self._closed = False
+        self._stopped = False
         self._give_up = threading.Timer(_GRACE_SECONDS, connection.close)
         self._give_up.daemon = True
 
     def turn(self, turn: Turn, ask: Ask = refuse) -> Iterator[Event]:
         try:
-            with self._lock:
-                self._connection.send(turn._asdict())
-                self._begun = True
-                if self._cancelled:
-                    self._connection.finish()
+            self._connection.send(turn._asdict())
             while True:
                 message = self._connection.receive(turn.limit_seconds + _GRACE_SECONDS)
                 if "error" in message:
-                    raise error_from(message, self._backend)
+                    raise error_from(message)
                 if "ask" in message:
                     self._connection.send({"allowed": ask(Permission(*map(text, items(message["ask"]))))})
                     continue
@@ -238,25 +226,23 @@ class WarmTurn:
                 if kind is EventKind.DONE:
                     return
         except (Disconnected, ValueError):
-            if self._closed:  # by a caller that forced the end: what the server makes of that is no error
-                yield Event(EventKind.DONE, data={"stop": TurnEnd.CANCELLED.value, "session": self._session})
-                return
-            reason, why = "the warm agent ended without an answer: its keeper is gone", "its keeper is gone"
-            raise BackendFailed(self._backend, reason, details={"session": self._session, "ended": why}) from None
+            if not self._stopped:
+                reason, why = "the warm agent ended without an answer: its keeper is gone", "its keeper is gone"
+                details: dict[str, Json] = {"session": self._session, "ended": why}
+                raise BackendFailed(self._backend, reason, details=details) from None
+            yield Event(EventKind.DONE, data={"stop": TurnEnd.CANCELLED.value, "session": self._session})
         finally:
             self.close()
 
     def cancel(self) -> None:
         """The server learns of it from our end of the connection, and sends the rest of the turn."""
-        with self._lock:
-            if not self._cancelled:
-                self._cancelled = True
-                self._give_up.start()
-                if self._begun:
-                    self._connection.finish()
+        self._stopped = True
+        with contextlib.suppress(RuntimeError):  # it was called before
+            self._give_up.start()
+        self._connection.finish()
 
     def close(self) -> None:
-        self._closed = True
+        self._stopped = True
         self._give_up.cancel()
         self._connection.close()
 
@@ -291,7 +277,7 @@ def _serve(request: Mapping[str, Any]) -> None:
     with contextlib.ExitStack() as held:
         lock = holds.warm().take(conversation_id)
         if lock is None:
-            _answer({"taken": True})
+            _answer({"ready": False})
             return
         held.enter_context(lock)
         (folder / f"{conversation_id}.state").unlink(missing_ok=True)  # of a server that was killed
@@ -315,9 +301,8 @@ def _serve(request: Mapping[str, Any]) -> None:
             conversations.record(conversation, ConversationEvent("", time.time(), "warm", "an agent is kept warm"))
         if not _answer({"ready": True}):
             server.end("whoever started it went away")
-        conversations.record(
-            conversation, ConversationEvent("", time.time(), "warm", f"the warm agent ends: {server.run()}")
-        )
+        why = f"the warm agent ends: {server.run()}"
+        conversations.record(conversation, ConversationEvent("", time.time(), "warm", why))
 
 
 class _WarmServer:
@@ -328,7 +313,7 @@ class _WarmServer:
         now, model = time.time(), text(fit.get("model"))
         self._warm = WarmBackend(ConversationState.STARTING, now, now, idle_seconds, os.getpid(), model, fit)
         self._lock = threading.Lock()
-        #: Whoever is being served, whether its turn runs, and why the server ends.
+        #: Whoever is being served, and why the server ends.
         self._client: JsonConnection | None = None
         self._why = ""
         self._running: Running | None = None
@@ -404,28 +389,27 @@ class _WarmServer:
         if self._running:
             self._running.close()
 
-    def _serve(self, client: "JsonConnection", running: Running) -> None:
+    def _serve(self, client: JsonConnection, running: Running) -> None:
         with self._lock:
             self._client = client
-        try:
+        last: dict[str, Json] = {}
+        with contextlib.suppress(Disconnected):
             client.send({"session": running.session})
-            turn = _turn_from(client.receive(_TASK_SECONDS))
-            self._move(ConversationState.RUNNING)
-            last = self._play(client, running, turn)
-            self._release()  # before the last message: then the next task may come
-            client.send(last)
-        except Disconnected:
-            self._release()
-        finally:
-            client.close()
-
-    def _release(self) -> None:
+            message = client.receive(_TASK_SECONDS)
+            match [message.get(name) for name in Turn._fields]:
+                case [str(task), int() | float() as silent_seconds, int() | float() as limit_seconds]:
+                    self._move(ConversationState.RUNNING)
+                    last = self._play(client, running, Turn(task, silent_seconds, limit_seconds))
         with self._lock:
             self._client = None
             self._move(ConversationState.IDLE)
+        if last:  # only now: then the next task may come
+            with contextlib.suppress(Disconnected):
+                client.send(last)
+        client.close()
 
-    def _play(self, client: "JsonConnection", running: Running, turn: Turn) -> dict[str, Json]:
-        """Return the last message."""
+    def _play(self, client: JsonConnection, running: Running, turn: Turn) -> dict[str, Json]:
+        """Return the last message. Raise Disconnected."""
         answers: SimpleQueue[bool] = SimpleQueue()
 
         def ask(permission: Permission) -> bool:
@@ -446,7 +430,7 @@ class _WarmServer:
             return error_as_json(error)
         return last
 
-    def _hear(self, client: "JsonConnection", running: Running, answers: "SimpleQueue[bool]") -> None:
+    def _hear(self, client: JsonConnection, running: Running, answers: "SimpleQueue[bool]") -> None:
         """A client that disconnects cancels its turn, and never the turn of another."""
         with contextlib.suppress(Disconnected):
             while isinstance(allowed := client.receive().get("allowed"), bool):
@@ -457,108 +441,24 @@ class _WarmServer:
         answers.put(False)
 
 
-class Disconnected(Exception):
-    """The other side closed the connection, or sent something else than our messages."""
-
-
-class JsonConnection:
-    """A JSON object on each line, between two processes of one user."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket, self._lines = connected, connected.makefile("rb")
-
-    def send(self, message: Mapping[str, Json]) -> None:
-        """Raise Disconnected. ASCII, so that half a character can be sent too."""
-        try:
-            self._socket.sendall(json.dumps(message, default=dict).encode() + b"\n")
-        except OSError:
-            raise Disconnected from None
-
-    def receive(self, seconds: float | None = None) -> dict[str, Json]:
-        """Return the next message. Raise Disconnected, also if none comes in time: then the connection is of no use."""
-        try:
-            self._socket.settimeout(seconds)
-            message = json.loads(self._lines.readline(_LINE_BYTES))
-        except (OSError, ValueError, RecursionError):
-            raise Disconnected from None
-        if not isinstance(message, dict):
-            raise Disconnected
-        return message
-
-    def finish(self, how: int = socket.SHUT_WR) -> None:
-        """Send nothing more; the other side can still send."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(how)
-
-    def close(self) -> None:
-        """Thread-safe; a `receive` that waits raises Disconnected."""
-        self.finish(socket.SHUT_RDWR)
-        self._lines.close()
-        self._socket.close()
-
-
-def connect(path: Path) -> JsonConnection | None:
-    """Return None if nobody listens, or a process of another user does."""
-    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with contextlib.suppress(OSError), open_name(path) as name:
-        connected.connect(name)
-        if is_ours(connected):
-            return JsonConnection(connected)
-    connected.close()
-    return None
-
-
-def is_ours(connected: socket.socket) -> bool:
-    """Whether the other side belongs to this user. Outside Linux the closed folder ensures that."""
-    credentials = getattr(socket, "SO_PEERCRED", None)
-    if credentials is None:
-        return True
-    _, user, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, credentials, struct.calcsize("3i")))
-    return bool(user == os.geteuid())
-
-
-@contextlib.contextmanager
-def open_name(path: Path) -> Iterator[str]:
-    """A name that is too long for the kernel is reached through the descriptor of its folder."""
-    if len(os.fsencode(path)) <= _NAME_BYTES:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
-
-
-def _turn_from(message: Mapping[str, Json]) -> Turn:
-    match [message.get(name) for name in Turn._fields]:
-        case [str(task), int() | float() as silent_seconds, int() | float() as limit_seconds]:
-            return Turn(task, silent_seconds, limit_seconds)
-    raise Disconnected
-
-
 def error_as_json(error: SkillError) -> dict[str, Json]:
     """Everything that its texts are made of, so that the other side can show it in any language."""
     return {
-        "error": type(error).__name__,
+        "error": error.code,
         "msg": as_json(error.msg),
         "details": dict(error.details),
         "values": {name: as_json(value) for name, value in error.values.items()},
-        "figures": dict(error.figures) if isinstance(error, Timeout) else {},
-        "hint": as_json(error.extra_hint) if error.extra_hint else None,
+        "figures": error.figures if isinstance(error, Timeout) else {},
+        "hint": as_json(error.extra_hint),
     }
 
 
-def error_from(message: Mapping[str, Json], backend: str) -> SkillError:
-    msg, details = of_json(message.get("msg")), mapping(message.get("details"))
-    kind = next((each for each in error_classes() if each.__name__ == message.get("error")), None)
-    if kind is None:
-        return BackendFailed(backend, msg, details=details)
+def error_from(message: Mapping[str, Json]) -> SkillError:
+    kind = next((each for each in error_classes() if each.code == message["error"]), BackendFailed)
     error = kind.__new__(kind)
     values = {name: of_json(value) for name, value in mapping(message.get("values")).items()}
-    SkillError.__init__(error, msg, details=details, **values)
+    SkillError.__init__(error, of_json(message.get("msg")), details=mapping(message.get("details")), **values)
+    error.extra_hint = of_json(message.get("hint"))
     if isinstance(error, Timeout):
         error.figures = dict(mapping(message.get("figures")))
-    hint = of_json(message.get("hint"))
-    error.extra_hint = hint if isinstance(hint, Message) else None
     return error

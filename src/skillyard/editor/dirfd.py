@@ -121,9 +121,8 @@ class OpenFolder:
         deadline = time.monotonic() + seconds
         while not try_lock(self._handle):
             if time.monotonic() > deadline:
-                raise RuntimeFailed(
-                    Message("{path} is locked by another edit for {seconds:g} s", path=self.path, seconds=seconds)
-                )
+                locked = Message("{path} is locked by another edit for {seconds:g} s", path=self.path, seconds=seconds)
+                raise RuntimeFailed(locked)
             time.sleep(_POLL_SECONDS)
 
     def find(self, name: str) -> FileContent | None:
@@ -142,9 +141,8 @@ class OpenFolder:
             raise PermissionDenied(Message("{path} is not a regular file", path=self.path / name))
         with os.fdopen(handle, "rb") as file:
             if status.st_size > MAX_BYTES:
-                raise RuntimeFailed(
-                    Message("{path} is larger than {max_bytes} bytes", path=self.path / name, max_bytes=MAX_BYTES)
-                )
+                path = self.path / name
+                raise RuntimeFailed(Message("{path} is larger than {max_bytes} bytes", path=path, max_bytes=MAX_BYTES))
             return FileContent(file.read(), stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid))
 
     def check_writable(self, name: str, found: FileContent) -> None:
@@ -214,9 +212,8 @@ def _open_without_links(location: FileLocation, *, create: bool) -> int:
         try:
             below = _open_below(handle, name, create=create)
         except NotADirectoryError:
-            raise PermissionDenied(
-                Message("{path}: {name} is a link or no folder", path=location.path, name=name)
-            ) from None
+            link = Message("{path}: {name} is a link or no folder", path=location.path, name=name)
+            raise PermissionDenied(link) from None
         except FileNotFoundError:
             raise FileNotFoundError(2, os.strerror(2), str(location.path)) from None
         finally:

@@ -102,12 +102,14 @@ class Editor:
             for number, (edit, location, folder) in enumerate(zip(edits, locations, folders, strict=True), 1):
                 key = (folder.identity, location.name) if folder else location
                 before = targets.get(key) or _open(edit, location, folder)
-                targets[key] = before.edited(edit, number if len(edits) > 1 else 0)
-                edited.append(_as_edited(edit, before, targets[key]))
-            changed = [target for target in targets.values() if target.changed]
+                targets[key] = after = before.edited(edit, number if len(edits) > 1 else 0)
+                created = after.found is None
+                changed = created or after.after.text != before.after.text
+                edited.append(Edited(edit, changed, created, after.number, after.after.encoding_name))
+            written = [target for target in targets.values() if target.changed]
             if not dry_run:
-                self._write(changed)
-            return EditReport(tuple(edited), "".join(map(_diff, changed)) if dry_run else "", recovered)
+                self._write(written)
+            return EditReport(tuple(edited), "".join(map(_diff, written)) if dry_run else "", recovered)
 
     def _hold(
         self, locations: Sequence[FileLocation], stack: ExitStack, create: Sequence[FileLocation]
@@ -152,21 +154,10 @@ def _open(edit: Edit, location: FileLocation, folder: OpenFolder | None) -> _Tar
     return _Target(edit.file, location, folder, found, before, before)
 
 
-def _as_edited(edit: Edit, before: _Target, after: _Target) -> Edited:
-    return Edited(
-        edit=edit,
-        changed=after.found is None or after.after.text != before.after.text,
-        created=after.found is None,
-        number=after.number,
-        encoding=after.after.encoding_name,
-    )
-
-
 def _with_number(error: SkillError, number: int, edit: Edit) -> SkillError:
     """Say which of several edits failed."""
-    error.msg = Message(
-        "edit {number} ({name} {file}): {reason}", number=number, name=edit.name, file=edit.file, reason=error.msg
-    )
+    about = {"number": number, "name": edit.name, "file": edit.file, "reason": error.msg}
+    error.msg = Message("edit {number} ({name} {file}): {reason}", **about)
     error.details = {**error.details, "edit": number}
     if "reason" in error.values:
         error.values = {**error.values, "reason": error.msg}
@@ -181,11 +172,7 @@ def _diff(target: _Target) -> str:
         f"a/{target.shown}" if target.found else "/dev/null",
         f"b/{target.shown}",
     )
-    return "".join(_ended(line) for line in lines)
-
-
-def _ended(line: str) -> str:
-    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def read_batch(content: str) -> tuple[Edit, ...]:
@@ -196,17 +183,16 @@ def read_batch(content: str) -> tuple[Edit, ...]:
         raise InvalidArgs(Message("a batch is a JSON list of edits: {error}", error=error)) from None
     if not isinstance(listed, list) or not listed:
         raise InvalidArgs(Message("a batch is a JSON list of edits, at least one"))
-    return tuple(_batch_edit(number, fields) for number, fields in enumerate(listed, 1))
-
-
-def _batch_edit(number: int, fields: object) -> Edit:
-    if not isinstance(fields, Mapping):
-        raise InvalidArgs(Message("edit {number} must be an object", number=number))
-    name, file = fields.get("operation"), fields.get("file")
-    if not isinstance(name, str) or not isinstance(file, str):
-        raise InvalidArgs(Message("edit {number} needs 'operation' and 'file'", number=number))
-    given = {key: value for key, value in fields.items() if key not in {"operation", "file"}}
-    try:
-        return Edit(name, file, make_operation(name, given))
-    except InvalidArgs as error:
-        raise InvalidArgs(Message("edit {number}: {msg}", number=number, msg=error.msg)) from None
+    edits: list[Edit] = []
+    for number, fields in enumerate(listed, 1):
+        if not isinstance(fields, Mapping):
+            raise InvalidArgs(Message("edit {number} must be an object", number=number))
+        name, file = fields.get("operation"), fields.get("file")
+        if not isinstance(name, str) or not isinstance(file, str):
+            raise InvalidArgs(Message("edit {number} needs 'operation' and 'file'", number=number))
+        given = {key: value for key, value in fields.items() if key not in {"operation", "file"}}
+        try:
+            edits.append(Edit(name, file, make_operation(name, given)))
+        except InvalidArgs as error:
+            raise InvalidArgs(Message("edit {number}: {msg}", number=number, msg=error.msg)) from None
+    return tuple(edits)

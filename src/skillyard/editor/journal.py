@@ -41,13 +41,8 @@ class JournalEntry(NamedTuple):
     old: str | None
 
     def as_dict(self) -> dict[str, object]:
-        return {
-            "anchor": str(self.location.anchor),
-            "folders": self.location.folders,
-            "name": self.location.name,
-            "new": self.new,
-            "old": self.old,
-        }
+        anchor, folders, name = self.location
+        return {"anchor": str(anchor), "folders": folders, "name": name, "new": self.new, "old": self.old}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "JournalEntry":
@@ -89,7 +84,10 @@ class Journal:
         staged = [(change, self._entry(change, with_old=is_batch)) for change in changes]
         try:
             for change, entry in staged:
-                _stage(change, entry)
+                change.folder.stage(entry.new, change.content, change.found)
+                if change.found and entry.old:
+                    change.folder.stage(entry.old, change.found.content, change.found)
+                change.folder.sync()
             if is_batch:
                 journal = self._write(os.urandom(8).hex(), staged, back=False)
         except OSError:
@@ -110,9 +108,8 @@ class Journal:
                 written = json.load(journal.file)
                 entries = [JournalEntry.from_dict(fields) for fields in written["entries"]]
             except (ValueError, KeyError, TypeError):
-                raise RuntimeFailed(
-                    Message("{path} is no journal of ours: look at it, and remove it", path=journal.path)
-                ) from None
+                wrong = Message("{path} is no journal of ours: look at it, and remove it", path=journal.path)
+                raise RuntimeFailed(wrong) from None
             with contextlib.ExitStack() as stack:
                 folders = open_folders([entry.location for entry in entries], stack, create=(), lock=True)
                 for entry, folder in zip(entries, folders, strict=True):
@@ -184,13 +181,6 @@ class Journal:
             with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8") as file:
                 if try_lock(file.fileno()) and path.stat().st_ino == os.fstat(file.fileno()).st_ino:
                     yield _JournalFile(path, file)
-
-
-def _stage(change: FileChange, entry: JournalEntry) -> None:
-    change.folder.stage(entry.new, change.content, change.found)
-    if change.found and entry.old:
-        change.folder.stage(entry.old, change.found.content, change.found)
-    change.folder.sync()
 
 
 def _swap(staged: _Staged) -> None:

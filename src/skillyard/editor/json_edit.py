@@ -54,22 +54,18 @@ def parse_path(path: str) -> tuple[PathStep, ...]:
     while found := _STEP.match(path, done):
         word = found["key"] or found["index"]
         quoted = word.startswith('"')
-        steps.append(
-            PathStep(_unquoted(word, path) if quoted else word, quoted, found["index"] is not None and not quoted)
-        )
+        try:
+            name = str(json.loads(word)) if quoted else word
+        except ValueError as error:
+            raise InvalidArgs(Message("{path!r} is no field path: {error}", path=path, error=error)) from None
+        steps.append(PathStep(name, quoted, found["index"] is not None and not quoted))
         done = found.end()
     if done != len(path) or not steps:
-        raise InvalidArgs(
-            Message('{path!r} is no field path; there are a.b, items.0.name, items[0], items[-], "a.b".c', path=path)
+        forms = Message(
+            '{path!r} is no field path; there are a.b, items.0.name, items[0], items[-], "a.b".c', path=path
         )
+        raise InvalidArgs(forms)
     return tuple(steps)
-
-
-def _unquoted(word: str, path: str) -> str:
-    try:
-        return str(json.loads(word))
-    except ValueError as error:
-        raise InvalidArgs(Message("{path!r} is no field path: {error}", path=path, error=error)) from None
 
 
 def as_value(word: str) -> Json:
@@ -89,7 +85,12 @@ def set_field(text: str, path: Sequence[PathStep], value: object) -> TextEdit:
     """Set what the path names, and make what is missing on the way."""
     if not text.strip():
         return TextEdit(0, len(text), json.dumps(_wrapped(path, value), indent=2, ensure_ascii=False) + "\n")
-    _check(text)
+    try:
+        json.loads(text)
+    except ValueError as error:
+        raise RuntimeFailed(Message("the file is not JSON: {error}", error=error)) from None
+    except RecursionError:
+        raise RuntimeFailed(Message("the file is nested too deeply")) from None
     start = _skip(text, 0)
     end = _DECODER.raw_decode(text, start)[1]
     for depth, step in enumerate(path):
@@ -100,15 +101,6 @@ def set_field(text: str, path: Sequence[PathStep], value: object) -> TextEdit:
             return _added(text, start, elements, key, _wrapped(path[depth + 1 :], value))
         start, end = chosen.value, chosen.end
     return TextEdit(start, end, _rendered(text, value, _line_indent(text, start)))
-
-
-def _check(text: str) -> None:
-    try:
-        json.loads(text)
-    except ValueError as error:
-        raise RuntimeFailed(Message("the file is not JSON: {error}", error=error)) from None
-    except RecursionError:
-        raise RuntimeFailed(Message("the file is nested too deeply")) from None
 
 
 def _wrapped(path: Sequence[PathStep], value: object) -> object:
@@ -154,11 +146,9 @@ def _chosen(
 
 def _added(text: str, start: int, elements: Sequence[JsonElement], key: str, value: object) -> TextEdit:
     """A new element after the last one, on a line of its own where the others stand so."""
-    colon = ":" if _is_compact(text) else ": "
-    label = key + colon if key else ""
+    label = key + (":" if _is_compact(text) else ": ") if key else ""
     if not elements:
-        end = _skip(text, start + 1)
-        unit = _unit(text)
+        end, unit = _skip(text, start + 1), _unit(text)
         if unit is None:
             return TextEdit(start + 1, end, label + _rendered(text, value, ""))
         outer = _line_indent(text, start)

@@ -81,8 +81,8 @@ class Prepend(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Insert(Operation):
-    """`content` as new lines beside the line with `marker`."""
+class InsertAfter(Operation):
+    """`content` as new lines after the line with `marker`."""
 
     marker: str
     content: str
@@ -95,24 +95,16 @@ class _Insert(Operation):
         chosen = _choose(text, marker, _places_by_line(text, marker), self.all, self.nth)
         return tuple(self._insertion(text, place, place + len(marker)) for place in chosen)
 
-    @abstractmethod
-    def _insertion(self, text: str, start: int, end: int) -> TextEdit: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InsertAfter(_Insert):
-    """`content` as new lines after the line with `marker`."""
-
-    def _insertion(self, text: str, start: int, end: int) -> TextEdit:  # noqa: ARG002
+    def _insertion(self, text: str, _start: int, end: int) -> TextEdit:
         at = _line_end(text, end)
         return TextEdit(at, at, _as_lines(self.content) if text[at - 1] == "\n" else "\n" + self.content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InsertBefore(_Insert):
+class InsertBefore(InsertAfter):
     """`content` as new lines before the line with `marker`."""
 
-    def _insertion(self, text: str, start: int, end: int) -> TextEdit:  # noqa: ARG002
+    def _insertion(self, text: str, start: int, _end: int) -> TextEdit:
         at = _line_start(text, start)
         return TextEdit(at, at, _as_lines(self.content))
 
@@ -175,10 +167,9 @@ class Regex(Operation):
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            msg = Message(
-                "the pattern was stopped after {seconds:g} s: it may never end on this text", seconds=self.seconds
-            )
-            raise RuntimeFailed(msg, details={"limit": self.seconds}) from None
+            limit = self.seconds
+            msg = Message("the pattern was stopped after {seconds:g} s: it may never end on this text", seconds=limit)
+            raise RuntimeFailed(msg, details={"limit": limit}) from None
         if done.returncode != 0:
             raise RuntimeFailed(Message("the matcher ended with {returncode}", returncode=done.returncode))
         answer = json.loads(done.stdout)
@@ -221,9 +212,8 @@ def make_operation(name: str, given: Mapping[str, object]) -> Operation:
             raise InvalidArgs(Message("{name} needs {field!r}", name=name, field=field.name))
     for key, value in given.items():
         if key not in known:
-            raise InvalidArgs(
-                Message("{name} takes no {key!r}; it takes {known}", name=name, key=key, known=", ".join(known))
-            )
+            names = ", ".join(known)
+            raise InvalidArgs(Message("{name} takes no {key!r}; it takes {known}", name=name, key=key, known=names))
         _check_value(f"{name} {key}", value, known[key].type)
     return OPERATIONS[name](**given)
 
@@ -232,9 +222,8 @@ def fields_of(name: str) -> "dict[str, Field[object]]":
     """Return the fields of the operation of that name."""
     kind = OPERATIONS.get(name)
     if kind is None:
-        raise InvalidArgs(
-            Message("no operation {name!r}; there are {operations}", name=name, operations=", ".join(OPERATIONS))
-        )
+        names = ", ".join(OPERATIONS)
+        raise InvalidArgs(Message("no operation {name!r}; there are {operations}", name=name, operations=names))
     return {field.name: field for field in fields(kind)}
 
 
@@ -283,11 +272,9 @@ def _choose(text: str, wanted: str, places: Sequence[int], every: bool, nth: int
     if nth == 0:
         raise InvalidArgs(Message("the first is number 1"))
     if not places or (nth is not None and nth > len(places)):
-        raise TextNotFound(
-            Message("{wanted} stands there {count} times", wanted=_shown(wanted), count=len(places))
-            if places
-            else f"no {_shown(wanted)}"
-        )
+        shown, count = _shown(wanted), len(places)
+        times = Message("{wanted} stands there {count} times", wanted=shown, count=count)
+        raise TextNotFound(times if places else f"no {shown}")
     if nth is not None:
         return places[nth - 1 : nth]
     if every or len(places) == 1:

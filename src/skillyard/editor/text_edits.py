@@ -9,6 +9,7 @@ import codecs
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
@@ -38,7 +39,9 @@ def with_lf(text: str) -> str:
 
 def apply_edits(text: str, edits: Sequence[TextEdit]) -> str:
     """Return the edited text. The edits are in order, and their positions are those of `with_lf(text)`."""
-    newline = _usual_newline(text)
+    count = text.count("\r\n")
+    counts = (text.count("\n") - count, count, text.count("\r") - count)
+    newline = _NEWLINE_STYLES[counts.index(max(counts))]  # as most lines end
     pairs = [found.start() - nth for nth, found in enumerate(re.finditer("\r\n", text))]
     parts: list[str] = []
     done = 0
@@ -47,12 +50,6 @@ def apply_edits(text: str, edits: Sequence[TextEdit]) -> str:
         parts.append(with_lf(inserted).replace("\n", newline))
         done = end + bisect_left(pairs, end)
     return "".join([*parts, text[done:]])
-
-
-def _usual_newline(text: str) -> str:
-    pairs = text.count("\r\n")
-    counts = (text.count("\n") - pairs, pairs, text.count("\r") - pairs)
-    return _NEWLINE_STYLES[counts.index(max(counts))]
 
 
 class Document(NamedTuple):
@@ -70,12 +67,9 @@ class Document(NamedTuple):
         """Return the bytes. Raise RuntimeFailed if they would be read as another text the next time."""
         content = self.mark + self.text.encode(self.encoding)
         if decode(content, name).text != self.text:
+            about = {"name": name, "encoding_name": self.encoding_name}
             raise RuntimeFailed(
-                Message(
-                    "{name} would be read in another encoding than {encoding_name} after this edit",
-                    name=name,
-                    encoding_name=self.encoding_name,
-                )
+                Message("{name} would be read in another encoding than {encoding_name} after this edit", **about)
             )
         return content
 
@@ -83,24 +77,15 @@ class Document(NamedTuple):
 def decode(content: bytes, name: str) -> Document:
     """Decode UTF-8, UTF-16 with a mark, or GB18030 if it is not UTF-8. Raise RuntimeFailed if it is not text."""
     mark, encoding = next((pair for pair in _MARKS if content.startswith(pair[0])), (b"", "utf-8"))
+    body = content.removeprefix(mark)
     for candidate in (encoding,) if mark else (encoding, "gb18030"):
-        document = _decode_as(content, candidate, mark)
-        if document is not None and "\0" not in document.text:
-            return document
+        with suppress(UnicodeError, LookupError):  # LookupError: UTF-32, which has no encoding here
+            text = body.decode(candidate)
+            if text.encode(candidate) == body and "\0" not in text:
+                return Document(text, candidate, mark)
     raise RuntimeFailed(
         Message("{name} is not a text file that can be edited: neither UTF-8, UTF-16 with a BOM nor GB18030", name=name)
     )
-
-
-def _decode_as(content: bytes, encoding: str, mark: bytes) -> Document | None:
-    if not encoding:
-        return None
-    body = content.removeprefix(mark)
-    try:
-        text = body.decode(encoding)
-        return Document(text, encoding, mark) if text.encode(encoding) == body else None
-    except UnicodeError:
-        return None
 
 
 def check_text(text: str, what: str) -> None:

@@ -2,7 +2,11 @@
 
 import os
 import sys
+from collections.abc import Mapping
 
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
+from skillyard.core.values import Json
 from skillyard.faces.present import printable
 
 
@@ -23,6 +27,12 @@ def confirm(question: str) -> bool:
     """Nothing but a clear yes is one."""
     answer = ask(f"{question} [y/N] ")
     return answer is not None and answer.strip().lower() in {"y", "yes", "是", "好"}
+
+
+def require_yes(question: str, refused: Message, *, accepted: bool, details: Mapping[str, Json] | None = None) -> None:
+    """Raise InvalidArgs unless an option already said yes, or a person at the terminal does."""
+    if not accepted and not (on_terminal() and confirm(question)):
+        raise InvalidArgs(refused, details=details)
 
 
 def ask_key(question: str, keys: str) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import errno
 import gettext
+import json
 import os
 import sqlite3
 import sys
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
@@ -30,33 +31,35 @@ _WIDEST = 100
 Options: TypeAlias = argparse.Namespace
 
 
-TRY = Message("Try '{prog} --help'.")
-
-
 class Answer(NamedTuple):
-    """What a command gives back: a result for programs, and where there is more to see, a page for people."""
+    """What a command gives back: a result for programs, and where there is more to see, a page for people.
+
+    `failure` is for a check that found something: its type stands before the summary, its data before the other data.
+    """
 
     summary: Message
-    words: Mapping[str, object]
     data: Mapping[str, Json]
     page: present.Page | None = None
     state: State = State.SUCCESS
+    failure: SkillError | None = None
+
+    def as_result(self, agent: str, lang: Lang, meta: Mapping[str, Json]) -> Result:
+        summary = self.summary.render(lang)
+        if self.failure is None:
+            return Result(agent, self.state, summary, self.data, meta)
+        data = {**self.failure.data(), **self.data}
+        return Result(agent, State.ERROR, f"{self.failure.type}: {summary}", data, meta)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """A width of our own: argparse would import shutil for it, for each argument that is added."""
+    """As wide as the terminal, up to 100 columns. argparse would import shutil for it, for each argument."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=_help_columns())
-
-
-@cache
-def _help_columns() -> int:
-    """As wide as the terminal, and no wider than lines are read well."""
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit():
-        return int(columns)
-    return min(os.get_terminal_size().columns or _WIDEST, _WIDEST) if sys.stdout and sys.stdout.isatty() else _WIDEST
+        columns = os.environ.get("COLUMNS", "")
+        width = int(columns) if columns.isdigit() else _WIDEST
+        if not columns.isdigit() and sys.stdout and sys.stdout.isatty():
+            width = min(os.get_terminal_size().columns or _WIDEST, _WIDEST)
+        super().__init__(prog, width=width)
 
 
 class Parser(argparse.ArgumentParser):
@@ -78,12 +81,11 @@ class Parser(argparse.ArgumentParser):
         if isinstance(refused, argparse.ArgumentError) and isinstance(refused.message, Message):
             message = Message("argument {name}: {reason}", name=refused.argument_name, reason=refused.message)
         if "--json" in sys.argv:
-            style = present.Style(json=True)
-            show_failure(InvalidArgs(message, details={"usage": self.format_usage()}), style)
+            show_failure(InvalidArgs(message, details={"usage": self.format_usage()}), present.Style(json=True))
         else:
             lang = asked_lang()
-            said = f"{self.format_usage()}{self.prog}: {render(message, lang)}\n{TRY.render(lang, prog=self.prog)}\n"
-            sys.stderr.write(said)
+            advice = Message("Try '{prog} --help'.", prog=self.prog).render(lang)
+            sys.stderr.write(f"{self.format_usage()}{self.prog}: {render(message, lang)}\n{advice}\n")
         raise SystemExit(self.usage_code)
 
     def format_usage(self) -> str:
@@ -124,35 +126,46 @@ def _argparse_speaks(lang: Lang) -> Iterator[None]:
             os.environ["LANGUAGE"] = before
 
 
-def _without_indent(doc: str) -> str:
-    return "\n".join(line.removeprefix("    ") for line in doc.rstrip().split("\n"))
-
-
 def make_parser(name: str, module: ModuleType) -> Parser:
     """Return the parser of one command.
 
-    A module with several commands has `NAME_arguments` and `answer_NAME` for each, whose docstring is the help. A
-    module with one command has `arguments`, and its own docstring is the help.
+    A module with several commands has `answer_NAME` for each, whose docstring is the help, and `NAME_arguments` if it
+    takes any. A module with one command has `answer` and `arguments`, and its own docstring is the help. Without
+    `answer` it speaks a protocol of its own, and `arguments` says who answers.
     """
     answer = getattr(module, f"answer_{name}", None)
-    if answer is None:
-        parser = Parser(prog=f"skillyard {name}", description=module.__doc__)
-        module.arguments(parser)
-        return parser
-    parser = Parser(prog=f"skillyard {name}", description=_without_indent(answer.__doc__))
-    getattr(module, f"{name}_arguments")(parser)
-    add_output_options(parser)
-    parser.set_defaults(answer=partial(answer_with, answer))
+    doc = (answer or module).__doc__ or ""
+    description = "\n".join(line.removeprefix("    ") for line in doc.rstrip().split("\n")) if answer else doc
+    parser = Parser(prog=f"skillyard {name}", description=description)
+    getattr(module, f"{name}_arguments" if answer else "arguments", lambda _: None)(parser)
+    if answer := answer or getattr(module, "answer", None):
+        set_answer(parser, answer)
     return parser
 
 
-def add_output_options(parser: argparse.ArgumentParser, *, lang: bool = True) -> None:
+def set_answer(parser: argparse.ArgumentParser, answer: Callable[[Options], Answer], *, nested: bool = False) -> None:
+    """Say who answers, and add the output options. Those before a nested command count for it too."""
+    parser.set_defaults(answer=partial(answer_with, answer), parser=parser)
     group = parser.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="one JSON envelope on stdout and nothing else")
-    group.add_argument("--format", choices=["text", "block"], help="layout of a result")
-    group.add_argument("--ascii", action="store_true", help="nothing but ASCII")
-    if lang:  # `new` asks for more with this option
-        group.add_argument("--lang", choices=["zh", "en"], help="language of what is shown")
+    default: Any = argparse.SUPPRESS if nested else None
+    flag: Any = argparse.SUPPRESS if nested else False
+    group.add_argument("--json", action="store_true", default=flag, help="one JSON envelope on stdout and nothing else")
+    group.add_argument("--format", choices=["text", "block"], default=default, help="layout of a result")
+    group.add_argument("--ascii", action="store_true", default=flag, help="nothing but ASCII")
+    if parser.get_default("lang") is None:  # `new` has this option already, and asks for more with it
+        group.add_argument("--lang", choices=["zh", "en"], default=default, help="language of what is shown")
+
+
+def add_commands(parser: Parser, names: str) -> Callable[[str, str, Callable[[Options], Answer]], Parser]:
+    """Return a function that adds one of the commands below this one: its name, its help, and who answers."""
+    commands = parser.add_subparsers(metavar=names)
+
+    def add(name: str, says: str, answer: Callable[[Options], Answer]) -> Parser:
+        made = commands.add_parser(name, help=says, description=says)
+        set_answer(made, answer, nested=True)
+        return made
+
+    return add
 
 
 def asked_lang() -> Lang:
@@ -168,55 +181,39 @@ def lang_of(options: Options) -> Lang:
 
 
 def style_of(options: Options) -> present.Style:
-    return present.Style(
-        json=options.json,
-        block=options.format == "block",
-        ascii=options.ascii,
-        lang=lang_of(options),
-    )
+    return present.Style(options.json, options.format == "block", options.ascii, lang_of(options))
 
 
-def answer_with(
-    ask: Callable[[Options], Answer], options: Options, exit_code_of: Callable[[SkillError], int] = lambda _: 1
-) -> NoReturn:
+def answer_with(ask: Callable[[Options], Answer], options: Options) -> NoReturn:
     """Ask, show, exit. Expected failures are shown as results."""
-    style = style_of(options)
     started, moment = time.monotonic(), datetime.now(UTC)
     try:
         answer = ask(options)
-    except SkillError as error:
-        show_failure(error, style)
-        raise SystemExit(exit_code_of(error)) from None
-    result = Result(
-        agent=AGENT,
-        state=answer.state,
-        summary=answer.summary.render(style.lang, **answer.words),
-        data=answer.data,
-        meta=make_meta(AGENT, time.monotonic() - started, moment),
-    )
+    except EXPECTED as error:
+        tell_and_exit(error, options)
+    style = style_of(options)
+    result = answer.as_result(AGENT, style.lang, make_meta(AGENT, time.monotonic() - started, moment))
     show_and_exit(result, style, answer.page)
 
 
 def show_and_exit(result: Result, style: present.Style, page: present.Page | None = None) -> NoReturn:
     present.show(result, style, sys.stdout, page)
-    present.show_cleaned(result, style, sys.stderr)
-    present.show_hint(result, style, sys.stderr)
+    present.show_notes(result, style)
     sys.stdout.flush()
     raise SystemExit(result.exit_code)
 
 
 def show_failure(error: SkillError, style: present.Style) -> None:
-    meta = make_meta(AGENT, 0.0, datetime.now(UTC))
-    result = error_result(error, AGENT, style.lang, meta)
+    result = error_result(error, AGENT, style.lang, make_meta(AGENT, 0.0, datetime.now(UTC)))
     present.show(result, style, sys.stdout)
-    present.show_hint(result, style, sys.stderr)
+    present.show_notes(result, style)
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def as_skill_error(error: OSError | sqlite3.Error | UnicodeEncodeError) -> SkillError:
+def as_skill_error(error: Exception) -> SkillError:
     """A disk that is full, a folder that is not ours: said plainly, with where."""
     if isinstance(error, UnicodeEncodeError):
         return InvalidArgs(
@@ -230,24 +227,20 @@ def as_skill_error(error: OSError | sqlite3.Error | UnicodeEncodeError) -> Skill
         )
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
         return StateDamaged(f"SKILLYARD_HOME: {error}")
-    if isinstance(error, sqlite3.Error) or error.errno in _NO_ROOM:
-        return StoreFailed(f"{getattr(error, 'filename', None) or 'SKILLYARD_HOME'}: {error}")
-    return RuntimeFailed(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    file = getattr(error, "filename", None)
+    if isinstance(error, sqlite3.Error) or getattr(error, "errno", None) in _NO_ROOM:
+        return StoreFailed(f"{file or 'SKILLYARD_HOME'}: {error}")
+    return RuntimeFailed(f"{file}: {error.strerror}" if isinstance(error, OSError) and file else str(error))
 
 
-def positive(text: str) -> int:
-    """An argument type: a whole number above zero."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(Message("at least 1"))
-    return number
+def at_least(least: int) -> Callable[[str], int]:
+    """An argument type: a whole number from this one on."""
 
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(Message("at least {least}", least=least))
+        return int(text)
 
-def not_negative(text: str) -> int:
-    """An argument type: a whole number from zero on."""
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(Message("at least 0"))
     return number
 
 
@@ -257,6 +250,26 @@ def seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(Message("above 0"))
     return number
+
+
+def split_pairs(words: Sequence[str], option: str) -> dict[str, Json]:
+    """Return the values of an option that takes NAME=VALUE and can be repeated."""
+    pairs = [word.partition("=") for word in words]
+    for name, equals, _ in pairs:
+        if not equals or not name:
+            raise InvalidArgs(Message("{option} takes NAME=VALUE, not {name!r}", option=option, name=name))
+    return {name: value for name, _, value in pairs}
+
+
+def read_object(text: str, option: str) -> dict[str, Json]:
+    """Return the JSON object that an option takes."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgs(Message("{option} is not JSON: {error}", option=option, error=error)) from None
+    if not isinstance(value, dict):
+        raise InvalidArgs(Message("{option} takes one JSON object", option=option))
+    return value
 
 
 class ProgramLines:
@@ -292,9 +305,6 @@ def show_progress(piece: bytes) -> None:
     sys.stderr.flush()
 
 
-_STOPPED = Message("stopped")
-
-
 def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> None:
     """Run it; what can be expected to go wrong is told as a result."""
     try:
@@ -303,10 +313,10 @@ def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> N
         sys.stderr.close()  # whoever read our output has left; nothing more to say
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        sys.stderr.write(f"\n{_STOPPED.render(asked_lang())}\n")
+        sys.stderr.write(f"\n{Message('stopped').render(asked_lang())}\n")
         raise SystemExit(130) from None
     except EXPECTED as error:
-        tell_and_exit(error, chosen_style(None))
+        tell_and_exit(error)
 
 
 #: BrokenPipeError is one of them and none to tell of: nobody is there to read it.
@@ -314,16 +324,11 @@ def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> N
 EXPECTED = (SkillError, OSError, sqlite3.Error, UnicodeEncodeError)
 
 
-def tell_and_exit(error: SkillError | OSError | sqlite3.Error | UnicodeEncodeError, style: present.Style) -> NoReturn:
+def tell_and_exit(error: Exception, options: Options | None = None) -> NoReturn:
+    """Show an expected error as the person asked for it. `--json` may still stand among a skill's own words."""
     if isinstance(error, BrokenPipeError):
         raise error
-    show_failure(error if isinstance(error, SkillError) else as_skill_error(error), style)
-    raise SystemExit(1) from None
-
-
-def chosen_style(options: Options | None) -> present.Style:
-    """As the person asked for it, where their words could be read. `--json` may still stand among a skill's own."""
-    as_json = "--json" in sys.argv
-    if options and hasattr(options, "lang"):
-        return style_of(options)._replace(json=as_json)
-    return present.Style(json=as_json, lang=asked_lang())
+    style = style_of(options) if options else present.Style(lang=asked_lang())
+    told = error if isinstance(error, SkillError) else as_skill_error(error)
+    show_failure(told, style._replace(json="--json" in sys.argv))
+    raise SystemExit(getattr(options, "exit_codes", {}).get(type(told), 1)) from None

@@ -14,27 +14,23 @@ examples:
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from skillyard.app.project import open_project
-from skillyard.core.errors import InvalidArgs, SkillError, TextNotFound
+from skillyard.core.errors import InvalidArgs, TextNotFound
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.editor.editor import Edit, EditReport, read_batch
+from skillyard.editor.editor import Edit, read_batch
 from skillyard.editor.json_edit import as_value
 from skillyard.editor.operations import REGEX_SECONDS, fields_of, make_operation
-from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, positive
+from skillyard.faces.command import Answer, Options, Parser, at_least, set_answer
 from skillyard.faces.present import Lines
 
 #: Where 2 means that something was not found.
 USAGE = 64
 NOT_FOUND = 2
 
-_DONE = Message("edited: {file}")
-_SAME = Message("nothing to change: {file}")
-_WOULD = Message("would edit: {file} (nothing was written)")
 _CONTENT = "the text; lines in it may end in any way"
 
 
@@ -46,18 +42,13 @@ class _EditParser(Parser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        options, texts = self._sorted(list(args or ()))
-        parsed, more = super().parse_known_args([*options, "--", *texts] if texts else options, namespace)
-        return parsed, more
-
-    def _sorted(self, words: list[str]) -> tuple[list[str], list[str]]:
-        options: list[str] = []
-        texts: list[str] = []
+        words, options, texts = list(args or ()), list[str](), list[str]()
         while words:
             word = words.pop(0)
             action = self._option_string_actions.get(word.partition("=")[0] if word.startswith("--") else word)
             if word == "--":
-                return options, [*texts, *words]
+                texts += words
+                break
             if action is None:
                 texts.append(word)
                 continue
@@ -65,7 +56,7 @@ class _EditParser(Parser):
             if action.nargs is None and "=" not in word:
                 options += words[:1]
                 del words[:1]
-        return options, texts
+        return super().parse_known_args([*options, "--", *texts] if texts else options, namespace)
 
 
 def arguments(parser: Parser) -> None:
@@ -83,9 +74,9 @@ def arguments(parser: Parser) -> None:
     batch.add_argument("file", metavar="FILE.json", help="the list of edits")
     for each in commands.choices.values():
         each.add_argument("--dry-run", action="store_true", help="show the difference, write nothing")
-        _add_output(each)
-        each.set_defaults(answer=partial(answer_with, _answer, exit_code_of=_exit_code))
-    add_output_options(parser)
+        set_answer(each, _answer, nested=True)
+    set_answer(parser, _answer)
+    parser.set_defaults(exit_codes={TextNotFound: NOT_FOUND, InvalidArgs: USAGE})
 
 
 def _add_changes(commands: Any) -> None:
@@ -94,7 +85,7 @@ def _add_changes(commands: Any) -> None:
     for name, says in (("append", "a text at the end; makes the file"), ("prepend", "a text at the start")):
         _take_stdin(_operation(commands, name, says))
     regex = _operation(commands, "regex", "what a pattern matches becomes something else", "pattern", "replacement")
-    regex.add_argument("--count", type=positive, default=0, metavar="N", help="only the first N matches")
+    regex.add_argument("--count", type=at_least(1), default=0, metavar="N", help="only the first N matches")
     regex.add_argument("--multiline", action="store_true", help="^ and $ match at every line")
     regex.add_argument("--dotall", action="store_true", help=". matches a newline too")
     regex.add_argument("--ignore-case", action="store_true", help="letters match in either case")
@@ -116,7 +107,7 @@ def _add_lines(commands: Any) -> None:
     delete = _operation(commands, "delete-between", "the lines between two markers' lines", "start", "end")
     delete.description = "The lines between the one with START and the next one with END; these two stay."
     delete.add_argument("--with-markers", action="store_true", help="the two markers' lines go too")
-    delete.add_argument("--nth", type=positive, metavar="N", help="the Nth line with START")
+    delete.add_argument("--nth", type=at_least(1), metavar="N", help="the Nth line with START")
 
 
 def _operation(commands: Any, name: str, says: str, *words: str) -> Parser:
@@ -130,7 +121,7 @@ def _operation(commands: Any, name: str, says: str, *words: str) -> Parser:
 def _add_which(parser: Parser, noun: str) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true", help=f"every {noun}, where there are several")
-    which.add_argument("--nth", type=positive, metavar="N", help=f"the Nth {noun}")
+    which.add_argument("--nth", type=at_least(1), metavar="N", help=f"the Nth {noun}")
 
 
 def _take_stdin(parser: Parser) -> None:
@@ -138,73 +129,46 @@ def _take_stdin(parser: Parser) -> None:
     parser.add_argument("--stdin", action="store_true", help="CONTENT comes from stdin")
 
 
-def _add_output(parser: Parser) -> None:
-    """What stands before the operation holds too."""
-    add_output_options(parser)
-    for action in parser._actions:  # noqa: SLF001  (argparse has no other way)
-        if action.dest in {"json", "format", "ascii", "lang"}:
-            action.default = argparse.SUPPRESS
-
-
-def _exit_code(error: SkillError) -> int:
-    return {TextNotFound: NOT_FOUND, InvalidArgs: USAGE}.get(type(error), 1)
-
-
 def _answer(options: Options) -> Answer:
-    edits = _batch(options) if options.operation == "batch" else (_edit(options),)
-    with open_project() as yard:
-        report = yard.editor.edit(edits, dry_run=options.dry_run)
+    edits = read_batch(_read(options.file)) if options.operation == "batch" else (_edit(options),)
+    with open_project() as project:
+        report = project.editor.edit(edits, dry_run=options.dry_run)
     changed = any(edited.changed for edited in report.edited)
-    return Answer(
-        summary=(_WOULD if options.dry_run else _DONE) if changed else _SAME,
-        words={"file": ", ".join(dict.fromkeys(edit.file for edit in edits))},
-        data=_data(options, report, changed),
-        page=Lines(report.diff.splitlines()) if options.dry_run and report.diff else None,
-    )
-
-
-def _data(options: Options, report: EditReport, changed: bool) -> dict[str, Json]:
+    file = ", ".join(dict.fromkeys(edit.file for edit in edits))
+    summary = Message("edited: {file}", file=file)
+    if not changed:
+        summary = Message("nothing to change: {file}", file=file)
+    elif options.dry_run:
+        summary = Message("would edit: {file} (nothing was written)", file=file)
+    data: dict[str, Json] = report.edited[0].as_dict()
     if options.operation == "batch":
-        data: dict[str, Json] = {"file": options.file, "operation": "batch", "changed": changed}
+        data = {"file": options.file, "operation": "batch", "changed": changed}
         data["edits"] = [edited.as_dict() for edited in report.edited]
-    else:
-        data = report.edited[0].as_dict()
     if options.dry_run:
         data["diff"] = report.diff
     if report.recovered:
         data["recovered"] = {"settled": list(report.recovered.settled), "kept": list(report.recovered.kept)}
-    return data
+    return Answer(summary, data, Lines(report.diff.splitlines()) if options.dry_run and report.diff else None)
 
 
 def _edit(options: Options) -> Edit:
     given = {key: value for key, value in vars(options).items() if key in fields_of(options.operation)}
     if "content" in given:
-        given["content"] = _content(options)
+        if options.stdin == (options.content is not None):
+            raise InvalidArgs(Message("CONTENT as an argument, or --stdin: one of them"))
+        given["content"] = _read("-") if options.stdin else options.content
     if "value" in given:
         given["value"] = as_value(options.value)
     return Edit(options.operation, options.file, make_operation(options.operation, given))
 
 
-def _content(options: Options) -> str:
-    if options.stdin == (options.content is not None):
-        raise InvalidArgs(Message("CONTENT as an argument, or --stdin: one of them"))
-    return _read_stdin() if options.stdin else str(options.content)
-
-
-def _batch(options: Options) -> tuple[Edit, ...]:
-    if options.file == "-":
-        return read_batch(_read_stdin())
+def _read(file: str) -> str:
+    """`-` is stdin."""
     try:
-        return read_batch(Path(options.file).read_text("utf-8"))
+        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidArgs(Message("{place}: {reason}", place=options.file, reason=error)) from None
-
-
-def _read_stdin() -> str:
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidArgs(Message("{place}: {reason}", place="stdin", reason=error)) from None
+        place = "stdin" if file == "-" else file
+        raise InvalidArgs(Message("{place}: {reason}", place=place, reason=error)) from None
 
 
 def run(words: Sequence[str], prog: str) -> None:

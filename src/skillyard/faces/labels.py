@@ -1,116 +1,12 @@
-"""Names of table columns and page lines in the reader's language: one word for one idea, everywhere."""
+"""Names of table columns and page lines in the reader's language: one word for one idea, everywhere.
 
-from collections.abc import Mapping
+Those that have a translation are in the catalogue, with the context "label".
+"""
 
-from skillyard.core.messages import Lang, render, translate
+from collections.abc import Iterator, Mapping
+
+from skillyard.core.messages import Lang, Message, render, translate
 from skillyard.core.values import Json
-
-LABELS = (
-    "  backup",
-    "  set aside",
-    "action",
-    "actions",
-    "added",
-    "agent",
-    "allowed_tools",
-    "args",
-    "attempt",
-    "backend",
-    "built",
-    "capability",
-    "change",
-    "changed",
-    "characters",
-    "choices",
-    "claude",
-    "code",
-    "column",
-    "command",
-    "counts",
-    "created",
-    "default",
-    "description",
-    "detail",
-    "digest",
-    "entry",
-    "file",
-    "findings",
-    "folder",
-    "from",
-    "granted",
-    "grants",
-    "held back",
-    "home",
-    "id",
-    "job",
-    "jobs database",
-    "jobs",
-    "kind",
-    "last",
-    "launch",
-    "left out",
-    "line",
-    "log",
-    "max_turns",
-    "message",
-    "missing",
-    "model",
-    "name",
-    "next",
-    "note",
-    "ok",
-    "owner_team",
-    "packages",
-    "params",
-    "part",
-    "path",
-    "problems",
-    "project",
-    "python",
-    "queue",
-    "removed",
-    "request",
-    "required",
-    "result",
-    "retries",
-    "role",
-    "run",
-    "sandbox",
-    "schedule",
-    "seconds",
-    "secrets",
-    "security",
-    "sent",
-    "session",
-    "severity",
-    "size",
-    "skill",
-    "skills",
-    "standing",
-    "started",
-    "state",
-    "step",
-    "steps",
-    "summary",
-    "tags",
-    "task",
-    "time",
-    "timeout",
-    "title",
-    "told",
-    "trusted",
-    "type",
-    "updated",
-    "uses",
-    "uuid",
-    "version",
-    "visibility",
-    "warm",
-    "what",
-    "when",
-    "where",
-    "workspace",
-)
 
 
 def label(name: str, lang: Lang) -> str:
@@ -118,22 +14,28 @@ def label(name: str, lang: Lang) -> str:
     return translate(name, lang, "label")
 
 
+def field_lines(data: Mapping[str, Json], lang: Lang) -> Iterator[str]:
+    """Yield what is known of something, a line for each field that is not empty; records in a list have their own."""
+    for key, value in data.items():
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            yield f"{label(key, lang)}:"
+            yield from (f"  - {as_words(item, lang)}" for item in value)
+        elif value is not None and value not in ("", [], {}):
+            yield f"{label(key, lang)}: {as_words(value, lang)}"
+
+
 def as_words(value: Json, lang: Lang) -> str:
-    """Return it on one line, without what is empty."""
+    """Return it on one line, without what is empty. A list among other things has its brackets."""
     if isinstance(value, Mapping):
-        held = ((key, item) for key, item in value.items() if item not in (None, "", [], {}))
-        return ", ".join(f"{label(key, lang)}: {_inside(as_words(item, lang), item)}" for key, item in held)
+        held = {key: as_words(item, lang) for key, item in value.items() if item not in (None, "", [], {})}
+        listed = {key: f"[{words}]" if isinstance(value[key], list) else words for key, words in held.items()}
+        return ", ".join(f"{label(key, lang)}: {words}" for key, words in listed.items())
     if isinstance(value, list):
         return ", ".join(as_words(item, lang) for item in value)
     if isinstance(value, bool):
-        return yes_or_no(value, lang)
+        return yes_or_no(value).render(lang)
     return render(value, lang) if isinstance(value, str) else str(value)
 
 
-def _inside(words: str, value: Json) -> str:
-    """A list among other things has its brackets."""
-    return f"[{words}]" if isinstance(value, list) else words
-
-
-def yes_or_no(claim: object, lang: Lang) -> str:
-    return ("是" if claim else "否") if lang is Lang.ZH else ("yes" if claim else "no")
+def yes_or_no(claim: object) -> Message:
+    return Message("yes") if claim else Message("no")

@@ -4,12 +4,11 @@ import os
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Self, TextIO, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self, TextIO, TypeAlias
 
 from skillyard.core.messages import Lang, Message, render
 from skillyard.core.result import Result
-from skillyard.core.values import Json
 
 _TELL_SECONDS = 0.2
 _CLEANED = {
@@ -30,9 +29,9 @@ class Style(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows for people. The same things stand in the result's data for programs."""
+    """Rows for people, with messages rendered. The same things stand in the result's data for programs."""
 
-    #: Their English names; `labels` has the Chinese ones.
+    #: Their English names, which are labels.
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     #: What to say where there is nothing to show.
@@ -40,7 +39,7 @@ class Table(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """A page for people, line by line."""
+    """A page for people, line by line; messages are rendered."""
 
     lines: Sequence[str]
 
@@ -56,18 +55,21 @@ Page: TypeAlias = Table | Lines | Exact
 
 def show(result: Result, style: Style, out: TextIO, page: Page | None = None) -> None:
     """Print a result the way it was asked for; a page stands in for the envelope where people read."""
-    if isinstance(page, Table) and not style.json:
-        show_table(page, out, style.lang)
-    elif isinstance(page, Lines) and not style.json:
-        _write(out, "".join(f"{one_line(line)}\n" for line in page.lines))
-    elif isinstance(page, Exact) and not style.json:
-        _show_exactly(page.text, out)
-    else:
+    if style.json or page is None:
         _write(out, _envelope(result, style, out) + "\n")
+    elif isinstance(page, Table):
+        show_table(page, out, style.lang)
+    elif isinstance(page, Lines):
+        write_lines(page.lines, style.lang, out)
+    else:
+        _write(out, printable(page.text) + "\n" if out.isatty() else page.text)
 
 
-def _show_exactly(text: str, out: TextIO) -> None:
-    _write(out, printable(text) + "\n" if out.isatty() else text)
+def write_lines(lines: Iterable[str], lang: Lang, out: TextIO | None = None) -> None:
+    """Write lines for people, to stderr unless told otherwise."""
+    out = out or sys.stderr
+    _write(out, "".join(f"{one_line(render(line, lang))}\n" for line in lines))
+    out.flush()
 
 
 def _envelope(result: Result, style: Style, out: TextIO) -> str:
@@ -82,49 +84,46 @@ def _envelope(result: Result, style: Style, out: TextIO) -> str:
     try:
         return render(result)
     except ValueError:  # a name that is not UTF-8
-        return render(_escaped(result))
+        return render(result._replace(**_with_escapes(result._asdict())))
 
 
-def _with_escapes(value: Json) -> Json:
+def _with_escapes(value: object) -> Any:
     """The same value with names that are no UTF-8 escaped: a file system takes any bytes, a result only text."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {str(_with_escapes(key)): _with_escapes(item) for key, item in value.items()}
+        return {_with_escapes(key): _with_escapes(item) for key, item in value.items()}
     return [_with_escapes(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _escaped(result: Result) -> Result:
-    data, meta = _with_escapes(result.data), _with_escapes(result.meta)
-    summary = str(_with_escapes(result.summary))
-    return result._replace(
-        summary=summary,
-        data=data if isinstance(data, Mapping) else {},
-        meta=meta if isinstance(meta, Mapping) else {},
-    )
-
-
-def show_hint(result: Result, style: Style, err: TextIO) -> None:
-    """The advice, on its own line, where a person looks."""
-    hint = result.meta.get("hint")
-    if isinstance(hint, str) and not style.json and not result.ok:
-        _write(err, f"→ {one_line(hint)}\n")
-
-
-def show_cleaned(result: Result, style: Style, err: TextIO) -> None:
-    """What was cleaned up after a run, one line for each kind."""
+def show_notes(result: Result, style: Style) -> None:
+    """Tell a person on stderr what was cleaned up after a run, and what to do about a failure."""
+    notes: list[str] = []
     for key, text in _CLEANED.items():
         paths = result.meta.get(key)
-        if isinstance(paths, list) and paths and not style.json:
-            _write(err, f"→ {one_line(text.render(style.lang, paths=', '.join(map(str, paths))))}\n")
+        if isinstance(paths, list) and paths:
+            notes.append(text.render(style.lang, paths=", ".join(map(str, paths))))
+    hint = result.meta.get("hint")
+    if isinstance(hint, str) and not result.ok:
+        notes.append(hint)
+    if notes and not style.json:
+        write_lines((f"→ {note}" for note in notes), style.lang)
 
 
 def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
+    """Columns side by side; on a terminal the last one takes what room is left, and ends in an ellipsis."""
     if not table.rows:
-        _write(out, f"{one_line(table.empty)}\n")
+        write_lines([table.empty], lang, out)
         return
+    names = [name.upper() for name in _names(table.columns, lang)]
+    rows = [names, *([one_line(render(cell, lang)) for cell in row] for row in table.rows)]
+    widths = [max(cell_width(row[i]) for row in rows) for i in range(len(names) - 1)]
     on_terminal = out.isatty()
-    lines = list(_lines(table, _columns(out) if on_terminal else 0, lang))
+    room = max(_columns(out) - sum(widths) - 2 * len(widths), _SMALLEST_ROOM) if on_terminal else 0
+    lines = []
+    for row in rows:
+        padded = [cell + " " * (wide - cell_width(cell)) for cell, wide in zip(row, widths, strict=False)]
+        lines.append("  ".join([*padded, _cut(row[-1], room) if room else row[-1]]).rstrip())
     if on_terminal:
         lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
     _write(out, "\n".join(lines) + "\n")
@@ -133,18 +132,6 @@ def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
 def _columns(out: TextIO) -> int:
     asked = os.environ.get("COLUMNS", "")
     return int(asked) if asked.isdigit() else os.get_terminal_size(out.fileno()).columns or 80
-
-
-def _lines(table: Table, width: int, lang: Lang) -> Iterator[str]:
-    """Columns side by side; on a terminal the last one takes what room is left, and ends in an ellipsis."""
-    names = [name.upper() for name in _names(table.columns, lang)]
-    rows = [names, *([one_line(cell) for cell in row] for row in table.rows)]
-    widths = [max(cell_width(row[i]) for row in rows) for i in range(len(table.columns) - 1)]
-    room = max(width - sum(widths) - 2 * len(widths), _SMALLEST_ROOM) if width else 0
-    for row in rows:
-        padded = [cell + " " * (wide - cell_width(cell)) for cell, wide in zip(row, widths, strict=False)]
-        last = _cut(row[-1], room) if room else row[-1]
-        yield "  ".join([*padded, last]).rstrip()
 
 
 def _names(columns: Sequence[str], lang: Lang) -> Sequence[str]:
@@ -193,58 +180,48 @@ def _write(stream: TextIO, text: str) -> None:
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-class Progress:
+class StatusLine:
     """A line on stderr that tells a person how far long work has come; silent where nobody looks."""
 
-    def __init__(self, doing: str, err: TextIO | None = None) -> None:
-        self._doing = one_line(doing)
-        self._err = err or sys.stderr
-        self._told = time.monotonic()
+    def __init__(self, doing: str, lang: Lang = Lang.EN, err: TextIO | None = None) -> None:
+        self._doing, self._lang, self._err = one_line(render(doing, lang)), lang, err or sys.stderr
         self._width = 0
 
     def __enter__(self) -> Self:
         return self
 
-    def __call__(self, done: int, total: int) -> None:
-        if not self._err.isatty() or time.monotonic() - self._told < _TELL_SECONDS:
-            return
-        self._told = time.monotonic()
-        text = f"{self._doing}: {done}/{total}"
-        self._width = cell_width(text)
-        _write(self._err, f"\r{text}")
-        self._err.flush()
-
     def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def clear(self) -> None:
         if self._width:
             self._err.write("\r" + " " * self._width + "\r")
             self._err.flush()
+            self._width = 0
 
-
-class Steps:
-    """The same for work whose end nobody knows: the latest step, on a terminal only."""
-
-    def __init__(self, doing: str, err: TextIO | None = None, lang: Lang = Lang.EN) -> None:
-        self._doing = doing
-        self._err = err or sys.stderr
-        self._lang = lang
-        self._width = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __call__(self, step: str) -> None:
-        if not self._err.isatty():
-            return
-        text = _cut(one_line(f"{self._doing}: {render(step, self._lang)}"), 78)
-        self._clear()
+    def _draw(self, step: str) -> None:
+        text = _cut(f"{self._doing}: {one_line(render(step, self._lang))}", 78)
+        self.clear()
         self._width = cell_width(text)
         _write(self._err, text)
         self._err.flush()
 
-    def _clear(self) -> None:
-        if self._width:
-            self._err.write("\r" + " " * self._width + "\r")
 
-    def __exit__(self, *_: object) -> None:
-        self._clear()
-        self._err.flush()
+class Steps(StatusLine):
+    """The latest step of work whose end nobody knows."""
+
+    def __call__(self, step: str) -> None:
+        if self._err.isatty():
+            self._draw(step)
+
+
+class Progress(StatusLine):
+    """How many of how many, five times a second at most."""
+
+    _told = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        self._told = self._told or time.monotonic()
+        if self._err.isatty() and time.monotonic() - self._told >= _TELL_SECONDS:
+            self._told = time.monotonic()
+            self._draw(f"{done}/{total}")

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from skillyard.store.runs import Run
 
 _MOST_SHOWN = 160
-_STARTED = Message("started: {session}")
-WAITING = Message("waiting: {why}")
-_RETRYING = Message("trying again: {why}")
-READING = Message("reading skills")
 
 
 def as_skill_data(entry: "CatalogEntry", catalog: "Catalog") -> dict[str, Json]:
@@ -42,12 +38,8 @@ def as_skill_data(entry: "CatalogEntry", catalog: "Catalog") -> dict[str, Json]:
 
 
 def as_row(entry: "CatalogEntry", catalog: "Catalog") -> tuple[str, ...]:
-    return (
-        display_name(entry),
-        str(entry.kind) if entry.usable else "broken",
-        _label(entry, catalog),
-        entry.description,
-    )
+    kind = str(entry.kind) if entry.usable else "broken"
+    return (display_name(entry), kind, _label(entry, catalog), entry.description)
 
 
 def display_name(entry: "CatalogEntry") -> str:
@@ -58,7 +50,7 @@ def _label(entry: "CatalogEntry", catalog: "Catalog") -> str:
     return catalog.labels.get(entry.root, entry.root)
 
 
-def as_full_data(skill: Skill, yard: "Project") -> dict[str, Json]:
+def as_full_data(skill: Skill, project: "Project") -> dict[str, Json]:
     return {
         "name": skill.name,
         "title": skill.title,
@@ -69,24 +61,22 @@ def as_full_data(skill: Skill, yard: "Project") -> dict[str, Json]:
         "command": skill.command,
         "entry": skill.entry,
         "actions": list(skill.actions),
-        "params": [_param(skill, position) for position in range(len(skill.params))],
+        "params": [
+            {
+                "name": param.name,
+                "type": str(param.type),
+                "required": param.required,
+                "default": param.default,
+                "description": param.description,
+                "choices": list(param.choices),
+            }
+            for param in skill.params
+        ],
         "timeout": skill.timeout_seconds,
         "tags": list(skill.tags),
-        "uses": yard.catalog.uses().get(skill.name, 0),
+        "uses": project.catalog.uses().get(skill.name, 0),
         "fields": skill.fields,
         "findings": [finding.as_dict() for finding in skill.findings],
-    }
-
-
-def _param(skill: Skill, position: int) -> dict[str, Json]:
-    param = skill.params[position]
-    return {
-        "name": param.name,
-        "type": str(param.type),
-        "required": param.required,
-        "default": param.default,
-        "description": param.description,
-        "choices": list(param.choices),
     }
 
 
@@ -97,7 +87,7 @@ def as_run_data(run: "Run") -> dict[str, Json]:
         "skill": run.skill,
         "kind": run.kind,
         "state": run.state,
-        "started": started_of(run),
+        "started": timestamp(run.started),
         "seconds": run.seconds,
         "request": run.request,
         "launch": run.launch,
@@ -105,8 +95,8 @@ def as_run_data(run: "Run") -> dict[str, Json]:
     }
 
 
-def started_of(run: "Run") -> str:
-    return datetime.fromtimestamp(run.started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def timestamp(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def line_of(kind: str, text: str, data: object, lang: Lang) -> str:
@@ -116,27 +106,24 @@ def line_of(kind: str, text: str, data: object, lang: Lang) -> str:
     facts: dict[str, Json] = dict(data) if isinstance(data, dict) else {}
     match kind:
         case EventKind.STARTED:
-            return _STARTED.render(lang, session=facts.get("session"))
+            return Message("started: {session}", session=facts.get("session")).render(lang)
         case EventKind.TEXT:
             return _short(text)
         case EventKind.TOOL_CALL:
             given = facts.get("input")
-            return _short(f"{text} {_as_words(given)}")
+            if isinstance(given, dict):  # the value alone where it is only one
+                given = " ".join(str(item) if len(given) == 1 else f"{key}={item}" for key, item in given.items())
+            return _short(f"{text} {'' if given is None else given}")
         case EventKind.TOOL_RESULT if facts.get("ok") is False:
             return _short(f"✗ {text}")
         case EventKind.WAITING:
-            return WAITING.render(lang, why=text)
+            return Message("waiting: {why}", why=text).render(lang)
         case EventKind.ERROR:
-            return _RETRYING.render(lang, why=_short(text)) if facts.get("retrying") else _short(text)
+            return (
+                Message("trying again: {why}", why=_short(text)).render(lang) if facts.get("retrying") else _short(text)
+            )
         case _:
             return ""
-
-
-def _as_words(value: Json) -> str:
-    """What a tool is given: the value where it is only one."""
-    if isinstance(value, dict):
-        return " ".join(str(item) if len(value) == 1 else f"{key}={item}" for key, item in value.items())
-    return "" if value is None else str(value)
 
 
 def _short(text: str) -> str:

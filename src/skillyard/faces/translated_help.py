@@ -43,16 +43,13 @@ def paragraphs_of(description: str) -> Iterator[str]:
 
 
 def _describe(description: str) -> str:
-    return "\n\n".join(_paragraph(paragraph) for paragraph in description.strip().split("\n\n"))
-
-
-def _paragraph(paragraph: str) -> str:
-    title, colon, commands = paragraph.partition(":\n")
-    if colon and title in {"example", "examples"}:
-        return f"{say(title)}:\n{commands}"
-    joined = " ".join(paragraph.split())
-    said = say(joined)
-    return paragraph if said == joined else said
+    told = []
+    for paragraph, text in zip(description.strip().split("\n\n"), paragraphs_of(description), strict=True):
+        said = say(text)
+        if text in {"example", "examples"}:
+            said += paragraph.removeprefix(text)
+        told.append(paragraph if said == text else said)
+    return "\n\n".join(told)
 
 
 class TranslatedHelp(HelpFormatter):

@@ -112,22 +112,18 @@ def locked_source(source: str, ref: str, commit: str, root: Path) -> SkillSource
 def _local(text: str, ref: str, path: Path, root: Path, commit: str = "") -> SkillSource | None:
     if not exists(path):
         return None
-    kept = _as_kept(path, root)
+    # A lock names a path relative inside the project, absolute outside; never like an address or a shorthand.
+    absolute = Path(os.path.normpath(path.absolute()))
+    kept = f"./{absolute.relative_to(root).as_posix()}" if absolute.is_relative_to(root) else str(absolute)
     if path.is_file() and is_archive(path.name):
         return ArchiveSource(kept, path)
-    if path.is_dir() and (is_bare(path) or ((ref or commit) and (path / ".git").exists())):
+    if not path.is_dir():
+        raise InvalidArgs(Message("{text} is a file, but no .skill, .zip or .tar.gz", text=text))
+    if is_bare(path) or ((ref or commit) and (path / ".git").exists()):
         return GitSource(kept, ref, commit, path)
-    if path.is_dir() and ref:
+    if ref:
         raise InvalidArgs(Message("{text} is no git repository: --ref means nothing there", text=text))
-    if path.is_dir():
-        return FolderSource(kept, path)
-    raise InvalidArgs(Message("{text} is a file, but no .skill, .zip or .tar.gz", text=text))
-
-
-def _as_kept(path: Path, root: Path) -> str:
-    """How a lock names a path: relative inside the project, absolute outside; never like an address or a shorthand."""
-    absolute = Path(os.path.normpath(path.absolute()))
-    return f"./{absolute.relative_to(root).as_posix()}" if absolute.is_relative_to(root) else str(absolute)
+    return FolderSource(kept, path)
 
 
 def _address(url: str, ref: str) -> ParsedSource:

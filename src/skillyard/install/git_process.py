@@ -29,7 +29,7 @@ from skillyard.core.errors import SourceFailed, SourceRefused
 from skillyard.core.messages import Message
 from skillyard.install.deadline import Deadline
 from skillyard.install.source import Limits, Tell
-from skillyard.sandbox.policy import is_inside
+from skillyard.sandbox.launch import is_inside
 
 _SETTINGS = (
     "core.hooksPath=/dev/null",
@@ -76,27 +76,17 @@ _MOST_COMPLAINTS = 20
 _LAST_WORDS_SECONDS = 2.0
 
 
-def find_git(env: Mapping[str, str] = os.environ) -> str:
-    """The absolute path of git. SourceFailed if there is none outside the project."""
-    found = shutil.which("git", path=safe_path(env))
-    if found is None:
-        raise SourceFailed(Message("git is not installed"))
-    return found
-
-
-def safe_path(env: Mapping[str, str] = os.environ) -> str:
+def safe_path(env: Mapping[str, str]) -> str:
     """The PATH without relative or empty entries, and without those inside the current project."""
     try:
         inside = find_project(Path.cwd(), Path(env.get("HOME") or "/"))
     except OSError:  # the current folder was removed
         inside = None
-    root = os.path.realpath(inside) if inside else ""
-    kept = [
-        entry
-        for entry in absolute_entries(env).split(os.pathsep)
-        if entry and not (root and is_inside(os.path.realpath(entry), root))
-    ]
-    return os.pathsep.join(kept)
+    entries = [entry for entry in absolute_entries(env).split(os.pathsep) if entry]
+    if inside:
+        root = os.path.realpath(inside)
+        entries = [entry for entry in entries if not is_inside(os.path.realpath(entry), root)]
+    return os.pathsep.join(entries)
 
 
 def make_empty_repository(folder: Path) -> None:
@@ -111,32 +101,50 @@ class GitProcesses:
     """Runs git in a folder of its own below `staging`, with one time limit for all processes together."""
 
     def __init__(self, staging: Path, limits: Limits, env: Mapping[str, str] = os.environ) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="git-", dir=staging.absolute()))
-        self._repository, self._global = self._folder / "repository", self._folder / "gitconfig"
+        #: For other files of this fetch, too.
+        self.folder = Path(tempfile.mkdtemp(prefix="git-", dir=staging.absolute()))
         self._limits, self._deadline = limits, Deadline(limits.seconds)
-        self._program = find_git(env)
-        make_empty_repository(self._repository)
-        self._global.write_text("", "ascii")
-        self._env = _environment(env, self._global)
+        found = shutil.which("git", path=safe_path(env))
+        if found is None:
+            raise SourceFailed(Message("git is not installed"))
+        self._program = found
+        make_empty_repository(self.folder / "repository")
+        config = self.folder / "gitconfig"
+        config.touch(mode=0o600)
+        self._env = _environment(env, config)
         settings = self._user_settings(env)
-        self._write_global(settings)
+        # In a file, because other users can read arguments, and a header may be a password.
+        ours = [(key, value) for key, _, value in (setting.partition("=") for setting in _SETTINGS)]
+        lines = [line for key, value in (*settings, *ours) for line in _as_config(key, value)]
+        config.write_text("\n".join([*lines, ""]), "utf-8", "surrogateescape")
         if "GIT_SSH_COMMAND" not in self._env and "GIT_SSH" not in self._env:
             commands = [value for key, value in settings if key == "core.sshcommand" and value]
             self._env["GIT_SSH_COMMAND"] = commands[-1] if commands else _SSH
 
-    @property
-    def folder(self) -> Path:
-        """A folder for other files of this fetch."""
-        return self._folder
-
     def run(self, *words: str, tell: Tell | None = None) -> str:
         """Return what git printed. SourceFailed, with its first error, if it fails."""
-        process = self._start(words, subprocess.DEVNULL)
-        with process:
-            out, said = self._watch(process, tell)
+        pieces, complaints = list[bytes](), list[str]()
+        with self._start(words, subprocess.DEVNULL) as process:
+            output = threading.Thread(target=_collect, args=(process, pieces), daemon=True)
+            errors = threading.Thread(target=_listen, args=(process, tell, complaints), daemon=True)
+            output.start()
+            errors.start()
+            try:
+                # Its output ends when it does: no need to look again and again, as `wait` with a limit does.
+                output.join(self._deadline.left())
+                process.wait(self._deadline.left())
+            except subprocess.TimeoutExpired:
+                raise self._too_late() from None
+            finally:
+                _kill(process)
+                output.join(_LAST_WORDS_SECONDS)
+                errors.join(_LAST_WORDS_SECONDS)
+        printed = b"".join(pieces)
+        if len(printed) > _MOST_OUTPUT_BYTES:
+            raise SourceRefused(Message("git printed more than {most} bytes", most=_MOST_OUTPUT_BYTES))
         if process.returncode:
-            raise SourceFailed(said[0] if said else f"git {words[0]} ended with {process.returncode}")
-        return out.decode("utf-8", "surrogateescape")
+            raise SourceFailed(complaints[0] if complaints else f"git {words[0]} ended with {process.returncode}")
+        return printed.decode("utf-8", "surrogateescape")
 
     @contextmanager
     def open_objects(self, names: Sequence[str]) -> Iterator[IO[bytes]]:
@@ -151,9 +159,8 @@ class GitProcesses:
                 thread.start()
             try:
                 yield process.stdout
-            except SourceFailed:
-                self._check_deadline()
-                raise
+            except SourceFailed as error:
+                raise (error if self._deadline.left() else self._too_late()) from None
             finally:
                 late.cancel()
                 _kill(process)
@@ -163,64 +170,37 @@ class GitProcesses:
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         # The shell sets the largest size of a file, a pack for example, and then is git itself.
         bound = [_SHELL, "-c", 'ulimit -f "$0" && exec "$@"', str(self._limits.total_bytes // 512)]
-        self._check_deadline()
+        if not self._deadline.left():
+            raise self._too_late()
         return subprocess.Popen(
-            [*bound, self._program, f"--git-dir={self._repository}", *settings, *words],
+            [*bound, self._program, f"--git-dir={self.folder / 'repository'}", *settings, *words],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            cwd=self._folder,
+            cwd=self.folder,
             env=self._env,
             start_new_session=True,
         )
 
-    def _check_deadline(self) -> None:
-        if not self._deadline.left():
-            raise SourceFailed(Message("git took longer than {seconds:g} s", seconds=self._limits.seconds))
-
-    def _watch(self, process: "subprocess.Popen[bytes]", tell: Tell | None) -> tuple[bytes, list[str]]:
-        pieces, complaints = list[bytes](), list[str]()
-        output = threading.Thread(target=_collect, args=(process, pieces), daemon=True)
-        errors = threading.Thread(target=_listen, args=(process, tell, complaints), daemon=True)
-        output.start()
-        errors.start()
-        try:
-            # Its output ends when it does: no need to look again and again, as `wait` with a limit does.
-            output.join(self._deadline.left())
-            process.wait(self._deadline.left())
-        except subprocess.TimeoutExpired:
-            raise SourceFailed(Message("git took longer than {seconds:g} s", seconds=self._limits.seconds)) from None
-        finally:
-            _kill(process)
-            output.join(_LAST_WORDS_SECONDS)
-            errors.join(_LAST_WORDS_SECONDS)
-        printed = b"".join(pieces)
-        if len(printed) > _MOST_OUTPUT_BYTES:
-            raise SourceRefused(
-                Message("git printed more than {most_output_bytes} bytes", most_output_bytes=_MOST_OUTPUT_BYTES)
-            )
-        return printed, complaints
-
-    # -- the user's own settings
+    def _too_late(self) -> SourceFailed:
+        return SourceFailed(Message("git took longer than {seconds:g} s", seconds=self._limits.seconds))
 
     def _user_settings(self, env: Mapping[str, str]) -> list[tuple[str, str | None]]:
-        """Read with our empty repository, so that a condition on the repository's folder or remotes never holds."""
+        """The user's own. Read with our empty repository, so that a condition on its folder or remotes never holds."""
+        home = env.get("HOME", "")
+        config = env.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+        files = [Path(config, "git", "config"), Path(home, ".gitconfig")]  # in git's order
+        if named := env.get("GIT_CONFIG_GLOBAL"):
+            files = [Path(named)]
         found: list[tuple[str, str | None]] = []
-        for file in _global_files(env):
-            with suppress(SourceFailed):  # a file that git cannot read means nothing
-                listing = self.run("config", "--file", str(file), "--includes", "--null", "--list")
-                found += [_setting(entry) for entry in listing.split("\0") if entry]
+        for file in files:
+            if file.is_absolute() and file.is_file():
+                with suppress(SourceFailed):  # a file that git cannot read means nothing
+                    listing = self.run("config", "--file", str(file), "--includes", "--null", "--list")
+                    for entry in filter(None, listing.split("\0")):
+                        key, separator, value = entry.partition("\n")
+                        found.append((key, value if separator else None))  # without a value it means true
         return [(key, value) for key, value in found if _KEPT_SETTINGS.fullmatch(key)]
-
-    def _write_global(self, settings: Sequence[tuple[str, str | None]]) -> None:
-        """Write a file, because other users can read arguments, and a header may be a password."""
-        lines = [line for key, value in settings for line in _as_config(key, value)]
-        for setting in _SETTINGS:
-            key, _, value = setting.partition("=")
-            lines += _as_config(key, value)
-        self._global.touch(mode=0o600)
-        self._global.chmod(0o600)
-        self._global.write_text("\n".join([*lines, ""]), "utf-8", "surrogateescape")
 
 
 def _environment(env: Mapping[str, str], global_config: Path) -> dict[str, str]:
@@ -245,23 +225,6 @@ def _environment(env: Mapping[str, str], global_config: Path) -> dict[str, str]:
     }
 
 
-def _global_files(env: Mapping[str, str]) -> list[Path]:
-    """In the order in which git reads them."""
-    if named := env.get("GIT_CONFIG_GLOBAL"):
-        files = [Path(named)]
-    else:
-        home = env.get("HOME", "")
-        config = env.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
-        files = [Path(config, "git", "config"), Path(home, ".gitconfig")]
-    return [file for file in files if file.is_absolute() and file.is_file()]
-
-
-def _setting(entry: str) -> tuple[str, str | None]:
-    """One entry of `git config --null --list`. None stands for a key without a value, which means true."""
-    key, separator, value = entry.partition("\n")
-    return key, value if separator else None
-
-
 def _as_config(key: str, value: str | None) -> tuple[str, str]:
     section, _, rest = key.partition(".")
     subsection, _, name = rest.rpartition(".")
@@ -271,9 +234,6 @@ def _as_config(key: str, value: str | None) -> tuple[str, str]:
         return header, f"\t{name}"
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return header, f'\t{name} = "{escaped}"'
-
-
-# -- the process
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

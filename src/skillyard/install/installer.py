@@ -10,8 +10,7 @@ from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.address import FORGE, ParsedSource, locked_source, narrowed, parse_source
 from skillyard.install.git import GitSource
-from skillyard.install.link_record import link_scope
-from skillyard.install.links import LinkStep, refresh, unlink_sources
+from skillyard.install.links import LinkStep, link_scope, refresh, unlink_sources
 from skillyard.install.lock import InstalledSkill, read_lock
 from skillyard.install.offers import (
     Offer,
@@ -74,7 +73,10 @@ class Installer:
         def pick(offers: Sequence[Offer]) -> Sequence[Offer]:
             if ask and len(offers) > 1 and not names and not everything:
                 return ask(offers)
-            return _pick_named(text, offers, names, everything=everything)
+            how = Message("say which with --skill, or --all")
+            return _pick(
+                text, choose(offers, names) if names and offers else offers, how, several=bool(names) or everything
+            )
 
         return _fetched(wanted.narrowed(names), staging, pick, tell, folder)
 
@@ -85,8 +87,7 @@ class Installer:
 
     def bring_in(self, found: Iterable[ScannedSkill], *, keep: bool = False, theirs: bool = False) -> InstallResult:
         """Install what is clean; hold back the rest, unless a person kept exactly these bytes before."""
-        held: list[ScannedSkill] = []
-        clean: list[ScannedSkill] = []
+        held, clean = list[ScannedSkill](), list[ScannedSkill]()
         for each in found:
             (held if self._reviews.holds_back(each) else clean).append(each)
         skills = tuple(each.reviewed_skill for each in clean)
@@ -103,18 +104,15 @@ class Installer:
         """Install all that the lock names and that is missing. SourceFailed if a source has other bytes now."""
         with open_target(self.target):
             lock = read_lock(self.target.lock_file)
-            missing = [skill for skill in lock.skills.values() if self._is_missing(skill, theirs=theirs)]
+            drifts = [(skill, drift_of(self.target, skill)) for skill in lock.skills.values()]
         groups: dict[tuple[str, str, str], list[InstalledSkill]] = {}
-        for skill in missing:
-            groups.setdefault((skill.source, skill.ref, skill.commit), []).append(skill)
+        for skill, drift in drifts:
+            # Edited files are there, unless they are to be replaced; files that the user added never matter.
+            if drift.missing or (theirs and drift.changed):
+                groups.setdefault((skill.source, skill.ref, skill.commit), []).append(skill)
         with self.open_staging() as staging:
             found = [each for group in groups.values() for each in self._locked(group, staging, tell)]
             return self.bring_in(found, keep=not theirs, theirs=theirs)
-
-    def _is_missing(self, skill: InstalledSkill, *, theirs: bool) -> bool:
-        """Edited files are there, unless they are to be replaced; files that the user added never matter."""
-        drift = drift_of(self.target, skill)
-        return bool(drift.missing or (theirs and drift.changed))
 
     def _locked(self, group: Sequence[InstalledSkill], staging: Path, tell: Tell) -> list[ScannedSkill]:
         """The very bytes of the lock, or an error: a restore is exact."""
@@ -130,13 +128,8 @@ class Installer:
                 raise SkillNotFound(skill.name)
             candidate = scan_offer(offer, source, fetched, tell, skill.folder)
             if candidate.skill.hash != skill.hash:
-                raise SourceFailed(
-                    Message(
-                        "{source} has other files for {folder} now than the lock says",
-                        source=skill.source,
-                        folder=skill.folder,
-                    )
-                )
+                name, now = skill.folder, skill.source
+                raise SourceFailed(Message("{now} has other files for {name} than the lock says", now=now, name=name))
             found.append(candidate._replace(skill=skill))
         return found
 
@@ -189,7 +182,8 @@ class Installer:
             return copy_key(wanted.source.text, state, wanted.path, skill)
 
         def pick(offers: Sequence[Offer]) -> Sequence[Offer]:
-            return _pick_one(address.source, choose(offers, [skill]) if skill else offers)
+            how = Message("say which, {source}@NAME", source=address.source)
+            return _pick(address.source, choose(offers, [skill]) if skill else offers, how)
 
         with self.open_staging() as staging:
             git = wanted.source if isinstance(wanted.source, GitSource) else None
@@ -214,40 +208,14 @@ def _fetched(
     return tuple(scan_offer(offer, wanted.source, fetched, tell, folder) for offer in offers)
 
 
-def _pick_named(text: str, offers: Sequence[Offer], names: Sequence[str], *, everything: bool) -> Sequence[Offer]:
-    """Those that were named; else the only one, or everything. Several are listed, never guessed."""
+def _pick(text: str, offers: Sequence[Offer], how: Message, *, several: bool = False) -> Sequence[Offer]:
+    """The only offer, or `several`. Otherwise they are listed, never guessed."""
     if not offers:
         raise InvalidArgs(Message("{text} holds no skill: there is no SKILL.md in it", text=text))
-    if names:
-        return choose(offers, names)
-    if len(offers) == 1 or everything:
+    if len(offers) == 1 or several:
         return offers
     listed: list[Json] = [{"name": offer.name, "description": offer.description} for offer in offers]
-    raise InvalidArgs(
-        Message(
-            "{text} holds {count} skills: say which with --skill, or --all. They are: {shown}",
-            text=text,
-            count=len(offers),
-            shown=_listed(offers),
-        ),
-        details={"skills": listed},
-    )
-
-
-def _pick_one(text: str, offers: Sequence[Offer]) -> Sequence[Offer]:
-    if len(offers) == 1:
-        return offers
-    if not offers:
-        raise InvalidArgs(Message("{text} holds no skill: there is no SKILL.md in it", text=text))
-    raise InvalidArgs(
-        Message(
-            "{source} holds {count} skills: say which, {source}@NAME. They are: {names}",
-            source=text,
-            count=len(offers),
-            names=_listed(offers),
-        )
-    )
-
-
-def _listed(offers: Sequence[Offer]) -> str:
-    return ", ".join(offer.name for offer in offers[:20]) + (", …" if len(offers) > 20 else "")
+    count, names = len(offers), ", ".join(offer.name for offer in offers[:20]) + (", …" if len(offers) > 20 else "")
+    said = {"text": text, "count": count, "how": how, "names": names}
+    told = Message("{text} holds {count} skills: {how}. They are: {names}", **said)
+    raise InvalidArgs(told, details={"skills": listed})

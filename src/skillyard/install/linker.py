@@ -3,21 +3,20 @@
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.backends.driver import VisibleSkill
 from skillyard.backends.visible_skills import list_visible_skills
-from skillyard.catalog.agent_paths import AgentPaths, list_agent_paths, refusal
 from skillyard.catalog.catalog import Catalog
+from skillyard.catalog.explain import AgentPaths, list_agent_paths, refusal
 from skillyard.catalog.index import CatalogEntry
 from skillyard.catalog.roots import Scope
 from skillyard.core.errors import AgentNotInstalled, AmbiguousName, InvalidArgs, SkillError, SkillNotFound
 from skillyard.core.messages import Message
-from skillyard.install.link_record import link_scope, path_of, read_record
-from skillyard.install.links import LinkRequest, LinkStep, link, unlink
+from skillyard.install.links import LinkRequest, LinkStep, link, link_scope, path_of, read_record, unlink
 from skillyard.install.lock import read_lock
 from skillyard.install.target import Target
 
@@ -87,9 +86,7 @@ class Linker:
         found = (entry for folder in folders for entry in catalog.candidates(folder.name) if entry.folder == folder)
         entries = tuple(dict.fromkeys(found))
         if not entries:
-            raise InvalidArgs(
-                Message("nothing is installed here: name the skills to link, or install some with `skillyard add`")
-            )
+            raise InvalidArgs(Message("nothing is installed here: name the skills to link, or use `skillyard add`"))
         return entries
 
     def _named(self, catalog: Catalog, name: str) -> CatalogEntry:
@@ -101,12 +98,9 @@ class Linker:
         everywhere = [entry for entry in catalog.candidates(name) if entry.folder not in ours]
         found = [entry for entry in everywhere if entry.root in roots]
         if not found and everywhere:
-            where = (
-                Message("{name} is one of your own skills: add --user", name=name)
-                if is_project
-                else Message("{name} is a skill of this project: leave out --user", name=name)
-            )
-            raise InvalidArgs(where)
+            if is_project:
+                raise InvalidArgs(Message("{name} is one of your own skills: add --user", name=name))
+            raise InvalidArgs(Message("{name} is a skill of this project: leave out --user", name=name))
         plain = name.rpartition("/")[2]
         matches = [entry for entry in found if entry.folder_name == plain] or found
         if not matches:
@@ -130,35 +124,27 @@ class Linker:
         rivals = [path for path in rivals if path != target]
         note, mend = (refused.why, refused.fix) if refused else ("", "")
         if rivals and not refused:
-            note = Message(
-                "there is another of that name at {rivals}; {agent} {choice}",
-                rivals=rivals[0],
-                agent=looker.agent,
-                choice=looker.choice,
-            )
-            mend = Message(
-                "skillyard link {shlex} --check tells which one it takes", shlex=shlex.quote(entry.folder_name)
-            )
+            said = {"path": rivals[0], "agent": looker.agent, "choice": looker.choice}
+            note = Message("there is another of that name at {path}; {agent} {choice}", **said)
+            name = shlex.quote(entry.folder_name)
+            mend = Message("skillyard link {name} --check tells which one it takes", name=name)
         return LinkRequest(entry.folder_name, entry.folder, looker.agent, tuple(seen), note, mend)
 
     def _roots(self, looker: AgentPaths) -> list[Path]:
         """The user's links serve every project, so what one project holds does not count for them."""
         return list(looker.roots(self._scope.base if self._scope.is_project else None, self._user_home))
 
-    def _views(self, entries: Sequence[CatalogEntry], looker: AgentPaths) -> Iterator[LinkView]:
+    def _views(self, entries: Sequence[CatalogEntry], looker: AgentPaths) -> list[LinkView]:
         try:
             with tempfile.TemporaryDirectory() as empty:  # the user's skills are those of no project
                 at = self._scope.base if self._scope.is_project else Path(empty)
                 sights = list_visible_skills(looker.agent, at, self._env)
-        except AgentNotInstalled as error:
-            hint = str(error.values.get("command", ""))
-            yield from (LinkView(e.folder_name, looker.agent, Visibility.NOT_INSTALLED, note=hint) for e in entries)
-            return
         except SkillError as error:
-            yield from (LinkView(e.folder_name, looker.agent, Visibility.UNKNOWN, note=error.msg) for e in entries)
-            return
-        for entry in entries:
-            yield self._view(entry, looker, sights)
+            standing, note = Visibility.UNKNOWN, error.msg
+            if isinstance(error, AgentNotInstalled):
+                standing, note = Visibility.NOT_INSTALLED, str(error.values.get("command", ""))
+            return [LinkView(entry.folder_name, looker.agent, standing, note=note) for entry in entries]
+        return [self._view(entry, looker, sights) for entry in entries]
 
     def _view(self, entry: CatalogEntry, looker: AgentPaths, sights: tuple[VisibleSkill, ...]) -> LinkView:
         scope = self._scope

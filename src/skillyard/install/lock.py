@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from skillyard.catalog.files import read_whole
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Message
-from skillyard.install.names import as_safe_path, as_slug
+from skillyard.install.names import as_safe_path, as_slug, quoted
 from skillyard.install.tree import FileDigests, tree_hash
 
 VERSION = 1
@@ -59,68 +59,52 @@ class Lock(NamedTuple):
 
 def read_lock(file: Path) -> Lock:
     try:
-        text = read_whole(file, _MOST_BYTES)
+        return parse_lock(read_whole(file, _MOST_BYTES), str(file))
     except FileNotFoundError:
         return Lock({})
     except UnicodeDecodeError as error:
         raise InvalidArgs(Message("{place}: {reason}", place=file, reason=error)) from None
-    return parse_lock(text, str(file))
 
 
 def parse_lock(text: str, shown: str = "skillyard.lock") -> Lock:
     """Parse a lock. InvalidArgs, with the place, if it is not what we write."""
+    place, found = shown, dict[str, InstalledSkill]()
     try:
         fields = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidArgs(Message("{place}: {reason}", place=shown, reason=error)) from None
-    if fields.get("version") != VERSION:
-        raise InvalidArgs(
-            Message(
-                "{shown}: version {fields!r} is not {version}: another skillyard wrote it",
-                shown=shown,
-                fields=fields.get("version"),
-                version=VERSION,
-            )
-        )
-    skills = fields.get("skills", {})
-    if not isinstance(skills, dict):
-        raise InvalidArgs(Message("{shown}: [skills] must be a table", shown=shown))
-    return Lock({folder: _installed(folder, table, shown) for folder, table in skills.items()})
+        version, skills = fields.get("version"), fields.get("skills", {})
+        if version != VERSION:
+            said = Message("version {version!r} is not {known}: another skillyard wrote it", version=version, known=1)
+            raise InvalidArgs(said)
+        if not isinstance(skills, dict):
+            raise InvalidArgs(Message("[skills] must be a table"))
+        for folder, table in skills.items():
+            place = f"{shown}: [skills.{quoted(folder)}]"
+            found[folder] = _installed(folder, table)
+    except (tomllib.TOMLDecodeError, RecursionError, SkillError) as error:
+        raise InvalidArgs(Message("{place}: {reason}", place=place, reason=error)) from None
+    return Lock(found)
 
 
-def _installed(folder: str, table: Any, shown: str) -> InstalledSkill:
-    where = f"{shown}: [skills.{quoted(folder)}]"
-    try:
-        if as_slug(folder) != folder:
-            raise InvalidArgs(Message("{where} is no name of a skill's folder", where=where))
-        if not isinstance(table, dict):
-            raise InvalidArgs(Message("{where} must be a table", where=where))
-        texts = {key: table.get(key, None if key in _NEEDED else "") for key in _TEXTS}
-        if not all(isinstance(text, str) for text in texts.values()):
-            raise InvalidArgs(
-                Message("{where} needs {needed}, as texts", where=where, needed=", ".join(sorted(_NEEDED)))
-            )
-        if texts["path"]:
-            as_safe_path(str(texts["path"]))
-        files = _files(table.get("files", {}), where)
-    except SkillError as error:
-        raise InvalidArgs(
-            error.msg if error.msg.startswith(shown) else Message("{place}: {reason}", place=where, reason=error)
-        ) from None
-    if tree_hash(files) != texts["hash"]:
-        raise InvalidArgs(
-            Message("{where}: the hash is not that of its files: a merge may have gone wrong", where=where)
-        )
-    return InstalledSkill(folder=folder, files=files, **{key: str(text) for key, text in texts.items()})
-
-
-def _files(table: Any, where: str) -> dict[str, str]:
-    if not isinstance(table, dict) or not all(isinstance(mark, str) for mark in table.values()):
-        raise InvalidArgs(Message("{where}: files must be texts by path", where=where))
-    for path in table:
+def _installed(folder: str, table: Any) -> InstalledSkill:
+    if as_slug(folder) != folder:
+        raise InvalidArgs(Message("it is no name of a skill's folder"))
+    if not isinstance(table, dict):
+        raise InvalidArgs(Message("it must be a table"))
+    texts = {key: table.get(key, None if key in _NEEDED else "") for key in _TEXTS}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise InvalidArgs(Message("it needs {needed}, as texts", needed=", ".join(sorted(_NEEDED))))
+    if texts["path"]:
+        as_safe_path(str(texts["path"]))
+    files = table.get("files", {})
+    if not isinstance(files, dict) or not all(isinstance(mark, str) for mark in files.values()):
+        raise InvalidArgs(Message("files must be texts by path"))
+    for path in files:
         if str(as_safe_path(path)) != path:
-            raise InvalidArgs(Message("{where}: {path!r} is no plain path", where=where, path=path))
-    return dict(sorted(table.items()))
+            raise InvalidArgs(Message("{path!r} is no plain path", path=path))
+    if tree_hash(files) != texts["hash"]:
+        raise InvalidArgs(Message("the hash is not that of its files: a merge may have gone wrong"))
+    files = dict(sorted(files.items()))
+    return InstalledSkill(folder=folder, files=files, **{key: str(text) for key, text in texts.items()})
 
 
 def as_text(lock: Lock) -> str:
@@ -134,18 +118,3 @@ def as_text(lock: Lock) -> str:
         header = folder if _BARE.fullmatch(folder) else quoted(folder)
         parts.append("\n".join(["", f"[skills.{header}]", *lines, "", f"[skills.{header}.files]", *files, ""]))
     return "".join(parts)
-
-
-def quoted(text: str) -> str:
-    """Quote a text as a basic string of TOML."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return '"' + "".join(_escaped(letter) for letter in text) + '"'
-
-
-def _escaped(letter: str) -> str:
-    if letter in '"\\':
-        return f"\\{letter}"
-    if letter.isprintable():
-        return letter
-    return f"\\u{ord(letter):04x}" if ord(letter) <= 0xFFFF else f"\\U{ord(letter):08x}"

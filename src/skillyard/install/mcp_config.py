@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from skillyard.catalog.files import read_whole
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
-from skillyard.install.lock import quoted
+from skillyard.install.names import quoted
 from skillyard.install.target import write_whole
 
 SERVER = "skillyard"
@@ -55,9 +55,8 @@ def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str
         return _json(root, agent, ".mcp.json", "mcpServers", mine, {})
     local = {"type": "local", "command": list(words), "enabled": True, **({"environment": dict(env)} if env else {})}
     schema = {"$schema": "https://opencode.ai/config.json"}
-    if (root / "opencode.jsonc").exists():
-        return _json(root, agent, "opencode.jsonc", "mcp", local, schema)
-    return _json(root, agent, "opencode.json", "mcp", local, schema)
+    name = "opencode.jsonc" if (root / "opencode.jsonc").exists() else "opencode.json"
+    return _json(root, agent, name, "mcp", local, schema)
 
 
 AGENTS = ("claude-code", "codex", "opencode")
@@ -66,14 +65,10 @@ AGENTS = ("claude-code", "codex", "opencode")
 def write(root: Path, config: AgentConfig) -> AgentConfig:
     """Write the merged file, whole or not at all."""
     path = root / config.path
-    _refuse_links(root, path)
-    write_whole(path, config.merged, path.stat().st_mode & 0o777 if path.exists() else None)
-    return config._replace(entry=EntryState.WRITTEN)
-
-
-def _refuse_links(root: Path, path: Path) -> None:
     if path.is_symlink() or path.parent.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
         raise InvalidArgs(Message("{path} is a link; paste the text where it leads", path=path.relative_to(root)))
+    write_whole(path, config.merged, path.stat().st_mode & 0o777 if path.exists() else None)
+    return config._replace(entry=EntryState.WRITTEN)
 
 
 def _json(
@@ -138,6 +133,6 @@ def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> AgentCon
         complete = tomllib.loads(merged) == {**known, "mcp_servers": {**servers, SERVER: mine}}
     except (ValueError, TypeError):  # `mcp_servers` is written in a way that a table cannot follow
         complete = False
-    return AgentConfig(
-        "codex", name, text, EntryState.MISSING if complete else EntryState.UNREADABLE, merged if complete else ""
-    )
+    if not complete:
+        return AgentConfig("codex", name, text, EntryState.UNREADABLE)
+    return AgentConfig("codex", name, text, EntryState.MISSING, merged)

@@ -1,8 +1,9 @@
-"""Names that come from outside: relative paths that are one file on every system, and slugs for folders. Pure."""
+"""Names that come from outside: relative paths that are one file on every system, slugs, literals. Pure."""
 
 import re
 import unicodedata
 from collections.abc import Iterable
+from itertools import dropwhile
 from pathlib import PurePosixPath
 
 from skillyard.core.errors import InvalidArgs, SourceRefused
@@ -18,20 +19,24 @@ _SHOWN = 80
 
 def as_safe_path(name: str) -> PurePosixPath:
     """Return the path. SourceRefused if it is absolute, leads upwards, or means something else on Windows."""
-    if not name or name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
-        raise SourceRefused(Message("{name} is no relative path", name=shown(name)))
-    if not _is_text(name):
-        raise SourceRefused(Message("{name} holds characters that no file name should", name=shown(name)))
     parts = [part for part in name.split("/") if part not in {"", "."}]
-    if not parts:
-        raise SourceRefused(Message("{name} names no file", name=shown(name)))
-    for part in parts:
-        _check_part(part, name)
-    if len("/".join(parts).encode()) > MAX_PATH_BYTES:
-        raise SourceRefused(
-            Message("{name} is longer than {max_path_bytes} bytes", name=shown(name), max_path_bytes=MAX_PATH_BYTES)
-        )
-    return PurePosixPath(*parts)
+    if not name or name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
+        said = Message("{name} is no relative path", name=shown(name))
+    elif not _is_text(name):
+        said = Message("{name} holds characters that no file name should", name=shown(name))
+    elif not parts:
+        said = Message("{name} names no file", name=shown(name))
+    elif ".." in parts:
+        said = Message("{name} leads out of its folder", name=shown(name))
+    elif any(_WINDOWS.search(part) or part.endswith((".", " ")) or _DEVICES.fullmatch(part) for part in parts):
+        said = Message("{name} is another file, or none, on Windows", name=shown(name))
+    elif any(len(part.encode()) > MAX_PART_BYTES for part in parts):
+        said = Message("{name} has a part longer than {most} bytes", name=shown(name), most=MAX_PART_BYTES)
+    elif len("/".join(parts).encode()) > MAX_PATH_BYTES:
+        said = Message("{name} is longer than {most} bytes", name=shown(name), most=MAX_PATH_BYTES)
+    else:
+        return PurePosixPath(*parts)
+    raise SourceRefused(said)
 
 
 def _is_text(name: str) -> bool:
@@ -39,50 +44,29 @@ def _is_text(name: str) -> bool:
     return not any(unicodedata.category(letter) in {"Cc", "Cs"} or letter in "\u2028\u2029" for letter in name)
 
 
-def _check_part(part: str, name: str) -> None:
-    if part == "..":
-        raise SourceRefused(Message("{name} leads out of its folder", name=shown(name)))
-    if _WINDOWS.search(part) or part.endswith((".", " ")) or _DEVICES.fullmatch(part):
-        raise SourceRefused(Message("{name} is another file, or none, on Windows", name=shown(name)))
-    if len(part.encode()) > MAX_PART_BYTES:
-        raise SourceRefused(
-            Message(
-                "{name} has a part longer than {max_part_bytes} bytes", name=shown(name), max_part_bytes=MAX_PART_BYTES
-            )
-        )
-
-
 def check_apart(files: Iterable[PurePosixPath], folders: Iterable[PurePosixPath] = ()) -> None:
     """SourceRefused if two are one file on some system, or a file is where a folder must be."""
     seen: dict[str, PurePosixPath] = {}
     inner: dict[str, PurePosixPath] = {}
+    above = list(folders)
     for path in files:
         if (other := seen.setdefault(_folded(path), path)) is not path:
-            raise SourceRefused(
-                Message(
-                    "{path} and {other} are one file on some systems", path=shown(str(path)), other=shown(str(other))
-                )
-            )
-        _note_parents(path.parents, inner)
-    for folder in folders:
-        _note_parents((folder, *folder.parents), inner)
+            one, two = shown(str(path)), shown(str(other))
+            raise SourceRefused(Message("{one} and {two} are one file on some systems", one=one, two=two))
+        above.append(path.parent)
+    for folder in dict.fromkeys(each for lowest in above for each in (lowest, *lowest.parents)):
+        if (other := inner.setdefault(_folded(folder), folder)) != folder:
+            one, two = shown(str(folder)), shown(str(other))
+            raise SourceRefused(Message("{one} and {two} are one folder on some systems", one=one, two=two))
     if clash := seen.keys() & inner.keys():
-        raise SourceRefused(Message("{seen} is a file and a folder at once", seen=shown(str(seen[min(clash)]))))
+        raise SourceRefused(Message("{path} is a file and a folder at once", path=shown(str(seen[min(clash)]))))
 
 
-def _note_parents(folders: Iterable[PurePosixPath], inner: dict[str, PurePosixPath]) -> None:
-    for folder in folders:
-        if str(folder) == ".":
-            continue
-        other = inner.setdefault(_folded(folder), folder)
-        if other != folder:
-            raise SourceRefused(
-                Message(
-                    "{folder} and {other} are one folder on some systems",
-                    folder=shown(str(folder)),
-                    other=shown(str(other)),
-                )
-            )
+def check_link(link: PurePosixPath, target: str) -> None:
+    """SourceRefused if a symbolic link at this path leads out of the folder."""
+    if not link_stays_inside(link, target):
+        path = shown(str(link))
+        raise SourceRefused(Message("{path} is a link that leads out, to {link}", path=path, link=shown(target)))
 
 
 def link_stays_inside(link: PurePosixPath, target: str) -> bool:
@@ -107,6 +91,22 @@ def shown(name: str) -> str:
     return f"'{text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}'"
 
 
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def quoted(text: str) -> str:
+    """A literal of Python, YAML and TOML, which know the same escapes."""
+    return f'"{escaped(text)}"'
+
+
+def escaped(text: str, wide: str = "\\U{:08x}") -> str:
+    """Unprintable characters are written as escapes, so that nothing in the file looks other than it is."""
+    return "".join(
+        _ESCAPES.get(c) or (c if c.isprintable() else ("\\u{:04x}" if c <= "\uffff" else wide).format(ord(c)))
+        for c in text
+    )
+
+
 MAX_CHARACTERS = 64
 #: A file name has at most 255 bytes, and the files inside are named after the folder.
 MAX_BYTES = 200
@@ -121,24 +121,12 @@ def as_slug(name: str) -> str:
     plain = "".join(c for c in folded if not unicodedata.combining(c))
     is_latin = all(c.isascii() for c in plain if c.isalnum())
     whole = plain if is_latin else unicodedata.normalize("NFKC", _VARIATIONS.sub("", name)).lower()
-    slug = _cut("-".join(_slug_words(unicodedata.normalize("NFC", whole))))
+    text = unicodedata.normalize("NFC", whole)
+    # Letters, digits, and the marks that some scripts spell with; a word starts with no mark.
+    kept = "".join(c if c.isalnum() or unicodedata.category(c) in {"Mn", "Mc"} else " " for c in text)
+    words = ("".join(dropwhile(lambda c: not c.isalnum(), word)) for word in kept.split())
+    slug = "-".join(filter(None, words))[:MAX_CHARACTERS]
+    slug = slug.encode()[:MAX_BYTES].decode(errors="ignore").rstrip("-")
     if not slug:
         raise InvalidArgs(Message("{name!r} holds no letter and no digit to name a folder with", name=name))
     return f"{slug}-skill" if _DEVICE_SLUGS.fullmatch(slug) else slug
-
-
-def _slug_words(text: str) -> list[str]:
-    """Letters, digits, and the marks that some scripts spell with; a word starts with no mark."""
-    kept = "".join(c if c.isalnum() or unicodedata.category(c) in {"Mn", "Mc"} else " " for c in text)
-    return [word for word in (_without_marks(word) for word in kept.split()) if word]
-
-
-def _without_marks(word: str) -> str:
-    return word if not word or word[0].isalnum() else _without_marks(word[1:])
-
-
-def _cut(slug: str) -> str:
-    cut = slug[:MAX_CHARACTERS]
-    while len(cut.encode()) > MAX_BYTES:
-        cut = cut[:-1]
-    return cut.rstrip("-")

@@ -9,11 +9,10 @@ from uuid import uuid4
 from skillyard.catalog.agentfile import SCHEMA_FILE, Role, list_roles, read_role
 from skillyard.catalog.files import write_below
 from skillyard.catalog.roots import AGENT_FILE, ROLES_FOLDER
-from skillyard.catalog.skill_fields import MAX_DESCRIPTION
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
-from skillyard.install.names import as_slug
-from skillyard.install.new_skill import TEMPLATES, as_yaml, check_words, create, filled, heading, in_docstring, quoted
+from skillyard.install.names import as_slug, quoted
+from skillyard.install.new_skill import as_yaml, check_typed, create, heading, in_docstring, rendered
 
 _SKILLS = ".claude/skills"
 _ABOUT = Message("{label}: says in one sentence what it is responsible for")
@@ -41,19 +40,10 @@ class RoleDraft(NamedTuple):
 
 def make_role_draft(name: str, uuid: str, *, description: str = "", skill: str = "", lang: Lang = Lang.EN) -> RoleDraft:
     """Check what was typed. InvalidArgs if no role can be made of it."""
-    for what, text in (("name", name), ("description", description), ("skill", skill)):
-        check_words(what, text)
-    slug = folder_of(name)
-    about = description.strip() or _ABOUT.render(lang, label=heading(name.strip(), slug))
-    if len(about) > MAX_DESCRIPTION:
-        raise InvalidArgs(
-            Message(
-                "a description has at most {max_description} characters, not {count}",
-                max_description=MAX_DESCRIPTION,
-                count=len(about),
-            )
-        )
-    return RoleDraft(slug, name.strip(), about, folder_of(skill) if skill else "daily_report", uuid, lang)
+    slug, title = folder_of(name), name.strip()
+    about = description.strip() or _ABOUT.render(lang, label=heading(title, slug))
+    check_typed(name=name, description=about, skill=skill)
+    return RoleDraft(slug, title, about, folder_of(skill) if skill else "daily_report", uuid, lang)
 
 
 def folder_of(name: str) -> str:
@@ -82,13 +72,7 @@ def as_role_files(draft: RoleDraft) -> dict[str, str]:
         draft.entry: "role.skill.py.txt",
         f"{_SKILLS}/README.md": "role.readme.md.txt",
     }
-    return {
-        name: filled((TEMPLATES / template).read_text("utf-8"), draft.lang, words) for name, template in names.items()
-    }
-
-
-_LISTED = Message("`skillyard role` lists them")
-_MAKE_ONE = Message("`skillyard role new NAME` makes one")
+    return {name: rendered(template, draft.lang, words) for name, template in names.items()}
 
 
 class NewRole(NamedTuple):
@@ -108,16 +92,12 @@ def resolve_role(root: Path, name: str) -> Role:
         return read_role(path.absolute())
     known = [role.name for role in list_roles(root / ROLES_FOLDER)]
     near = get_close_matches(name, known, n=3)
-    told = (
-        f"nearest: {', '.join(near)}"
-        if near
-        else Message("there are {known}", known=", ".join(known[:20]) or Message("none"))
-    )
-    advice = _LISTED if known else _MAKE_ONE
+    listed = ", ".join(near or known[:20]) or Message("none")
+    said = Message("nearest: {listed}", listed=listed) if near else Message("there are {known}", known=listed)
     raise InvalidArgs(
-        Message("no role {name!r} in {roles_folder}/; {told}", name=name, roles_folder=ROLES_FOLDER, told=told),
+        Message("no role {name!r} in {folder}/; {said}", name=name, folder=ROLES_FOLDER, said=said),
         details={"nearest": list(near)},
-        advice=advice,
+        advice=Message("`skillyard role` lists them") if known else Message("`skillyard role new NAME` makes one"),
     )
 
 

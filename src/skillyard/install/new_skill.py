@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +16,12 @@ from skillyard.catalog.files import make_below, refuse_links
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.catalog.skill_fields import MAX_DESCRIPTION
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.kinds import Kind
 from skillyard.core.messages import Lang, Message
+from skillyard.core.skill import Kind
 from skillyard.core.values import check_text
-from skillyard.install.names import as_slug
+from skillyard.install.names import as_slug, escaped, quoted
 
-TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 class ProgramLanguage(StrEnum):
@@ -123,74 +123,41 @@ def make_draft(
     lang: Lang = Lang.EN,
 ) -> SkillDraft:
     """Check what was typed. InvalidArgs, with what would do, if no skill can be made of it."""
-    for what, text in (("name", name), ("title", title), ("description", description)):
-        check_words(what, text)
+    slug = as_slug(name)
+    label = title.strip() or name.strip()
+    about = description if description.strip() else _ABOUT.render(lang, label=heading(label, slug))
+    check_typed(name=name, title=title, description=about)
     if actions and kind is not Kind.JSON:
         raise InvalidArgs(Message("only JSON skills have actions: add --kind json"))
     if kind is Kind.JSON and program is ProgramLanguage.BASH:
         raise InvalidArgs(Message("bash cannot read JSON by itself: use --lang python or node, or --kind command"))
-    slug = as_slug(name)
-    label = title.strip() or name.strip()
-    about = description if description.strip() else _ABOUT.render(lang, label=heading(label, slug))
-    if len(about.strip()) > MAX_DESCRIPTION:
-        raise InvalidArgs(
-            Message(
-                "a description has at most {max_description} characters, not {count}",
-                max_description=MAX_DESCRIPTION,
-                count=len(about.strip()),
-            )
-        )
     chosen = tuple(dict.fromkeys(actions or DEFAULT_ACTIONS)) if kind is Kind.JSON else ()
     for action in chosen:
         if not _ACTION_NAME.fullmatch(action):
-            raise InvalidArgs(
-                Message("{action!r} is no action's name: use a-z, 0-9 and _, starting with a letter", action=action)
-            )
+            raise InvalidArgs(Message("{action!r} is no action's name: it must match [a-z][a-z0-9_]*", action=action))
     return SkillDraft(slug, label, about, kind, program, chosen, lang)
 
 
-def check_words(what: str, text: str) -> None:
-    try:
-        check_text(text)
-    except ValueError as error:
-        raise InvalidArgs(Message("the {what} cannot be written to a file: {error}", what=what, error=error)) from None
-    if "\0" in text:
-        raise InvalidArgs(Message("the {what} holds a NUL character", what=what))
+def check_typed(description: str, **texts: str) -> None:
+    """InvalidArgs if one of the texts cannot be written to a file, or the description is too long."""
+    for what, text in {**texts, "description": description}.items():
+        try:
+            check_text(text)
+        except ValueError as error:
+            said = Message("the {what} cannot be written to a file: {error}", what=what, error=error)
+            raise InvalidArgs(said) from None
+        if "\0" in text:
+            raise InvalidArgs(Message("the {what} holds a NUL character", what=what))
+    if (count := len(description.strip())) > MAX_DESCRIPTION:
+        said = Message("a description has at most {most} characters, not {count}", most=MAX_DESCRIPTION, count=count)
+        raise InvalidArgs(said)
 
 
 def as_files(draft: SkillDraft) -> dict[str, str]:
     """The files by name."""
-    words = _words(draft)
-    files = {SKILL_FILE: _render(f"{draft.kind}.md.txt", draft, words)}
-    if draft.program_file:
-        files[draft.program_file] = _render(f"{draft.kind}.{_ENDINGS[draft.program]}.txt", draft, words)
-    files[draft.test_file] = _render(
-        f"test_{draft.kind}.py.txt", draft, {**words, "program": quoted(draft.program_file)}
-    )
-    return files
-
-
-def _render(template: str, draft: SkillDraft, words: Mapping[str, str]) -> str:
-    text = (TEMPLATES / template).read_text("utf-8")
-    return filled(_SECTION.sub(lambda section: _chosen(section, draft), text), draft.lang, words)
-
-
-def _chosen(section: re.Match[str], draft: SkillDraft) -> str:
-    """A conventional action's code if it is wanted; the last section once for each action of the author's own."""
-    name, code = section[1], section[2]
-    if name in CONVENTIONAL:
-        return code if name in draft.actions else ""
-    return "".join(code.replace("⟪action⟫", own) for own in draft.actions if own not in CONVENTIONAL)
-
-
-def filled(text: str, lang: Lang, words: Mapping[str, str]) -> str:
-    """Fill the slots in one pass, so that a value is never taken for a slot."""
-    return _SLOT.sub(lambda slot: words[slot[1]] if slot[1] else slot[2] if lang is Lang.ZH else slot[3], text)
-
-
-def _words(draft: SkillDraft) -> dict[str, str]:
     call = " ".join((f"skillyard run @{draft.slug}", *draft.example))
-    return {
+    takes = {action: CONVENTIONAL.get(action, _OTHER) for action in draft.actions}
+    words = {
         "name": as_yaml(draft.slug),
         "title": quoted(draft.title),
         "description": quoted(draft.description),
@@ -209,11 +176,30 @@ def _words(draft: SkillDraft) -> dict[str, str]:
         "action_choice": " | ".join(f'"{action}"' for action in draft.actions),
         "handlers": "\n".join(f'    "{action}": handle_{action},' for action in draft.actions),
         "requests": json.dumps(_requests(draft.actions), indent=4),
-        "params": _params(draft),
-        "table": "\n".join(
-            f"| `{action}` | {CONVENTIONAL.get(action, _OTHER).says.render(draft.lang)} |" for action in draft.actions
-        ),
+        "params": _params(tuple(takes.values()), draft.lang),
+        "table": "\n".join(f"| `{action}` | {about.says.render(draft.lang)} |" for action, about in takes.items()),
     }
+    files = {SKILL_FILE: rendered(f"{draft.kind}.md.txt", draft.lang, words, draft.actions)}
+    if draft.program_file:
+        template = f"{draft.kind}.{_ENDINGS[draft.program]}.txt"
+        files[draft.program_file] = rendered(template, draft.lang, words, draft.actions)
+    words["program"] = quoted(draft.program_file)
+    files[draft.test_file] = rendered(f"test_{draft.kind}.py.txt", draft.lang, words, draft.actions)
+    return files
+
+
+def rendered(template: str, lang: Lang, words: Mapping[str, str], actions: Sequence[str] = ()) -> str:
+    """A template with its slots filled, in one pass, so that a value is never taken for a slot."""
+
+    def chosen(section: re.Match[str]) -> str:
+        """A conventional action's code if it is wanted; the last section once for each action of the author's own."""
+        name, code = section[1], section[2]
+        if name in CONVENTIONAL:
+            return code if name in actions else ""
+        return "".join(code.replace("⟪action⟫", own) for own in actions if own not in CONVENTIONAL)
+
+    text = _SECTION.sub(chosen, (_TEMPLATES / template).read_text("utf-8"))
+    return _SLOT.sub(lambda slot: words[slot[1]] if slot[1] else slot[2] if lang is Lang.ZH else slot[3], text)
 
 
 def as_yaml(word: str) -> str:
@@ -226,16 +212,14 @@ def heading(title: str, slug: str) -> str:
     return title if _PLAIN_HEADING.fullmatch(title) else slug
 
 
-def _params(draft: SkillDraft) -> str:
+def _params(takes: tuple[ActionTemplate, ...], lang: Lang) -> str:
     """All params of all actions. One is required only if every action needs it."""
-    takes = [CONVENTIONAL.get(action, _OTHER) for action in draft.actions]
-    names = dict.fromkeys(name for action in takes for name in action.params)
     needed = takes[0].needs if len(takes) == 1 else ""
     lines = [
-        f"  {name}: {_PARAMS[name].render(draft.lang, needed='required: true, ' if name == needed else '')}"
-        for name in names
+        f"  {name}: {_PARAMS[name].render(lang, needed='required: true, ' if name == needed else '')}\n"
+        for name in dict.fromkeys(name for action in takes for name in action.params)
     ]
-    return "".join(f"{line}\n" for line in ["params:", *lines]) if lines else ""
+    return "".join(["params:\n", *lines]) if lines else ""
 
 
 def _requests(actions: tuple[str, ...]) -> dict[str, dict[str, object]]:
@@ -246,42 +230,19 @@ def _requests(actions: tuple[str, ...]) -> dict[str, dict[str, object]]:
     return requests
 
 
-def quoted(text: str) -> str:
-    """A literal of Python and of YAML: both know the same escapes."""
-    return f'"{_escaped(text, _wide)}"'
-
-
 def script_quoted(text: str) -> str:
     """A literal of JavaScript."""
-    return f'"{_escaped(text, _braced)}"'
+    return '"' + escaped(text, wide="\\u{{{:x}}}") + '"'
 
 
 def shell_quoted(text: str) -> str:
-    """A literal of a shell, which knows no NUL: `check_words` refused it."""
+    """A literal of a shell, which knows no NUL: `check_typed` refused it."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
 def in_docstring(text: str) -> str:
     """Inside Python's triple double quotes, where line ends may stay."""
-    return "\n".join(_escaped(line, _wide) for line in text.split("\n"))
-
-
-_NAMED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def _escaped(text: str, numbered: Callable[[int], str]) -> str:
-    """Unprintable characters are written as escapes, so that nothing in the file looks other than it is."""
-    return "".join(_NAMED.get(c) or (c if c.isprintable() else numbered(ord(c))) for c in text)
-
-
-def _wide(point: int) -> str:
-    if point <= 0xFF:
-        return f"\\x{point:02x}"
-    return f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"
-
-
-def _braced(point: int) -> str:
-    return f"\\u{{{point:x}}}"
+    return "\n".join(map(escaped, text.split("\n")))
 
 
 class NewSkill(NamedTuple):

@@ -4,7 +4,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -32,7 +32,8 @@ def threat_scan(folder: Path) -> ScanVerdict:
     reading = read_skill(find_skill_file(folder) or folder / SKILL_FILE)
     if reading.skill is not None:
         return verdict
-    return verdict.with_hit(_unreadable(reading.findings[0].message if reading.findings else "it is no skill"))
+    hit = _unreadable(reading.findings[0].message if reading.findings else "it is no skill")
+    return ScanVerdict(tuple(sorted((hit, *verdict.hits), key=lambda each: -each.severity)))
 
 
 def scanned(folder: Path, scan: Scan = threat_scan) -> ScanVerdict:
@@ -115,38 +116,24 @@ def find_offers(fetched: Fetched, path: str, source: str) -> tuple[Offer, ...]:
     root = fetched.folder.resolve()
     if not base.is_dir() or base.resolve() != root / base.relative_to(fetched.folder):  # a link that leads elsewhere
         raise InvalidArgs(Message("there is no folder {path!r} with a skill in {source}", path=path, source=source))
-    taken: set[str] = set()
-    offers: list[Offer] = []
-    for folder, file in _skill_files(base):
-        inner = folder.relative_to(fetched.folder)
-        skill = read_skill(file).skill
-        named = skill.name if skill and "name" in skill.fields else ""
-        name = named or inner.name or _stem(source)
-        inside = inner.as_posix() if inner.parts else ""
-        offers.append(Offer(name, skill.description if skill else "", unique_slug(name, taken), inside, folder))
-        taken.add(offers[-1].folder)
-    return tuple(offers)
-
-
-def _stem(source: str) -> str:
-    """The last part of a path or an address, without its ending."""
-    last = re.split(r"[/:\\]", source.rstrip("/"))[-1]
-    return re.sub(r"\.(?:git|skill|zip|tar|tgz|tar\.gz)$", "", last) or "skill"
-
-
-def _skill_files(base: Path) -> Iterator[tuple[Path, Path]]:
-    """Links are not followed: only what the source itself holds is offered."""
-    for parent, folders, _ in os.walk(base):
+    # The last part of a path or an address, without its ending.
+    stem = re.sub(r"\.(?:git|skill|zip|tar|tgz|tar\.gz)$", "", re.split(r"[/:\\]", source.rstrip("/"))[-1]) or "skill"
+    offers: dict[str, Offer] = {}
+    for parent, folders, _ in os.walk(base):  # follows no links: only what the source itself holds is offered
         folder = Path(parent)
-        if file := find_skill_file(folder):
-            yield folder, file
-            folders.clear()
-        elif len(folder.relative_to(base).parts) >= MAX_DEPTH:
+        file = find_skill_file(folder)
+        if file or len(folder.relative_to(base).parts) >= MAX_DEPTH:
             folders.clear()
         folders[:] = sorted(name for name in folders if name not in IGNORED)
+        if file:
+            inner, skill = folder.relative_to(fetched.folder), read_skill(file).skill
+            name = (skill.name if skill and "name" in skill.fields else "") or inner.name or stem
+            slug, inside = _unique_slug(name, offers), inner.as_posix() if inner.parts else ""
+            offers[slug] = Offer(name, skill.description if skill else "", slug, inside, folder)
+    return tuple(offers.values())
 
 
-def unique_slug(name: str, taken: set[str]) -> str:
+def _unique_slug(name: str, taken: Container[str]) -> str:
     """The name's slug, with a number if another skill has it already."""
     try:
         slug = as_slug(name)

@@ -10,8 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -22,8 +21,7 @@ from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.address import locked_source
-from skillyard.install.link_record import link_scope
-from skillyard.install.links import refresh
+from skillyard.install.links import link_scope, refresh
 from skillyard.install.lock import InstalledSkill
 from skillyard.install.offers import Scan, ScannedSkill, new_subfolder, open_staging, scanned, threat_scan
 from skillyard.install.target import Addition, Target, install, write_whole
@@ -98,10 +96,8 @@ class Reviews:
         name = uuid4().hex[:12]
         home = self._folder / name
         self._folder.mkdir(parents=True, exist_ok=True)
-        held = {
-            each.skill.folder: ScannedSkill(each.skill, home / "skills" / each.skill.folder, each.verdict)
-            for each in skills
-        }
+        placed = [each._replace(at=home / "skills" / each.skill.folder, is_ours=False) for each in skills]
+        held = {each.skill.folder: each for each in placed}
         review = Review(name, home, target, held)
         with open_staging(self._own_home) as staging:
             made = staging / name
@@ -132,20 +128,15 @@ class Reviews:
     def read(self, name: str) -> Review:
         """InvalidArgs if there is none of that name."""
         home = self._folder / name
-        if not _ID.fullmatch(name) or not (home / "review.json").is_file():
+        file = home / "review.json"
+        if not _ID.fullmatch(name) or not file.is_file():
             raise InvalidArgs(Message("no review {name!r}", name=name), details={"reviews": [*self._names()]})
         try:
-            fields = json.loads((home / "review.json").read_text("utf-8"))
-            return _parsed(name, home, fields)
+            return _parsed(name, home, json.loads(file.read_text("utf-8")))
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidArgs(
-                Message(
-                    "{home} is broken: {error!r}; `skillyard review drop {name}`",
-                    home=home / "review.json",
-                    error=error,
-                    name=name,
-                )
-            ) from None
+            drop = f"skillyard review drop {name}"
+            said = Message("{file} is broken: {error!r}; `{drop}`", file=file, error=error, drop=drop)
+            raise InvalidArgs(said) from None
 
     def find(self, name: str) -> Review | None:
         return self.read(name) if _ID.fullmatch(name) and (self._folder / name).is_dir() else None
@@ -170,30 +161,25 @@ class Reviews:
             raise PermissionDenied(Message("an agent cannot keep what a scan held back: a person must do it, outside"))
         over = [name for name in kept if limit is not None and review.held[name].verdict.severity > limit]
         if over:
-            raise PermissionDenied(
-                Message(
-                    "only a person at a terminal keeps what is above {limit}: {over}", limit=limit, over=", ".join(over)
-                ),
-                details={"above_limit": list(over)},
-            )
+            names = ", ".join(over)
+            said = Message("only a person at a terminal keeps what is above {limit}: {over}", limit=limit, over=names)
+            raise PermissionDenied(said, details={"above_limit": list(over)})
 
     def resume(self, review: Review, decisions: Mapping[str, Json], *, on_terminal: bool) -> Resumed:
         """Do what was decided, for what is still what was shown; the interrupt file and linked copies follow."""
-        if not review.target.bounds.is_dir():
-            raise InvalidArgs(
-                Message(
-                    "{bounds} is not there any more: `skillyard review drop {id}`",
-                    bounds=review.target.bounds,
-                    id=review.id,
-                )
-            )
-        with _locked(review):
+        if not (bounds := review.target.bounds).is_dir():
+            said = Message("{bounds} is not there any more: `skillyard review drop {id}`", bounds=bounds, id=review.id)
+            raise InvalidArgs(said)
+        with (review.home / "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             review = self.read(review.id)
             review, changed = self._refreshed(review)
             kept = [name for name in review.held if decisions.get(name) == KEEP and name not in changed]
             self.check(review, dict.fromkeys(kept, KEEP), on_terminal=on_terminal)
             installed = tuple(review.held[name] for name in kept)
-            install(review.target, [_addition(held) for held in installed])
+            reviewed = ((held, str(held.verdict.severity)) for held in installed)
+            additions = [Addition(held.skill._replace(reviewed=severity), held.at) for held, severity in reviewed]
+            install(review.target, additions)
             gone = [name for name in review.held if decisions.get(name) == UNINSTALL]
             review = self._without(review, {*kept, *gone})
         for held in installed:
@@ -209,7 +195,13 @@ class Reviews:
         changed: list[str] = []
         with open_staging(self._own_home) as staging:
             for name, old in review.held.items():
-                _take_over(old, _source_now(old.skill, review.target, staging), review.home / f"again-{name}")
+                found = _source_now(old.skill, review.target, staging)
+                if found and digests_of(found) != old.skill.files:
+                    staged = review.home / f"again-{name}"
+                    shutil.rmtree(staged, ignore_errors=True)
+                    copy_checked(found, staged)
+                    shutil.rmtree(old.at, ignore_errors=True)
+                    staged.rename(old.at)
                 files = digests_of(old.at) if old.at.is_dir() else {}
                 verdict = scanned(old.at, self._scan)
                 held[name] = ScannedSkill(old.skill._replace(files=files, hash=tree_hash(files)), old.at, verdict)
@@ -260,17 +252,6 @@ class Reviews:
             return  # not there, or not ours: a link, a pipe
 
 
-@contextmanager
-def _locked(review: Review) -> Iterator[None]:
-    with (review.home / "lock").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _addition(held: ScannedSkill) -> Addition:
-    return Addition(held.skill._replace(reviewed=str(held.verdict.severity)), held.at)
-
-
 def _source_now(skill: InstalledSkill, target: Target, staging: Path) -> Path | None:
     """The files of a held skill as its source has them now; None if that cannot be told from here.
 
@@ -285,16 +266,6 @@ def _source_now(skill: InstalledSkill, target: Target, staging: Path) -> Path | 
         return None  # gone: what was staged is what there is
     folder = fetched.folder / skill.path
     return folder if folder.is_dir() else None
-
-
-def _take_over(old: ScannedSkill, found: Path | None, staged: Path) -> None:
-    """Replace the staged files by what the source has now."""
-    if found is None or digests_of(found) == old.skill.files:
-        return
-    shutil.rmtree(staged, ignore_errors=True)
-    copy_checked(found, staged)
-    shutil.rmtree(old.at, ignore_errors=True)
-    staged.rename(old.at)
 
 
 def _as_text(review: Review) -> str:
@@ -320,7 +291,6 @@ def _parsed(name: str, home: Path, fields: Mapping[str, Any]) -> Review:
     held: dict[str, ScannedSkill] = {}
     for folder, about in fields["skills"].items():
         skill = InstalledSkill(**{key: about[key] for key in InstalledSkill._fields})
-        held[folder] = ScannedSkill(
-            skill, home / "skills" / folder, ScanVerdict(tuple(map(ThreatHit.of, about["hits"])))
-        )
+        verdict = ScanVerdict(tuple(map(ThreatHit.of, about["hits"])))
+        held[folder] = ScannedSkill(skill, home / "skills" / folder, verdict)
     return Review(name, home, target, held)

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
+from skillyard.core.errors import SourceRefused
+from skillyard.core.messages import Message
+
 #: Tells a person how far a fetch has come.
 Tell: TypeAlias = Callable[[str], None]
 
@@ -38,6 +41,13 @@ class Limits(NamedTuple):
     path_bytes: int = 1024
     #: For a fetch from another place, whole.
     seconds: float = 300.0
+
+    def check(self, files: int = 0, total_bytes: int = 0) -> None:
+        """SourceRefused if these are too many."""
+        if files > self.files:
+            raise SourceRefused(Message("more than {files} files", files=self.files))
+        if total_bytes > self.total_bytes:
+            raise SourceRefused(Message("more than {total_bytes} bytes", total_bytes=self.total_bytes))
 
 
 LIMITS = Limits()

@@ -84,14 +84,6 @@ class Target(NamedTuple):
         return self.state / "trash"
 
 
-class FolderMove(NamedTuple):
-    """One folder's change: to the staged folder with this inode, or without `staged` its removal."""
-
-    name: str
-    staged: str
-    inode: int
-
-
 def project_target(root: Path) -> Target:
     return Target(root / ".claude" / "skills", root / "skillyard.lock", root / ".skillyard" / "install", root)
 
@@ -103,24 +95,26 @@ def global_target(own_home: Path) -> Target:
 @contextmanager
 def open_target(target: Target, swap: FolderSwap = exchange) -> Iterator[None]:
     """Lock the target; finish and clean up what an earlier process left behind first."""
-    _check_bounds(target)
-    target.state.mkdir(parents=True, exist_ok=True)
     ignore = target.state.parent / ".gitignore"
+    # A link in a cloned project must not make us write or clean up elsewhere.
+    for path in (target.skills, target.state):
+        refuse_links(target.bounds, path)
+    for path in (target.staging, target.trash, target.state / "lock", ignore):
+        if path.is_symlink():
+            raise PermissionDenied(Message("{path} is a link, and we never made it: delete it", path=path))
+    target.state.mkdir(parents=True, exist_ok=True)
     if target.is_project and not ignore.exists():
         ignore.write_text("*\n", "utf-8")
     with (target.state / "lock").open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        recover(target, swap)
+        if is_unfinished(target):
+            _finish(target, swap)
+        for leftovers in (target.staging, target.trash):
+            delete_tree(leftovers)
+        for path in (target.state / _JOURNAL, target.lock_file):
+            for temporary in path.parent.glob(f"{path.name}.tmp-*"):
+                temporary.unlink(missing_ok=True)
         yield
-
-
-def _check_bounds(target: Target) -> None:
-    """A link in a cloned project must not make us write or clean up elsewhere."""
-    for path in (target.skills, target.state):
-        refuse_links(target.bounds, path)
-    for path in (target.staging, target.trash, target.state / "lock", target.state.parent / ".gitignore"):
-        if path.is_symlink():
-            raise PermissionDenied(Message("{path} is a link, and we never made it: delete it", path=path))
 
 
 def is_unfinished(target: Target) -> bool:
@@ -137,45 +131,28 @@ def apply(
     target: Target, moves: Sequence[tuple[str, Path | None]], lock_text: str, swap: FolderSwap = exchange
 ) -> None:
     """Replace each named folder by the staged one, or remove it; then write the lock file. Call in `open_target`."""
-    planned = [
-        FolderMove(name, staged.name if staged else "", staged.stat().st_ino if staged else 0) for name, staged in moves
-    ]
-    _check_writable(target, [name for name, _ in moves])
-    journal = {"moves": [list(move) for move in planned], "lock": lock_text, "id": uuid4().hex}
-    write_whole(target.state / _JOURNAL, json.dumps(journal, ensure_ascii=False))
-    _finish(target, swap)
-
-
-def _check_writable(target: Target, names: Sequence[str]) -> None:
-    """Do not begin what cannot be finished."""
     target.skills.mkdir(parents=True, exist_ok=True)
+    # Do not begin what cannot be finished.
     if target.skills.stat().st_dev != target.state.stat().st_dev:
-        raise PermissionDenied(
-            Message("{skills} and {state} must be on one file system", skills=target.skills, state=target.state)
-        )
-    changed = [folder for name in names if (folder := target.skills / name).is_dir()]
+        said = Message("{skills} and {state} must be on one file system", skills=target.skills, state=target.state)
+        raise PermissionDenied(said)
+    changed = [folder for name, _ in moves if (folder := target.skills / name).is_dir()]
     for folder in (target.skills, target.lock_file.parent, *changed):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionDenied(Message("{existing} cannot be written to", existing=folder))
-
-
-def recover(target: Target, swap: FolderSwap = exchange) -> None:
-    """Finish what was begun, then delete leftovers."""
-    if is_unfinished(target):
-        _finish(target, swap)
-    for leftovers in (target.staging, target.trash):
-        delete_tree(leftovers)
-    for folder, name in ((target.state, _JOURNAL), (target.lock_file.parent, target.lock_file.name)):
-        for temporary in folder.glob(f"{name}.tmp-*"):
-            temporary.unlink(missing_ok=True)
+    planned = [[name, staged.name, staged.stat().st_ino] if staged else [name, "", 0] for name, staged in moves]
+    journal = {"moves": planned, "lock": lock_text, "id": uuid4().hex}
+    write_whole(target.state / _JOURNAL, json.dumps(journal, ensure_ascii=False))
+    _finish(target, swap)
 
 
 def _finish(target: Target, swap: FolderSwap) -> None:
     change, moves, lock_text = _read_journal(target.state / _JOURNAL)
     target.trash.mkdir(parents=True, exist_ok=True)
     target.skills.mkdir(parents=True, exist_ok=True)
-    for move in moves:
-        _move(target, move, change, swap)
+    for name, staged, inode in moves:
+        trash = target.trash / f"{change}-{name}"
+        _move(target.skills / name, target.staging / staged if staged else None, inode, trash, swap)
     _sync(target.skills)
     write_whole(target.lock_file, lock_text)
     (target.state / _JOURNAL).unlink()
@@ -183,33 +160,34 @@ def _finish(target: Target, swap: FolderSwap) -> None:
     delete_tree(target.trash)
 
 
-def _read_journal(file: Path) -> tuple[str, list[FolderMove], str]:
-    """A project can come with a journal that we never wrote: no name in it may be a path."""
+def _read_journal(file: Path) -> tuple[str, list[tuple[str, str, int]], str]:
+    """The change's id, for each folder its name, staged folder and inode, and the lock's text.
+
+    A project can come with a journal that we never wrote: no name in it may be a path.
+    """
     try:
         fields = json.loads(read_whole(file, _MOST_BYTES))
-        moves = [FolderMove(str(name), str(staged), int(inode)) for name, staged, inode in fields["moves"]]
+        moves = [(str(name), str(staged), int(inode)) for name, staged, inode in fields["moves"]]
         change, lock_text = str(fields["id"]), str(fields["lock"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InvalidArgs(Message("{file} is broken, and not by us: delete it", file=file)) from None
-    known = all(as_slug(move.name) == move.name and _HEX.fullmatch(move.staged or change) for move in moves)
+    known = all(as_slug(name) == name and _HEX.fullmatch(staged or change) for name, staged, _ in moves)
     if not known or not _HEX.fullmatch(change):
         raise InvalidArgs(Message("{file} was not written by us: delete it", file=file))
     return change, moves, lock_text
 
 
-def _move(target: Target, move: FolderMove, change: str, swap: FolderSwap) -> None:
-    """Put the staged folder in its place and what was there into the trash. Can be repeated after a stop at any point.
+def _move(path: Path, staged: Path | None, inode: int, trash: Path, swap: FolderSwap) -> None:
+    """Put the staged folder, if any, in its place and what was there into the trash. Can be repeated after any stop.
 
     A plain rename cannot replace a folder that holds something, so without `swap` there is a moment with neither.
     """
-    path, trash = target.skills / move.name, target.trash / f"{change}-{move.name}"
-    if not move.staged:
+    if staged is None:
         if os.path.lexists(path) and not os.path.lexists(trash):
             path.rename(trash)
         return
-    staged = target.staging / move.staged
     if os.path.lexists(path):
-        if path.lstat().st_ino == move.inode:
+        if path.lstat().st_ino == inode:
             return  # done before a crash
         if swap(staged, path):
             staged.rename(trash)
@@ -274,63 +252,53 @@ def install(target: Target, additions: Sequence[Addition], *, keep: bool = False
         lock = read_lock(target.lock_file)
         moves: list[tuple[str, Path | None]] = []
         for addition in additions:
-            _check_free(target, lock, addition.skill)
-            moves.append((addition.skill.folder, _staged(target, lock, addition, keep=keep, theirs=theirs)))
+            folder = addition.skill.folder
+            known = lock.skills.get(folder)
+            staged = _staged(target, known, addition)
+            _take_over(addition.skill, known, target.skills / folder, staged, keep=keep, theirs=theirs)
+            moves.append((folder, staged))
         apply(target, moves, as_text(lock.with_changes(addition.skill for addition in additions)))
 
 
-def _check_free(target: Target, lock: Lock, skill: InstalledSkill) -> None:
-    known, path = lock.skills.get(skill.folder), target.skills / skill.folder
-    if known is None and (path.exists() or path.is_symlink()):
-        raise InvalidArgs(
-            Message(
-                "{target} is there already and was not installed by us: use --as NAME, or remove it first", target=path
-            )
-        )
+def _staged(target: Target, known: InstalledSkill | None, addition: Addition) -> Path:
+    """Stage the new folder. InvalidArgs if another skill has its name."""
+    skill, path, staged = addition.skill, target.skills / addition.skill.folder, new_staging(target)
+    if known is None and os.path.lexists(path):
+        raise InvalidArgs(Message("{path} exists, and we did not install it: use --as NAME, or remove it", path=path))
     if known and (known.source, known.path) != (skill.source, skill.path):
-        raise InvalidArgs(
-            Message(
-                "{folder} was installed from {source}: use --as NAME, or remove it first",
-                folder=skill.folder,
-                source=known.source,
-            )
-        )
-
-
-def _staged(target: Target, lock: Lock, addition: Addition, *, keep: bool, theirs: bool) -> Path:
-    """Stage the new folder, with the files of the user that stay."""
-    skill, staged = addition.skill, new_staging(target)
+        name, source = skill.folder, known.source
+        raise InvalidArgs(Message("{name} comes from {source}: use --as NAME, or remove it", name=name, source=source))
     if addition.is_ours and addition.at.stat().st_dev == staged.parent.stat().st_dev:
         addition.at.rename(staged)
     else:
         copy_checked(addition.at, staged)
         if digests_of(staged) != skill.files:
             raise SourceRefused(Message("{name} changed while it was being installed", name=skill.name))
-    here, known = target.skills / skill.folder, lock.skills.get(skill.folder)
+    return staged
+
+
+def _take_over(
+    skill: InstalledSkill, known: InstalledSkill | None, here: Path, staged: Path, *, keep: bool, theirs: bool
+) -> None:
+    """Copy the files of the user that stay to the staged folder."""
     if known is None or not here.is_dir():
-        return staged
+        return
     found = digests_of(here)
     drift = drift_between(known.files, found)
     edited = [path for path in drift.changed if found[path] != skill.files.get(path)]
     if edited and not keep and not theirs:
-        raise edits_error(skill.folder, edited)
-    stay = [path for path in drift.added if path not in skill.files] + (edited if keep else [])
-    for path in stay:
+        raise InvalidArgs(
+            Message(
+                "{folder} was changed here: {edited}; `skillyard update {folder}` shows the difference, "
+                "--keep keeps yours, --theirs takes the source's",
+                folder=skill.folder,
+                edited=", ".join(edited[:5]),
+            ),
+            details={"edited": list(edited)},
+        )
+    for path in [path for path in drift.added if path not in skill.files] + (edited if keep else []):
         (staged / path).unlink(missing_ok=True)
         copy_file(here / path, staged / path)
-    return staged
-
-
-def edits_error(folder: str, edited: Sequence[str]) -> InvalidArgs:
-    return InvalidArgs(
-        Message(
-            "{folder} was changed here: {edited}; `skillyard update {folder}` shows the difference, "
-            "--keep keeps yours, --theirs takes the source's",
-            folder=folder,
-            edited=", ".join(edited[:5]),
-        ),
-        details={"edited": list(edited)},
-    )
 
 
 def compare(target: Target) -> Mapping[str, Drift]:
@@ -372,17 +340,11 @@ def remove(target: Target, folders: Sequence[str]) -> Mapping[str, tuple[str, ..
             if skill is None:
                 raise SkillNotFound(folder, tuple(lock.skills))
             drift = drift_of(target, skill)
-            kept[folder] = tuple(sorted((*drift.changed, *drift.added)))
-            moves.append((folder, _remains(target, folder, kept[folder])))
+            staged = None
+            if files := tuple(sorted((*drift.changed, *drift.added))):
+                kept[folder], staged = files, new_staging(target)
+                for path in files:
+                    copy_file(target.skills / folder / path, staged / path)
+            moves.append((folder, staged))
         apply(target, moves, as_text(lock.with_changes(removed=folders)))
-    return {folder: files for folder, files in kept.items() if files}
-
-
-def _remains(target: Target, folder: str, files: Sequence[str]) -> Path | None:
-    if not files:
-        return None
-    staged = new_staging(target)
-    staged.mkdir()
-    for path in files:
-        copy_file(target.skills / folder / path, staged / path)
-    return staged
+    return kept

@@ -4,15 +4,15 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeAlias
 
-from skillyard.catalog.fingerprint import is_repository
+from skillyard.catalog.files import is_repository, is_utf8
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import SourceRefused
 from skillyard.core.messages import Message
-from skillyard.install.names import as_safe_path, check_apart, link_stays_inside, shown
+from skillyard.install.names import as_safe_path, check_apart, check_link, shown
 from skillyard.install.source import LIMITS, Limits
 
 #: Never installed: they come and go without the skill being another.
@@ -51,19 +51,22 @@ def tree_hash(marks: FileDigests) -> str:
 
 def check_tree(source: Path, limits: Limits = LIMITS) -> None:
     """SourceRefused if a folder holds links that leave it, devices, odd names, or too much."""
-    files = list(_files(source))
-    if len(files) > limits.files:
-        raise SourceRefused(Message("more than {files} files", files=limits.files))
-    if sum(file.status.st_size for file in files) > limits.total_bytes:
-        raise SourceRefused(Message("more than {total_bytes} bytes", total_bytes=limits.total_bytes))
-    check_apart([as_safe_path(_as_text(file.path)) for file in files])
+    files = _files(source)
+    limits.check(len(files), sum(file.status.st_size for file in files))
     for file in files:
-        _check_kind(source, file)
+        if not is_utf8(str(file.path)):
+            raise SourceRefused(Message("{path} is not UTF-8", path=shown(str(file.path))))
+    check_apart([as_safe_path(str(file.path)) for file in files])
+    for file in files:
+        if stat.S_ISLNK(file.status.st_mode):
+            check_link(file.path, str((source / file.path).readlink()))
+        elif not stat.S_ISREG(file.status.st_mode):
+            raise SourceRefused(Message("{path} is a device or a pipe", path=shown(str(file.path))))
 
 
-def copy_checked(source: Path, target: Path, limits: Limits = LIMITS) -> None:
+def copy_checked(source: Path, target: Path) -> None:
     """Check a folder, then copy it. Modes become 644 and 755: no setuid, no folder that cannot be deleted."""
-    check_tree(source, limits)
+    check_tree(source)
     target.mkdir(parents=True)
     for file in _files(source):
         copy_file(source / file.path, target / file.path)
@@ -81,27 +84,7 @@ def copy_file(source: Path, target: Path) -> None:
     target.chmod(0o755 if mode & 0o111 else 0o644)
 
 
-def _as_text(path: PurePosixPath) -> str:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise SourceRefused(Message("{path} is not UTF-8", path=shown(str(path)))) from None
-    return str(path)
-
-
-def _check_kind(source: Path, file: _File) -> None:
-    mode = file.status.st_mode
-    if stat.S_ISLNK(mode):
-        target = str((source / file.path).readlink())
-        if not link_stays_inside(file.path, target):
-            raise SourceRefused(
-                Message("{path} is a link that leads out, to {link}", path=shown(str(file.path)), link=shown(target))
-            )
-    elif not stat.S_ISREG(mode):
-        raise SourceRefused(Message("{path} is a device or a pipe", path=shown(str(file.path))))
-
-
-def _files(folder: Path) -> Iterator[_File]:
+def _files(folder: Path) -> list[_File]:
     """Files and links, sorted; folders count only by what is in them."""
     found: list[_File] = []
     queue = [""]
@@ -116,7 +99,7 @@ def _files(folder: Path) -> Iterator[_File]:
                     queue.append(path)
                 else:
                     found.append(_File(PurePosixPath(path), entry.stat(follow_symlinks=False)))
-    return iter(sorted(found, key=lambda file: str(file.path)))
+    return sorted(found, key=lambda file: str(file.path))
 
 
 def _mark(path: Path, status: os.stat_result) -> str:

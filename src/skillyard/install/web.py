@@ -74,13 +74,8 @@ class WebIndex(NamedTuple):
         found = download(urljoin(self.text, entry.url), artifact, limits, tell, above=self.text, deadline=deadline)
         size = artifact.stat().st_size
         if f"sha256:{found}" != entry.digest:
-            raise SourceRefused(
-                Message(
-                    "{name} is not what the index says: its digest is sha256:{found}",
-                    name=shown(entry.name),
-                    found=found,
-                )
-            )
+            said = Message("{name} has not the index's digest but sha256:{found}", name=shown(entry.name), found=found)
+            raise SourceRefused(said)
         if entry.is_archive:
             extract(artifact, into, self.limits)
         else:
@@ -138,7 +133,7 @@ def download(
     tell(Message("fetching {url}", url=url))
     ends = deadline or Deadline(limits.seconds)
     try:
-        return ends.run(lambda: _download(url, into, limits, ends))
+        return ends.run(lambda: _saved(url, into, limits, ends))
     except urllib.error.HTTPError as error:
         error.close()
         raise SourceFailed(f"{url}: {error.code} {error.reason}") from None
@@ -148,13 +143,6 @@ def download(
         if isinstance(error, urllib.error.URLError | http.client.HTTPException | TimeoutError | ConnectionError):
             raise SourceFailed(f"{url}: {getattr(error, 'reason', error)}") from None
         raise
-
-
-def _download(url: str, into: Path, limits: Limits, deadline: Deadline) -> str:
-    request = urllib.request.Request(url, headers={"User-Agent": "skillyard"})  # noqa: S310  (the caller checked it)
-    opener = urllib.request.build_opener(*_handlers(deadline))
-    with opener.open(request, timeout=min(_SECONDS_BETWEEN_BYTES, deadline.left() or 0.001)) as answer:
-        return _saved(answer, into, limits, deadline)
 
 
 def _handlers(deadline: Deadline) -> tuple[urllib.request.BaseHandler, ...]:
@@ -194,20 +182,21 @@ def _check_address(url: str, above: str) -> None:
         raise SourceRefused(Message("{above} leads to {url}", above=above, url=shown(url)))
 
 
-def _saved(answer: HTTPResponse, into: Path, limits: Limits, deadline: Deadline) -> str:
+def _saved(url: str, into: Path, limits: Limits, deadline: Deadline) -> str:
     digest, total = hashlib.sha256(), 0
-    promised = answer.headers.get("Content-Length", "")
-    with into.open("wb") as file:
+    request = urllib.request.Request(url, headers={"User-Agent": "skillyard"})  # noqa: S310  (the caller checked it)
+    opener = urllib.request.build_opener(*_handlers(deadline))
+    seconds = min(_SECONDS_BETWEEN_BYTES, deadline.left() or 0.001)
+    with opener.open(request, timeout=seconds) as answer, into.open("wb") as file:
         while chunk := answer.read1(_CHUNK):
             deadline.check()
             total += len(chunk)
-            if total > limits.total_bytes:
-                raise SourceRefused(Message("more than {total_bytes} bytes", total_bytes=limits.total_bytes))
+            limits.check(total_bytes=total)
             digest.update(chunk)
             file.write(chunk)
-    deadline.check()
-    if not answer.chunked and promised.isdecimal() and int(promised) != total:
-        raise SourceFailed(
-            Message("{url}: it ended after {total} of {promised} bytes", url=answer.url, total=total, promised=promised)
-        )
+        deadline.check()
+        most = answer.headers.get("Content-Length", "")
+        if not answer.chunked and most.isdecimal() and int(most) != total:
+            said = Message("{url}: it ended after {total} of {most} bytes", url=answer.url, total=total, most=most)
+            raise SourceFailed(said)
     return digest.hexdigest()

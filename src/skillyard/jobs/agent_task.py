@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skillyard.catalog.agentfile import Role, read_role
 from skillyard.catalog.bounds import read_bounds
-from skillyard.catalog.encoding import decode
+from skillyard.catalog.skill_text import decode
 from skillyard.core.capability import ALLOWED_TOOLS, SCHEDULE
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
@@ -82,9 +82,8 @@ def with_task(job: "Job", task: AgentTask, knows: Callable[[str], bool]) -> "Job
 def refuse_loops(job: "Job", env: Mapping[str, str] = os.environ) -> None:
     """Raise PermissionDenied if an agent queues a task for an agent: a worker does not know how deep the asker is."""
     if job.task and not AgentTask.from_mapping(job.task).scripts and env.get(DEPTH):
-        raise PermissionDenied(
-            Message("an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now")
-        )
+        msg = Message("an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now")
+        raise PermissionDenied(msg)
 
 
 class TaskRunner(NamedTuple):
@@ -100,9 +99,8 @@ class TaskRunner(NamedTuple):
     def run(self, run_id: str, job: "Job", stop: "CancelToken") -> Result:
         """Make one attempt under this id. Raise what is known before anything starts."""
         task = AgentTask.from_mapping(job.task)
-        return self._run_scripts(run_id, job, task, stop) if task.scripts else self._dispatch(run_id, job, task, stop)
-
-    def _run_scripts(self, run_id: str, job: "Job", task: AgentTask, stop: "CancelToken") -> Result:
+        if not task.scripts:
+            return self.dispatch(self._request(task, job)._replace(task=task.text, run=run_id, job=job.about()), stop)
         worker = self.worker(Lang(job.lang))._replace(stop=stop)
         if job.timeout_seconds is not None:
             worker = worker._replace(limit_seconds=job.timeout_seconds)
@@ -110,7 +108,7 @@ class TaskRunner(NamedTuple):
             worker = worker._replace(new_id=lambda: run_id, job=job.about())
         return worker.run(task.text)
 
-    def _dispatch(self, run_id: str, job: "Job", task: AgentTask, stop: "CancelToken") -> Result:
+    def _request(self, task: AgentTask, job: "Job") -> "DispatchRequest":
         role = self._trusted_role(task.role) if task.role else None
         request = self.make_request(
             _with_role(role, task.text) if role else task.text,
@@ -121,10 +119,10 @@ class TaskRunner(NamedTuple):
             limit_seconds=job.timeout_seconds,
             lang=Lang(job.lang),
         )
-        if role:
-            allowed = role.allowed_tools if self.is_role_trusted(role.folder, ALLOWED_TOOLS) else ()
-            request = request._replace(allowed_tools=allowed, max_turns=role.max_turns)
-        return self.dispatch(request._replace(task=task.text, run=run_id, job=job.about()), stop)
+        if not role:
+            return request
+        allowed = role.allowed_tools if self.is_role_trusted(role.folder, ALLOWED_TOOLS) else ()
+        return request._replace(allowed_tools=allowed, max_turns=role.max_turns)
 
     def _trusted_role(self, name: str) -> Role:
         """Return the role as it is now. Raise NotGranted if it has changed since a person trusted it."""
@@ -143,13 +141,7 @@ def _with_role(role: Role, task: str) -> str:
     with file.open("rb") as stream:
         content = stream.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
-        raise InvalidArgs(
-            Message(
-                "agents/{role}/{name} has more than {most_bytes} bytes",
-                role=role.name,
-                name=file.name,
-                most_bytes=_MOST_BYTES,
-            )
-        )
+        path = f"agents/{role.name}/{file.name}"
+        raise InvalidArgs(Message("{path} has more than {most_bytes} bytes", path=path, most_bytes=_MOST_BYTES))
     said = decode(content).text.strip()
     return f"{said}\n\n---\n\n{task}" if said else task

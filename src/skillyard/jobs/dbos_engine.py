@@ -8,7 +8,6 @@ Not covered: power loss right after a commit on SQLite, unless `synchronous = "f
 """
 
 import copy
-import fcntl
 import logging
 import math
 import os
@@ -16,11 +15,25 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
+
+from skillyard.core.errors import RuntimeFailed
+from skillyard.core.messages import Message
+from skillyard.core.values import Json
+from skillyard.jobs.engine import Acts, DurableSteps, EngineConfig, Stage, T, Ticket, TicketStatus, Work, in_order
+from skillyard.jobs.engine_database import (
+    DatabaseClock,
+    DatabaseLiveness,
+    DatabaseTimetable,
+    FileLiveness,
+    database_errors,
+    open_database,
+)
+from skillyard.store.locks import LockedFile
 
 # Before DBOS looks for a handler: it would make one that writes to the terminal.
 _LOG = logging.getLogger("dbos")
@@ -32,31 +45,6 @@ from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, SetWorkflowID, Wo
 from dbos import _context as dbos_context  # noqa: E402
 from dbos import error as dbos_error  # noqa: E402
 from dbos._sys_db import SystemDatabase  # noqa: E402
-
-from skillyard.core.errors import RuntimeFailed  # noqa: E402
-from skillyard.core.messages import Message  # noqa: E402
-from skillyard.core.values import Json  # noqa: E402
-from skillyard.jobs.engine import (  # noqa: E402
-    Acts,
-    DurableSteps,
-    EngineConfig,
-    Stage,
-    T,
-    Ticket,
-    TicketStatus,
-    Work,
-    in_order,
-)
-from skillyard.jobs.engine_database import (  # noqa: E402
-    DatabaseClock,
-    DatabaseLiveness,
-    DatabaseTimetable,
-    FileLiveness,
-    Liveness,
-    database_errors,
-    making_tables,
-    open_database,
-)
 
 #: Set by us: by default each change of our code would strand what was queued before it.
 VERSION = "1"
@@ -76,30 +64,26 @@ _STAGES = {
 _BATCH = 500
 
 
-class _Started(NamedTuple):
-    """A ticket whose work was started in this process."""
-
-    ticket: Ticket
-    created: float
-    ending: futures.Future[dict[str, Any]]
-
-
 class DurableEngine:
     def __init__(self, config: EngineConfig, clock: Callable[[], float] | None = None) -> None:
         """`clock` defaults to the database's, or on SQLite to this machine's."""
         self._config = config
         self._serializer = DBOSPortableJSONSerializer()
         self._engine = open_database(config)
-        self._liveness: Liveness = (
+        self._liveness: DatabaseLiveness | FileLiveness = (
             DatabaseLiveness(config.database) if config.database else FileLiveness(config.folder / "alive")
         )
         self._launched = False
-        self._started: dict[str, _Started] = {}
+        self._executor = ""
+        #: What was started in this process, with what its work will give.
+        self._started: dict[str, tuple[TicketStatus, futures.Future[dict[str, Any]]]] = {}
         self._clock = clock or (DatabaseClock(self._engine) if config.database else time.time)
+        # One process at a time makes the tables of a new SQLite file; on PostgreSQL DBOS sees to that.
+        alone = nullcontext() if config.database else LockedFile.wait(config.folder / "tables.lock")
+        with _engine_errors(config), alone:
+            DBOS.migrate(self._engine.url.render_as_string(hide_password=False))
+            self.timetable = DatabaseTimetable(self._engine, config)
         with _engine_errors(config):
-            with making_tables(config):
-                DBOS.migrate(self._engine.url.render_as_string(hide_password=False))
-                self.timetable = DatabaseTimetable(self._engine, config)
             self._client = DBOSClient(
                 system_database_engine=self._engine,
                 serializer=self._serializer,
@@ -121,30 +105,32 @@ class DurableEngine:
         self._launch(work, {}, on_lost)
         with SetWorkflowID(ticket.id):
             handle = DBOS.start_workflow(_ticket, ticket.queue, dict(ticket.body))
-        self._started[ticket.id] = _Started(ticket, self.now(), cast("Any", handle).future)
+        status = TicketStatus(ticket, Stage.RUNNING, self.now())
+        self._started[ticket.id] = (status, cast("Any", handle).future)
 
     def wait(self, ticket_id: str, seconds: float | None = None) -> TicketStatus | None:
         began = time.monotonic()
         left = math.inf if seconds is None else seconds
-        started = self._started.get(ticket_id)
-        if started:
-            if not futures.wait([started.ending], None if seconds is None else left).done:
+        if ticket_id in self._started:
+            status, ending = self._started[ticket_id]
+            if not futures.wait([ending], seconds).done:
                 return None
             del self._started[ticket_id]
-            if started.ending.exception() is None:  # its record was written before the future was done
-                return TicketStatus(started.ticket, Stage.DONE, started.created, started.ending.result())
-        while standing := self.find(ticket_id):
-            if standing.stage.is_over:
-                return standing
+            if ending.exception() is None:  # its record was written before the future was done
+                return status._replace(stage=Stage.DONE, answer=ending.result())
+        shortest, longest = _LOOK_SECONDS
+        while found := self.find(ticket_id):
+            if found.stage.is_over:
+                return found
             waited = time.monotonic() - began
             if waited >= left:
                 return None
-            time.sleep(min(_next_look(waited), left - waited))
+            time.sleep(min(max(waited / 10, shortest), longest, left - waited))  # less often the longer it takes
         return None
 
     def cancel(self, ticket_id: str) -> bool:
-        standing = self.find(ticket_id)
-        if standing is None or standing.stage.is_over:
+        before = self.find(ticket_id)
+        if before is None or before.stage.is_over:
             return False
         with _engine_errors(self._config):
             self._client.cancel_workflow(ticket_id)
@@ -154,14 +140,13 @@ class DurableEngine:
     def find(self, ticket_id: str) -> TicketStatus | None:
         with _engine_errors(self._config):
             found = self._client.list_workflows(workflow_ids=[ticket_id], application_name=self._config.project)
-        return self._standing(found[0]) if found else None
+        return _status(found[0]) if found else None
 
     def list(self, limit: int, *, live: bool = False) -> tuple[TicketStatus, ...]:
         with _engine_errors(self._config):
-            found = self._client.list_workflows(
-                status=_LIVE if live else None, name=WORKFLOW, limit=limit, sort_desc=True
-            )
-        return tuple(map(self._standing, found))
+            live_only = _LIVE if live else None
+            found = self._client.list_workflows(status=live_only, name=WORKFLOW, limit=limit, sort_desc=True)
+        return tuple(map(_status, found))
 
     def forget_before(self, moment: float) -> None:
         stamp = datetime.fromtimestamp(moment, UTC).isoformat()
@@ -207,7 +192,7 @@ class DurableEngine:
             DBOS.destroy(workflow_completion_timeout_sec=math.ceil(grace_seconds))
             self._launched = False
         self._client.destroy()
-        if not _working.active:
+        if not _Working.active:
             self._liveness.release()  # otherwise the end of the process does it, with what still runs
         self._engine.dispose()
 
@@ -218,7 +203,7 @@ class DurableEngine:
         _log_to(self._config.folder / "engine.log")
         with _engine_errors(self._config):
             self._liveness.hold(self._executor, on_lost)  # before anything can be claimed in this name
-            _working.work, _working.engine = work, self
+            _Working.work, _Working.engine = work, self
             DBOS(
                 config={
                     "name": self._config.project,
@@ -233,16 +218,11 @@ class DurableEngine:
             )
             DBOS.listen_queues([self._queue(queue) for queue in queues])
             # DBOS counts what has begun, not what it has just claimed, and claims more on a busy machine.
-            limits = _Limits({self._queue(queue): count for queue, count in queues.items()}, self._claims_file)
+            claims_file = None if self._config.database else self._config.folder / "claims"
+            limits = _Limits({self._queue(queue): count for queue, count in queues.items()}, claims_file)
             SystemDatabase.start_queued_workflows = limits.bind()  # type: ignore[method-assign]
             DBOS.launch()
         self._launched = True
-
-    _executor = ""
-
-    @property
-    def _claims_file(self) -> Path | None:
-        return None if self._config.database else self._config.folder / "claims"
 
     def _queue(self, name: str) -> str:
         """Queues have one name for all applications."""
@@ -263,25 +243,15 @@ class DurableEngine:
         }
         return {**options, "delay_seconds": ticket.delay_seconds} if ticket.delay_seconds > 0 else options
 
-    def _standing(self, found: WorkflowStatus) -> TicketStatus:
-        queue, body = found.input["args"] if found.input else ("", {})
-        stage = _STAGES.get(found.status, Stage.BROKEN)
-        trouble = ""
-        if stage is Stage.BROKEN:
-            trouble = str(found.error) if found.error else f"{_MOST_DEATHS} workers died over it"
-        return TicketStatus(
-            ticket=Ticket(found.workflow_id, queue, body),
-            stage=stage,
-            created=(found.created_at or 0) / 1000,
-            answer=found.output if stage is Stage.DONE else None,
-            trouble=trouble,
-        )
 
-
-def _next_look(waited: float) -> float:
-    """Look less often the longer it takes."""
-    shortest, longest = _LOOK_SECONDS
-    return min(max(waited / 10, shortest), longest)
+def _status(found: WorkflowStatus) -> TicketStatus:
+    queue, body = found.input["args"] if found.input else ("", {})
+    ticket, created = Ticket(found.workflow_id, queue, body), (found.created_at or 0) / 1000
+    stage = _STAGES.get(found.status, Stage.BROKEN)
+    if stage is Stage.BROKEN:
+        trouble = str(found.error) if found.error else f"{_MOST_DEATHS} workers died over it"
+        return TicketStatus(ticket, stage, created, trouble=trouble)
+    return TicketStatus(ticket, stage, created, found.output if stage is Stage.DONE else None)
 
 
 class _Working:
@@ -291,9 +261,6 @@ class _Working:
     engine: DurableEngine
     #: The tickets that run in this process.
     active: ClassVar[set[str]] = set()
-
-
-_working = _Working()
 
 
 class _Limits:
@@ -312,7 +279,9 @@ class _Limits:
                 return _CLAIM(database, queue, executor, version, key, running, **more)
             held = self._held[queue.name] = self._still_held(database, queue.name, executor)
             queue._worker_concurrency = self._most[queue.name]  # noqa: SLF001
-            with self._alone(queue):
+            # Under a limit for all workers one at a time counts and claims. PostgreSQL does that by itself.
+            file = self._claims_file if queue._concurrency is not None else None  # noqa: SLF001
+            with LockedFile.wait(file) if file else nullcontext():
                 claimed, stopped_by = _CLAIM(database, queue, executor, version, key, len(held), **more)
             held.update(claimed)
             return claimed, stopped_by
@@ -322,7 +291,7 @@ class _Limits:
     def _still_held(self, database: SystemDatabase, queue: str, executor: str) -> set[str]:
         """Ask the database only about those that do not run here: they have not begun, or are over."""
         held = self._held[queue]
-        at_work = held & _working.active
+        at_work = held & _Working.active
         unsure = held - at_work
         if not unsure:
             return at_work
@@ -330,16 +299,6 @@ class _Limits:
         return at_work | {
             each["workflow_uuid"] for each in found if each["status"] == "PENDING" and each["executor_id"] == executor
         }
-
-    @contextmanager
-    def _alone(self, queue: Any) -> Iterator[None]:
-        """Let one worker at a time count and claim under a limit for all workers. PostgreSQL does that by itself."""
-        if self._claims_file is None or queue._concurrency is None:  # noqa: SLF001
-            yield
-            return
-        with self._claims_file.open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
 
 #: The one place where DBOS takes tickets from a queue.
@@ -370,12 +329,12 @@ class _DbosSteps(DurableSteps):
         return ended
 
     def follow(self, ticket: Ticket) -> None:
-        options = _working.engine._options(ticket)  # noqa: SLF001
+        options = _Working.engine._options(ticket)  # noqa: SLF001
         options["workflow_id_reuse_policy"] = "return-existing"
         DBOS.enqueue_workflow_with_options(options, ticket.queue, dict(ticket.body))
 
     def ended_of(self, ticket_id: str) -> Mapping[str, Json]:
-        engine = _working.engine
+        engine = _Working.engine
         with _engine_errors(engine._config):  # noqa: SLF001
             found = engine._client.list_workflow_steps(ticket_id)  # noqa: SLF001
         return {step["function_name"]: step["output"] for step in reversed(found) if step["error"] is None}
@@ -385,11 +344,11 @@ class _DbosSteps(DurableSteps):
 def _ticket(queue: str, body: dict[str, Any]) -> dict[str, Any]:
     workflow_id = DBOS.workflow_id
     assert workflow_id is not None  # noqa: S101  (we are inside one)
-    _working.active.add(workflow_id)
+    _Working.active.add(workflow_id)
     try:
-        return dict(_working.work(Ticket(workflow_id, queue, body), _DbosSteps()))
+        return dict(_Working.work(Ticket(workflow_id, queue, body), _DbosSteps()))
     finally:
-        _working.active.discard(workflow_id)
+        _Working.active.discard(workflow_id)
 
 
 @contextmanager

@@ -4,10 +4,8 @@ Who is alive is told by a lock that the kernel or the database takes away at dea
 machine a beat comes late, and living processes would be declared dead.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import select
 import sqlite3
 import threading
@@ -15,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 import sqlalchemy as sa
@@ -48,23 +46,11 @@ _LINES = sa.Table(
 )
 
 
-@contextmanager
-def making_tables(config: EngineConfig) -> Iterator[None]:
-    """Let one process at a time make the tables of a new SQLite file; on PostgreSQL DBOS sees to that."""
-    if config.database:
-        yield
-        return
-    with (config.folder / "tables.lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def open_database(config: EngineConfig) -> sa.Engine:
     config.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return _open_postgres(config) if config.database else _open_sqlite(config)
-
-
-def _open_sqlite(config: EngineConfig) -> sa.Engine:
+    if config.database:
+        url = sa.make_url(config.database).set(drivername="postgresql+psycopg")
+        return sa.create_engine(url, pool_size=20, max_overflow=30, pool_pre_ping=True)
     file = config.folder / "engine.db"
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(file)), pool_size=20, max_overflow=30)
 
@@ -88,11 +74,6 @@ def _open_sqlite(config: EngineConfig) -> sa.Engine:
     return engine
 
 
-def _open_postgres(config: EngineConfig) -> sa.Engine:
-    url = sa.make_url(config.database).set(drivername="postgresql+psycopg")
-    return sa.create_engine(url, pool_size=20, max_overflow=30, pool_pre_ping=True)
-
-
 @contextmanager
 def database_errors(config: EngineConfig) -> Iterator[None]:
     """Raise what the database raises as an error of ours, without its password."""
@@ -104,15 +85,12 @@ def database_errors(config: EngineConfig) -> Iterator[None]:
             raise DatabaseFailed(f"{sa.make_url(config.database).render_as_string()}: {reason}") from None
         if getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
             file = config.folder / "engine.db"
-            raise StateDamaged(
-                f"{file}: {reason}",
-                Message(
-                    "stop the workers and set it aside: `mv {file} {file}.damaged`; a new one is made, jobs and "
-                    "flows that waited in it must be added again, and what already ran stays in `skillyard jobs "
-                    "history`",
-                    file=file,
-                ),
-            ) from None
+            advice = Message(
+                "stop the workers and set it aside: `mv {file} {file}.damaged`; a new one is made, jobs and flows that "
+                "waited in it must be added again, and what already ran stays in `skillyard jobs history`",
+                file=file,
+            )
+            raise StateDamaged(f"{file}: {reason}", advice) from None
         raise StoreFailed(f"{config.folder}: {reason}") from None
 
 
@@ -140,7 +118,7 @@ class DatabaseTimetable:
     """Our own table beside those of DBOS, seen by all workers of the project."""
 
     def __init__(self, engine: sa.Engine, config: EngineConfig) -> None:
-        self._engine, self._config, self._project = engine, config, config.project
+        self._engine, self._config = engine, config
         with engine.begin() as connection:
             if engine.dialect.name == "postgresql":
                 # Two that make the same table at once would collide.
@@ -148,16 +126,17 @@ class DatabaseTimetable:
             _METADATA.create_all(connection)
 
     def list(self) -> tuple[TimetableEntry, ...]:
+        asked = sa.select(_LINES.c.line).where(_LINES.c.project == self._config.project).order_by(_LINES.c.name)
         with database_errors(self._config), self._engine.connect() as connection:
-            rows = connection.execute(
-                sa.select(_LINES.c.line).where(_LINES.c.project == self._project).order_by(_LINES.c.name)
-            ).fetchall()
-        return tuple(_as_line(text) for (text,) in rows)
+            rows = [json.loads(text) for (text,) in connection.execute(asked)]
+        known = TimetableEntry._fields
+        return tuple(TimetableEntry(**{name: value for name, value in row.items() if name in known}) for row in rows)
 
     def put(self, line: TimetableEntry) -> None:
+        values = {"project": self._config.project, "name": line.name, "line": _as_text(line)}
         with database_errors(self._config), self._engine.begin() as connection:
             connection.execute(sa.delete(_LINES).where(*self._is(line.name)))
-            connection.execute(sa.insert(_LINES).values(project=self._project, name=line.name, line=_as_text(line)))
+            connection.execute(sa.insert(_LINES).values(values))
 
     def drop(self, name: str) -> bool:
         with database_errors(self._config), self._engine.begin() as connection:
@@ -169,28 +148,11 @@ class DatabaseTimetable:
             return connection.execute(sa.update(_LINES).where(*condition).values(line=_as_text(after))).rowcount > 0
 
     def _is(self, name: str) -> tuple[sa.ColumnElement[bool], ...]:
-        return (_LINES.c.project == self._project, _LINES.c.name == name)
+        return (_LINES.c.project == self._config.project, _LINES.c.name == name)
 
 
 def _as_text(line: TimetableEntry) -> str:
     return json.dumps({**line._asdict(), "says": dict(line.says)}, ensure_ascii=False, sort_keys=True)
-
-
-def _as_line(text: str) -> TimetableEntry:
-    fields: dict[str, Any] = json.loads(text)
-    return TimetableEntry(**{name: value for name, value in fields.items() if name in TimetableEntry._fields})
-
-
-class Liveness(Protocol):
-    def hold(self, name: str, on_lost: Callable[[], None]) -> None:
-        """Be alive under this name until `release`; `on_lost` is called when others may think otherwise."""
-
-    def release(self) -> None: ...
-
-    def is_dead(self, name: str) -> bool: ...
-
-    def bury(self, name: str) -> None:
-        """Forget the name: nothing is left to take over."""
 
 
 class FileLiveness:
@@ -198,26 +160,25 @@ class FileLiveness:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held: tuple[Path, int] | None = None
+        self._held: tuple[Path, locks.LockedFile] | None = None
 
     def hold(self, name: str, on_lost: Callable[[], None]) -> None:  # noqa: ARG002  (a file's lock is not lost)
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Be alive under this name until `release`; `on_lost` is called when others may think otherwise."""
         path = self._folder / name
-        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        self._held = (path, file)
+        self._held = (path, locks.LockedFile.wait(path))
 
     def release(self) -> None:
         if self._held:
             path, file = self._held
             path.unlink(missing_ok=True)
-            os.close(file)
+            file.close()
             self._held = None
 
     def is_dead(self, name: str) -> bool:
         return not locks.is_held(self._folder / name)
 
     def bury(self, name: str) -> None:
+        """Forget the name: nothing is left to take over."""
         (self._folder / name).unlink(missing_ok=True)
 
 

@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from skillyard.catalog.flowfile import WorkflowFile, WorkflowStep
+from skillyard.catalog.flowfile import WorkflowFile, WorkflowStep, read_workflow
 from skillyard.catalog.references import Reference, as_text, fill, walk
 from skillyard.core.errors import InvalidParam, RuntimeFailed, SkillError, WorkflowChanged, WorkflowInvalid
 from skillyard.core.messages import Lang, Message, as_json, of_json
@@ -26,7 +27,6 @@ from skillyard.store.runs import RUNNING, Log, Logs, Run
 #: A list for `for_each` may have so many items.
 MAX_ITEMS = 10_000
 _AGENT = "skills"
-_NESTED = (list, tuple, Mapping)
 _OK = frozenset({"success", "partial"})
 _DONE = Message("workflow done: {name}, {count} steps")
 _PARTLY = Message("partly done: {name}, {done} of {total} succeeded")
@@ -34,28 +34,6 @@ _GOES_ON = Message("`skillyard jobs retry {id}` goes on with {step}")
 _ITEMS = Message(" {done}/{total} items")
 _KEPT, _RUNS = Message("kept"), Message("runs")
 _FAILED = Message("{type}: step {step}: {msg}")
-
-
-class FlowSource(NamedTuple):
-    """What a flow was started from: it runs exactly that, or nothing."""
-
-    file: str
-    digest: str
-    #: The content of each skill, by the name that the steps call it by.
-    skills: Mapping[str, str]
-    #: Those of them that are commands, and so take only strings.
-    commands: tuple[str, ...] = ()
-    #: The ids of the steps, for those who watch.
-    steps: tuple[str, ...] = ()
-
-    def as_mapping(self) -> dict[str, Json]:
-        fields: dict[str, Json] = self._asdict()
-        return {**fields, "commands": list(self.commands), "steps": list(self.steps)}
-
-    @classmethod
-    def from_mapping(cls, said: Mapping[str, Any]) -> "FlowSource":
-        known = {name: value for name, value in said.items() if name in cls._fields}
-        return cls(**{**known, "commands": tuple(said["commands"]), "steps": tuple(said["steps"])})
 
 
 class FlowProgress(NamedTuple):
@@ -83,6 +61,7 @@ class FlowProgress(NamedTuple):
 
 
 Watch = Callable[[FlowProgress], None]
+#: What is remembered of a run.
 Outcome = dict[str, Any]
 
 
@@ -91,14 +70,10 @@ class StepResult(NamedTuple):
 
     step: WorkflowStep
     runs: tuple[tuple[int, Outcome], ...]
+    #: For all items the time in this process: several run at a time, some may have ended before a crash.
+    seconds: float
     #: How many items there were; None for a step that runs once, or whose list was invalid.
     items: int | None = None
-    #: The time of all items together, in this process: several run at a time, some may have ended before a crash.
-    took: float = 0.0
-
-    @property
-    def has_items(self) -> bool:
-        return self.items is not None
 
     @property
     def failed(self) -> tuple[tuple[int, Outcome], ...]:
@@ -108,67 +83,62 @@ class StepResult(NamedTuple):
     def state(self) -> str:
         if not self.failed:
             return "success"
-        if not self.has_items:
+        if self.items is None:
             return str(self.runs[0][1]["state"])
         return "partial" if len(self.failed) < len(self.runs) else "error"
-
-    @property
-    def seconds(self) -> float:
-        return self.took if self.has_items else float(self.runs[0][1]["time"])
 
     @property
     def summary(self) -> str:
         shown = self.failed or self.runs
         return str(shown[0][1]["summary"]) if shown else ""
 
-    def is_kept(self, flow_id: str) -> bool:
-        """Return whether an earlier attempt did all of it."""
-        return not any(each["run"].startswith(f"{flow_id}.") for _, each in self.runs)
-
     def named(self, position: int) -> str:
-        return f"{self.step.id}[{position}]" if self.has_items else self.step.id
+        return self.step.id if self.items is None else f"{self.step.id}[{position}]"
 
     def offer(self) -> dict[str, Json]:
         """Return what later steps can refer to: for items a list of those that succeeded."""
         good = [each for _, each in self.runs if each["state"] in _OK]
-        if self.has_items:
-            told: dict[str, Json] = {name: [each[name] for each in good] for name in ("data", "summary", "run")}
-            return {**told, "state": self.state}
-        only = self.runs[0][1]
-        told = {name: only[name] for name in ("state", "summary", "run")}
-        return {**told, "data": only["data"]} if good else told
+        if self.items is not None:
+            return {**{name: [each[name] for each in good] for name in ("data", "summary", "run")}, "state": self.state}
+        names = ("state", "summary", "run", "data") if good else ("state", "summary", "run")
+        return {name: self.runs[0][1][name] for name in names}
 
     def as_data(self) -> dict[str, Json]:
-        told: dict[str, Json] = {"id": self.step.id, "state": self.state, "time": round(self.seconds, 3)}
-        if self.has_items:
-            return {**told, "items": self.items, "failed": len(self.failed), "summary": self.summary}
-        return {**told, "run": self.runs[0][1]["run"], "summary": self.summary}
+        about: dict[str, Json] = {"id": self.step.id, "state": self.state, "time": round(self.seconds, 3)}
+        if self.items is not None:
+            return {**about, "items": self.items, "failed": len(self.failed), "summary": self.summary}
+        return {**about, "run": self.runs[0][1]["run"], "summary": self.summary}
 
 
-class Flows:
+class Flows(NamedTuple):
     """Runs the jobs that are flows. Any number of threads may call it at once."""
 
-    def __init__(
-        self,
-        attempts: Attempts,
-        open_context: Callable[[], AttemptContext],
-        logs: Logs,
-        read: Callable[[str], WorkflowFile],
-        watch: Watch = lambda _: None,
-    ) -> None:
-        self._attempts, self._open_context, self._logs, self._read, self._watch = (
-            attempts,
-            open_context,
-            logs,
-            read,
-            watch,
-        )
+    attempts: Attempts
+    open_context: Callable[[], AttemptContext]
+    logs: Logs
+    root: Path
+    watch: Watch
 
-    def __call__(self, flow_id: str, job: Job, steps: DurableSteps) -> dict[str, Json]:
-        runs = self._open_context().runs
+    def run(self, flow_id: str, job: Job, steps: DurableSteps) -> dict[str, Json]:
+        runs, underway = self.open_context().runs, self.attempts.underway
         started, moment = time.monotonic(), datetime.now(UTC)
-        row = _row(flow_id, job, moment.timestamp())
+        row = Run(
+            id=flow_id,
+            agent=_AGENT,
+            skill=job.skill,
+            kind="flow",
+            state=RUNNING,
+            started=moment.timestamp(),
+            job=job.label,
+            request={"name": job.skill, "params": dict(job.params), "job": job.about()},
+        )
         halt = threading.Event()
+
+        def cancel() -> None:
+            halt.set()
+            for run_id in underway.list():
+                if run_id.startswith(f"{flow_id}."):
+                    underway.stop(run_id)
 
         def close(result: Result) -> dict[str, Json]:
             seconds = time.monotonic() - started
@@ -177,162 +147,15 @@ class Flows:
             runs.put(row._replace(state=str(told["state"]), seconds=seconds, result=told))
             return told
 
-        with self._logs.open(flow_id) as log, self._attempts.underway.running(flow_id) as stop:
+        with self.logs.open(flow_id) as log, underway.running(flow_id) as stop:
             runs.put(row)
             try:
-                with stop.on_cancel(lambda: self._halt(flow_id, halt)):
-                    return close(self._done(_FlowRun(flow_id, job, steps, halt, log, _kept(job, steps))))
+                with stop.on_cancel(cancel):
+                    return close(_FlowRun(self, flow_id, job, steps, halt, log, _kept(job, steps)).run())
             except BaseException as error:  # the engine's way to say that it was cancelled, or a bug
-                close(
-                    error_result(
-                        RuntimeFailed(Message("ended in the middle: {error}", error=error)),
-                        _AGENT,
-                        Lang(job.lang),
-                        NOTHING,
-                    )
-                )
+                failed = RuntimeFailed(Message("ended in the middle: {error}", error=error))
+                close(error_result(failed, _AGENT, Lang(job.lang), NOTHING))
                 raise
-
-    def _halt(self, flow_id: str, halt: threading.Event) -> None:
-        halt.set()
-        for run_id in self._attempts.underway.list():
-            if run_id.startswith(f"{flow_id}."):
-                self._attempts.underway.stop(run_id)
-
-    def _done(self, flow: "_FlowRun") -> Result:
-        try:
-            workflow = self._meant(flow.job)
-        except SkillError as error:
-            return error_result(error, _AGENT, Lang(flow.job.lang), NOTHING)
-        ended: list[StepResult] = []
-        for number, step in enumerate(workflow.steps, 1):
-            if flow.halt.is_set():
-                break
-            progress = FlowProgress(flow.id, step.id, number, len(workflow.steps))
-            self._tell(flow, progress)
-            last = self._step(flow, step, progress, ended)
-            ended.append(last)
-            kept = bool(flow.kept) and last.is_kept(flow.id)
-            if not kept:
-                flow.kept.clear()  # what comes after a step that runs anew may see something new
-            self._tell(
-                flow,
-                progress._replace(
-                    items=(len(last.runs), last.items) if last.items is not None else (0, 0),
-                    state=last.state,
-                    seconds=last.seconds,
-                    summary=last.summary,
-                    kept=kept,
-                ),
-            )
-            if last.failed and not step.goes_on:
-                break
-        return _result(workflow, ended, Lang(flow.job.lang), flow.id)
-
-    def _meant(self, job: Job) -> WorkflowFile:
-        """Return the workflow that was started. Raise if its file has changed."""
-        if broken := job.flow.get("broken"):
-            raise WorkflowInvalid(str(broken))
-        meant = FlowSource.from_mapping(job.flow)
-        workflow = self._read(meant.file)
-        if workflow.digest != meant.digest:
-            raise WorkflowChanged(Message("{file} is not as it was when the flow was started", file=meant.file))
-        return workflow
-
-    def _tell(self, flow: "_FlowRun", told: FlowProgress) -> None:
-        if told.state:
-            flow.log.write(f"{told.line(Lang(flow.job.lang))}\n".encode())
-        self._watch(told)
-
-    def _step(
-        self, flow: "_FlowRun", step: WorkflowStep, progress: FlowProgress, before: Sequence[StepResult]
-    ) -> StepResult:
-        run_id = f"{flow.id}.{progress.number}"
-        offered: dict[str, Json] = {each.step.id: each.offer() for each in before}
-        offered["inputs"] = flow.job.params
-        if step.for_each is None:
-            only = flow.steps.run(step.id, lambda: self._act(flow, step, run_id, step.id, offered))
-            return StepResult(step, ((0, only),))
-        try:
-            items = _items(step, offered)
-        except SkillError as error:
-            return StepResult(step, ((0, self._refused(flow, step, run_id, error)),))
-        began = time.monotonic()
-        ended: list[Outcome] = []
-
-        def act(position: int, item: Json) -> Outcome:
-            named = f"{step.id}[{position}]"
-            return self._act(flow, step, f"{run_id}.{position}", named, {**offered, "item": item, "index": position})
-
-        def go_on(outcome: Outcome) -> bool:
-            ended.append(outcome)
-            counts = (len(ended), len(items))
-            self._watch(progress._replace(items=counts, seconds=time.monotonic() - began))
-            return (outcome["state"] in _OK or step.goes_on) and not flow.halt.is_set()
-
-        acts = [lambda position=position, item=item: act(position, item) for position, item in enumerate(items)]
-        runs = tuple(flow.steps.run_each(step.id, acts, step.at_once, go_on))
-        return StepResult(step, runs, len(items), time.monotonic() - began)
-
-    def _act(
-        self, flow: "_FlowRun", step: WorkflowStep, run_id: str, named: str, offered: Mapping[str, Json]
-    ) -> Outcome:
-        """Make one run with its retries. They are one step of the engine: half of a step is none."""
-        if kept := flow.kept.get(named):
-            return kept
-        try:
-            job = self._job(flow, step, named, offered)
-        except SkillError as error:
-            return self._refused(flow, step, run_id, error)
-        attempt = 1
-        while True:
-            run = run_id if attempt == 1 else f"{run_id}-{attempt}"
-            result = self._attempts.run(run, job._replace(attempt=attempt))
-            if not may_pass(result) or attempt > step.retries or flow.halt.wait(pause_seconds(run_id, attempt)):
-                return _outcome(result, run)
-            attempt += 1
-
-    def _job(self, flow: "_FlowRun", step: WorkflowStep, named: str, offered: Mapping[str, Json]) -> Job:
-        """Return the step as a job, with its references filled in. Raise InvalidParam if one leads nowhere."""
-        look = _look(offered)
-        meant = FlowSource.from_mapping(flow.job.flow)
-        filled: Any = fill(step.params, look)
-        given = {name: value for name, value in filled.items() if value is not None}
-        if step.skill in meant.commands:
-            given = {name: as_text(value) if isinstance(value, _NESTED) else value for name, value in given.items()}
-        return Job(
-            skill=step.skill,
-            name=flow.id,
-            args=tuple(as_text(fill(word, look)) for word in step.args),
-            params=given,
-            action=step.action,
-            timeout_seconds=step.timeout_seconds,
-            retries=step.retries,
-            fingerprint=meant.skills.get(step.skill, ""),
-            lang=flow.job.lang,
-            first=flow.id,
-            step=named,
-        )
-
-    def _refused(self, flow: "_FlowRun", step: WorkflowStep, run_id: str, error: SkillError) -> Outcome:
-        """Keep a row for a run that never started."""
-        lang, moment = Lang(flow.job.lang), datetime.now(UTC)
-        result = error_result(error, _AGENT, lang, make_meta(_AGENT, 0.0, moment, run=run_id)).as_dict()
-        job = Job(skill=step.skill, name=flow.id, first=flow.id, step=step.id, lang=flow.job.lang)
-        self._open_context().runs.put(job.as_row(run_id, moment.timestamp(), result))
-        return _outcome(result, run_id)
-
-
-class _FlowRun(NamedTuple):
-    """One flow while it runs."""
-
-    id: str
-    job: Job
-    steps: DurableSteps
-    halt: threading.Event
-    log: Log
-    #: What an earlier attempt gave, by the names of steps and items.
-    kept: dict[str, Outcome]
 
 
 def _kept(job: Job, steps: DurableSteps) -> dict[str, Outcome]:
@@ -346,14 +169,136 @@ def _kept(job: Job, steps: DurableSteps) -> dict[str, Outcome]:
     }
 
 
+class _FlowRun(NamedTuple):
+    """One flow while it runs."""
+
+    flows: Flows
+    id: str
+    job: Job
+    steps: DurableSteps
+    halt: threading.Event
+    log: Log
+    #: What an earlier attempt gave, by the names of steps and items.
+    kept: dict[str, Outcome]
+
+    def run(self) -> Result:
+        lang = Lang(self.job.lang)
+        try:
+            workflow = self._read_workflow()
+        except SkillError as error:
+            return error_result(error, _AGENT, lang, NOTHING)
+        ended: list[StepResult] = []
+        for number, step in enumerate(workflow.steps, 1):
+            if self.halt.is_set():
+                break
+            progress = FlowProgress(self.id, step.id, number, len(workflow.steps))
+            self.flows.watch(progress)
+            last = self._step(step, progress, ended)
+            ended.append(last)
+            kept = bool(self.kept) and not any(each["run"].startswith(f"{self.id}.") for _, each in last.runs)
+            if not kept:
+                self.kept.clear()  # what comes after a step that runs anew may see something new
+            progress = progress._replace(state=last.state, seconds=last.seconds, summary=last.summary, kept=kept)
+            if last.items is not None:
+                progress = progress._replace(items=(len(last.runs), last.items))
+            self.log.write(f"{progress.line(lang)}\n".encode())
+            self.flows.watch(progress)
+            if last.failed and not step.goes_on:
+                break
+        return _as_result(workflow.name, ended, lang, self.id)
+
+    def _read_workflow(self) -> WorkflowFile:
+        """Return the workflow that was started. Raise if its file has changed."""
+        if broken := self.job.flow.get("broken"):
+            raise WorkflowInvalid(str(broken))
+        file = str(self.job.flow["file"])
+        workflow = read_workflow(self.flows.root / file)
+        if workflow.digest != self.job.flow["digest"]:
+            raise WorkflowChanged(Message("{file} is not as it was when the flow was started", file=file))
+        return workflow
+
+    def _step(self, step: WorkflowStep, progress: FlowProgress, before: Sequence[StepResult]) -> StepResult:
+        run_id = f"{self.id}.{progress.number}"
+        offered: dict[str, Json] = {each.step.id: each.offer() for each in before}
+        offered["inputs"] = self.job.params
+        if step.for_each is None:
+            only = self.steps.run(step.id, lambda: self._act(step, run_id, step.id, offered))
+            return StepResult(step, ((0, only),), float(only["time"]))
+        try:
+            items = _items(step, offered)
+        except SkillError as error:
+            return StepResult(step, ((0, self._refused(step, run_id, error)),), 0.0)
+        began = time.monotonic()
+        ended: list[Outcome] = []
+
+        def act(position: int, item: Json) -> Outcome:
+            named = f"{step.id}[{position}]"
+            return self._act(step, f"{run_id}.{position}", named, {**offered, "item": item, "index": position})
+
+        def go_on(outcome: Outcome) -> bool:
+            ended.append(outcome)
+            self.flows.watch(progress._replace(items=(len(ended), len(items)), seconds=time.monotonic() - began))
+            return (outcome["state"] in _OK or step.goes_on) and not self.halt.is_set()
+
+        acts = [lambda position=position, item=item: act(position, item) for position, item in enumerate(items)]
+        runs = tuple(self.steps.run_each(step.id, acts, step.at_once, go_on))
+        return StepResult(step, runs, time.monotonic() - began, len(items))
+
+    def _act(self, step: WorkflowStep, run_id: str, named: str, offered: Mapping[str, Json]) -> Outcome:
+        """Make one run with its retries. They are one step of the engine: half of a step is none."""
+        if kept := self.kept.get(named):
+            return kept
+        try:
+            job = self._job(step, named, offered)
+        except SkillError as error:
+            return self._refused(step, run_id, error)
+        attempt = 1
+        while True:
+            run = run_id if attempt == 1 else f"{run_id}-{attempt}"
+            result = self.flows.attempts.run(run, job._replace(attempt=attempt))
+            if not may_pass(result) or attempt > step.retries or self.halt.wait(pause_seconds(run_id, attempt)):
+                return _outcome(result, run)
+            attempt += 1
+
+    def _job(self, step: WorkflowStep, named: str, offered: Mapping[str, Json]) -> Job:
+        """Return the step as a job, with its references filled in. Raise InvalidParam if one leads nowhere."""
+        look, meant = _look(offered), dict[str, Any](self.job.flow)
+        filled: Any = fill(step.params, look)
+        params = {name: value for name, value in filled.items() if value is not None}
+        if step.skill in meant["commands"]:  # they take only strings
+            nested = (list, tuple, Mapping)
+            params = {name: as_text(value) if isinstance(value, nested) else value for name, value in params.items()}
+        return Job(
+            skill=step.skill,
+            name=self.id,
+            args=tuple(as_text(fill(word, look)) for word in step.args),
+            params=params,
+            action=step.action,
+            timeout_seconds=step.timeout_seconds,
+            retries=step.retries,
+            fingerprint=meant["skills"].get(step.skill, ""),
+            lang=self.job.lang,
+            first=self.id,
+            step=named,
+        )
+
+    def _refused(self, step: WorkflowStep, run_id: str, error: SkillError) -> Outcome:
+        """Keep a row for a run that never started."""
+        moment = datetime.now(UTC)
+        meta = make_meta(_AGENT, 0.0, moment, run=run_id)
+        result = error_result(error, _AGENT, Lang(self.job.lang), meta).as_dict()
+        job = Job(skill=step.skill, name=self.id, first=self.id, step=step.id, lang=self.job.lang)
+        self.flows.open_context().runs.put(job.as_row(run_id, moment.timestamp(), result))
+        return _outcome(result, run_id)
+
+
 def _look(offered: Mapping[str, Json]) -> Callable[[Reference], Json]:
     def look(reference: Reference) -> Json:
         try:
             return walk(offered[reference.name], reference.path)
         except LookupError as error:
-            raise InvalidParam(
-                Message("{shown} leads nowhere: {args}", shown=reference.shown, args=error.args[0])
-            ) from None
+            msg = Message("{shown} leads nowhere: {args}", shown=reference.shown, args=error.args[0])
+            raise InvalidParam(msg) from None
 
     return look
 
@@ -363,46 +308,47 @@ def _items(step: WorkflowStep, offered: Mapping[str, Json]) -> list[Json]:
     if not isinstance(items, list | tuple):
         raise InvalidParam(Message("for_each takes a list, not {items!r}", items=str(items)[:80]))
     if len(items) > MAX_ITEMS:
-        raise InvalidParam(
-            Message("for_each takes at most {max_items} items, not {count}", max_items=MAX_ITEMS, count=len(items))
-        )
+        msg = Message("for_each takes at most {max_items} items, not {count}", max_items=MAX_ITEMS, count=len(items))
+        raise InvalidParam(msg)
     return list(items)
 
 
 def _outcome(result: Mapping[str, Any], run_id: str) -> Outcome:
-    """Return what is remembered of a run."""
-    kept: Outcome = {key: result[key] for key in ("state", "summary", "data")}
-    meta = result.get("meta") or {}
-    told = {name: meta.get(name, "") for name in ("code", "hint")}
-    said = result["data"].get("msg") if isinstance(result["data"], Mapping) else None
-    return {**kept, "run": run_id, "time": meta.get("time", 0.0), **told, "said": as_json(said) if said else ""}
+    meta, data = result.get("meta") or {}, result["data"]
+    said = data.get("msg") if isinstance(data, Mapping) else None
+    return {
+        "state": result["state"],
+        "summary": result["summary"],
+        "data": data,
+        "run": run_id,
+        "time": meta.get("time", 0.0),
+        "code": meta.get("code", ""),
+        "hint": meta.get("hint", ""),
+        "said": as_json(said) if said else "",
+    }
 
 
-def _result(workflow: WorkflowFile, ended: Sequence[StepResult], lang: Lang, flow_id: str) -> Result:
+def _as_result(name: str, ended: Sequence[StepResult], lang: Lang, flow_id: str) -> Result:
     """Return one result for all steps."""
-    succeeded: list[str] = []
-    failed: list[dict[str, Json]] = []
-    for each in ended:
-        succeeded += [each.named(at) for at, run in each.runs if run["state"] in _OK]
-        failed += [_failure(each.named(at), run) for at, run in each.failed]
-    data: dict[str, Json] = {"flow": workflow.name, "steps": [each.as_data() for each in ended]}
-    if not failed:
+    data: dict[str, Json] = {"flow": name, "steps": [each.as_data() for each in ended]}
+    succeeded = [each.named(at) for each in ended for at, run in each.runs if run["state"] in _OK]
+    bad = [(each.named(at), run) for each in ended for at, run in each.failed]
+    if not bad:
         result = ended[-1].offer().get("data") if ended else None
-        summary = _DONE.render(lang, name=workflow.name, count=len(ended))
-        return Result(_AGENT, State.SUCCESS, summary, {**data, "result": result})
+        return Result(
+            _AGENT, State.SUCCESS, _DONE.render(lang, name=name, count=len(ended)), {**data, "result": result}
+        )
+    failed = [_failure(named, run) for named, run in bad]
+    goes_on = _GOES_ON.render(lang, id=flow_id, step=bad[0][0])
     stopped = any(each.failed and not each.step.goes_on for each in ended)
     if succeeded and not stopped:
-        total = len(succeeded) + len(failed)
-        summary = _PARTLY.render(lang, name=workflow.name, done=len(succeeded), total=total)
-        meta: dict[str, Json] = {"hint": _GOES_ON.render(lang, id=flow_id, step=failed[0]["step"])}
-        return Result(_AGENT, State.PARTIAL, summary, {"succeeded": succeeded, "failed": failed, **data}, meta)
-    worst = failed[-1] if stopped else failed[0]
-    run = next((run for each in ended for _, run in each.failed if run["run"] == worst["run"]), {})
-    said = of_json(run.get("said") or worst["msg"])
-    summary = _FAILED.render(lang, type=worst["type"], step=worst["step"], msg=said)
-    told = {key: worst[key] for key in ("type", "msg", "recoverable", "step", "run")}
-    goes_on = _GOES_ON.render(lang, id=flow_id, step=failed[0]["step"])
+        summary = _PARTLY.render(lang, name=name, done=len(succeeded), total=len(succeeded) + len(failed))
+        data = {"succeeded": succeeded, "failed": failed, **data}
+        return Result(_AGENT, State.PARTIAL, summary, data, {"hint": goes_on})
+    worst, run = (failed[-1], bad[-1][1]) if stopped else (failed[0], bad[0][1])
+    summary = _FAILED.render(lang, type=worst["type"], step=worst["step"], msg=of_json(run.get("said") or worst["msg"]))
     meta = {"code": run.get("code", ""), "hint": "; ".join(filter(None, (run.get("hint"), goes_on)))}
+    told = {key: worst[key] for key in ("type", "msg", "recoverable", "step", "run")}
     return Result(_AGENT, State.ERROR, summary, {**told, **data, "succeeded": succeeded, "failed": failed}, meta)
 
 
@@ -416,16 +362,3 @@ def _failure(named: str, run: Outcome) -> dict[str, Json]:
         "recoverable": data.get("recoverable"),
         "run": run["run"],
     }
-
-
-def _row(flow_id: str, job: Job, started: float) -> Run:
-    return Run(
-        id=flow_id,
-        agent=_AGENT,
-        skill=job.skill,
-        kind="flow",
-        state=RUNNING,
-        started=started,
-        job=job.label,
-        request={"name": job.skill, "params": dict(job.params), "job": job.about()},
-    )

@@ -6,25 +6,24 @@ kept with the runs. A retry is another attempt, with an id that starts like the 
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from skillyard.core.errors import Cancelled, InvalidArgs, RuntimeFailed, ScriptFailed, SkillError, retryable_codes
 from skillyard.core.messages import Lang, Message
-from skillyard.core.request import Request
-from skillyard.core.result import error_result
+from skillyard.core.result import Request, error_result
 from skillyard.core.values import NOTHING, Json
 from skillyard.jobs.agent_task import AgentTask
 from skillyard.jobs.engine import Engine, Stage, Ticket, TicketStatus, Timetable, Work
 from skillyard.jobs.schedule import Schedule
-from skillyard.store.runs import Run
+from skillyard.store.runs import Run, Runs
 
 QUEUE = "default"
+#: In `Job.flow`: the attempt whose results are kept up to the first step that failed.
+AFTER = "after"
 #: Between two attempts: 2 s, 4 s, 8 s …, an hour at the most, each up to half longer by chance.
 _FIRST_PAUSE_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 3600.0
-
-
 _LISTED = Message("`skillyard jobs` lists them with their ids")
 _HOW_IT_ENDED = Message(
     "`skillyard jobs show <id>` tells how it ended; `skillyard jobs retry <id>` tries what failed again"
@@ -53,7 +52,7 @@ class Job(NamedTuple):
     attempt: int = 1
     #: The id of the first attempt, which is the job's.
     first: str = ""
-    #: For a flow, which file it is of: see `FlowSource`. Its inputs are `params`.
+    #: For a flow: what it was started from, as `Workflows.make_job` says. It runs exactly that. Inputs are `params`.
     flow: Mapping[str, Json] = NOTHING
     #: For a run that is part of a flow: which step.
     step: str = ""
@@ -72,11 +71,6 @@ class Job(NamedTuple):
         return "worker_agent" if AgentTask.from_mapping(self.task).scripts else "skillyard"
 
     @property
-    def may_go_on(self) -> bool:
-        """Whether something may follow the run, so that the run itself must be remembered as a step."""
-        return bool(self.on_failure) or self.retries_left > 0
-
-    @property
     def retries_left(self) -> int:
         return self.retries - (self.attempt - 1)
 
@@ -87,8 +81,8 @@ class Job(NamedTuple):
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "Job":
-        """Read a stored job. Fields of a newer version are left out; an older one wrote `errand` for `task`."""
-        known = {name: value for name, value in {"task": body.get("errand", {}), **body}.items() if name in cls._fields}
+        """Read a stored job. Fields of a newer version are left out."""
+        known = {name: value for name, value in body.items() if name in cls._fields}
         return cls(**{**known, "args": tuple(known.get("args", ()))})
 
     def as_request(self) -> Request:
@@ -133,10 +127,6 @@ class Job(NamedTuple):
         return error_result(error, self.agent, Lang(self.lang), {}).as_dict()
 
 
-#: In `Job.flow`: the attempt whose results are kept up to the first step that failed.
-AFTER = "after"
-
-
 class JobStatus(NamedTuple):
     """A job as people see it: its latest attempt."""
 
@@ -154,20 +144,10 @@ class JobStatus(NamedTuple):
     told: Mapping[str, Json] = NOTHING
 
 
-class History(Protocol):
-    """What our own tables keep of jobs; `store.runs.Runs` is one."""
-
-    def list_jobs(self, limit: int) -> tuple[Run, ...]: ...
-
-    def find(self, run_id: str) -> Run | None: ...
-
-    def put(self, run: Run) -> None: ...
-
-
 class Jobs:
     """The jobs of one project."""
 
-    def __init__(self, engine: Engine, history: History, new_id: Callable[[], str]) -> None:
+    def __init__(self, engine: Engine, history: Runs, new_id: Callable[[], str]) -> None:
         self.engine, self._history, self._new_id = engine, history, new_id
 
     @property
@@ -175,20 +155,20 @@ class Jobs:
         return self.engine.timetable
 
     def enqueue(self, job: Job, job_id: str = "", delay_seconds: float = 0.0) -> str:
-        ticket = self._ticket(job, job_id or self._new_id(), delay_seconds)
-        self.engine.enqueue(ticket)
-        return ticket.id
+        job_id = job_id or self._new_id()
+        self.engine.enqueue(Ticket(job_id, job.queue, job._replace(first=job_id).as_body(), delay_seconds))
+        return job_id
 
     def start(self, job: Job, work: Work, on_lost: Callable[[], None] = lambda: None) -> str:
         """Do it in this process; a worker takes over if it dies. `on_lost`: others may think that it did."""
-        ticket = self._ticket(job, self._new_id(), 0.0)
-        self.engine.start(ticket, work, on_lost)
-        return ticket.id
+        job_id = self._new_id()
+        self.engine.start(Ticket(job_id, job.queue, job._replace(first=job_id).as_body()), work, on_lost)
+        return job_id
 
     def wait(self, job_id: str, seconds: float | None = None) -> JobStatus | None:
         """Return the last attempt once it is over, or None when the time is up."""
         while status := self.engine.wait(job_id, seconds):
-            known = self._known(status)
+            known = _from_ticket(status)
             if not known.next:
                 return known
             job_id = known.next
@@ -198,7 +178,7 @@ class Jobs:
         """The latest first: those that the engine knows, and those that only we still do."""
         found: dict[str, JobStatus] = {}
         for status in self.engine.list(limit):
-            known = self._known(status)
+            known = _from_ticket(status)
             other = found.get(known.id, known)
             latest = max(known, other, key=lambda each: each.job.attempt)
             found[known.id] = latest._replace(created=min(known.created, other.created))
@@ -212,12 +192,11 @@ class Jobs:
     def find(self, job_id: str, limit: int = 1000) -> JobStatus:
         """Return a job by its id, or by a unique beginning of it. Raise InvalidArgs otherwise."""
         found = [known for known in self.list(limit) if known.id.startswith(job_id) or known.run == job_id]
-        exact = [known for known in found if job_id in {known.id, known.run}]
-        if not job_id or len(exact or found) != 1:
-            raise InvalidArgs(
-                Message("no job {job_id!r} here, or more than one starts so", job_id=job_id), advice=_LISTED
-            )
-        return (exact or found)[0]
+        found = [known for known in found if job_id in {known.id, known.run}] or found
+        if not job_id or len(found) != 1:
+            msg = Message("no job {job_id!r} here, or more than one starts so", job_id=job_id)
+            raise InvalidArgs(msg, advice=_LISTED)
+        return found[0]
 
     def is_live(self, job_id: str) -> bool:
         """Whether an attempt of it is queued or runs."""
@@ -228,18 +207,17 @@ class Jobs:
         """Return its latest attempt, or None if there is no such job."""
         known = None
         while job_id and (status := self.engine.find(job_id)):
-            known = self._known(status)
+            known = _from_ticket(status)
             job_id = known.next
         return known
 
     def cancel(self, job_id: str) -> JobStatus:
         """Cancel a job; whoever runs it stops the run. Raise InvalidArgs if it is over."""
         known = self.find(job_id)
-        was_queued = known.state == "queued"
         if not self.engine.cancel(known.run):
             raise InvalidArgs(Message("{id} is over: {state}", id=known.id, state=known.state), advice=_HOW_IT_ENDED)
         cancelled = known._replace(state="error", result=known.job.cancelled_result())
-        if was_queued:
+        if known.state == Stage.QUEUED:
             self._history.put(known.job.as_row(known.run, known.created, cancelled.result))
         return cancelled
 
@@ -253,36 +231,10 @@ class Jobs:
         job = known.job._replace(attempt=known.job.attempt + 1, first=known.id, fingerprint="")
         if job.flow:
             job = job._replace(flow={**job.flow, "skills": {}, AFTER: "" if from_start else known.run})
-        ticket = Ticket(_attempt_id(known.id, job.attempt), job.queue, job.as_body())
+        ticket = Ticket(f"{known.id}-{job.attempt}", job.queue, job.as_body())
         if not self.engine.enqueue(ticket):
             raise InvalidArgs(Message("{id} is being retried already", id=known.id), advice=_WAIT_FOR_IT)
         return known._replace(run=ticket.id, job=job, state="queued", result=NOTHING)
-
-    def _ticket(self, job: Job, job_id: str, delay_seconds: float) -> Ticket:
-        return Ticket(job_id, job.queue, job._replace(first=job_id).as_body(), delay_seconds)
-
-    def _known(self, status: TicketStatus) -> JobStatus:
-        job = Job.from_body(status.ticket.body)
-        run_id = status.ticket.id
-        answer: Mapping[str, Any] = status.answer or {}
-        result: Mapping[str, Json] = answer.get("result") or NOTHING
-        state = str(status.stage)
-        if status.stage is Stage.DONE:
-            state = str(result.get("state", "error"))
-        elif status.stage is Stage.CANCELLED:
-            state, result = "error", job.cancelled_result()
-        elif status.stage is Stage.BROKEN:
-            state, result = "error", job.failed_result(RuntimeFailed(status.trouble or Message("the worker failed")))
-        return JobStatus(
-            id=job.first or run_id,
-            run=run_id,
-            job=job,
-            state=state,
-            created=status.created,
-            result=result,
-            next=str(answer.get("next") or ""),
-            told=answer.get("told") or NOTHING,
-        )
 
 
 def next_attempt(run_id: str, job: Job, result: Mapping[str, Json]) -> Ticket | None:
@@ -293,7 +245,7 @@ def next_attempt(run_id: str, job: Job, result: Mapping[str, Json]) -> Ticket | 
     again = job._replace(attempt=job.attempt + 1, first=first)
     if job.flow:
         again = again._replace(flow={**job.flow, AFTER: run_id})
-    return Ticket(_attempt_id(first, again.attempt), job.queue, again.as_body(), pause_seconds(first, job.attempt))
+    return Ticket(f"{first}-{again.attempt}", job.queue, again.as_body(), pause_seconds(first, job.attempt))
 
 
 def may_pass(result: Mapping[str, Json]) -> bool:
@@ -309,8 +261,7 @@ def may_pass(result: Mapping[str, Json]) -> bool:
 def pause_seconds(first: str, attempt: int) -> float:
     """Return the pause before the next attempt; the same each time, so that a repeated step enqueues the same."""
     pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** (attempt - 1), _LONGEST_PAUSE_SECONDS)
-    chance = random.Random(f"{first}-{attempt}").random()  # noqa: S311  (spreads load, guards nothing)
-    return pause * (1 + chance / 2)
+    return pause * (1 + jitter_of(f"{first}-{attempt}", 0.5))
 
 
 def tick_id(project: str, schedule: Schedule, tick: float) -> str:
@@ -319,25 +270,34 @@ def tick_id(project: str, schedule: Schedule, tick: float) -> str:
     return f"{int(tick * 1000):011x}{digest}"
 
 
-def jitter_of(job_id: str, jitter_seconds: float) -> float:
-    return random.Random(job_id).random() * jitter_seconds  # noqa: S311  (spreads load, guards nothing)
+def jitter_of(job_id: str, most: float) -> float:
+    return random.Random(job_id).random() * most  # noqa: S311  (spreads load, guards nothing)
+
+
+def _from_ticket(status: TicketStatus) -> JobStatus:
+    job, run_id = Job.from_body(status.ticket.body), status.ticket.id
+    answer: Mapping[str, Any] = status.answer or {}
+    result: Mapping[str, Json] = answer.get("result") or NOTHING
+    state = str(status.stage)
+    if status.stage is Stage.DONE:
+        state = str(result.get("state", "error"))
+    elif status.stage is Stage.CANCELLED:
+        state, result = "error", job.cancelled_result()
+    elif status.stage is Stage.BROKEN:
+        state, result = "error", job.failed_result(RuntimeFailed(status.trouble or Message("the worker failed")))
+    following, told = str(answer.get("next") or ""), answer.get("told") or NOTHING
+    return JobStatus(job.first or run_id, run_id, job, state, status.created, result, following, told)
 
 
 def _from_run(run: Run) -> JobStatus:
-    said = run.request.get("job")
-    fields: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
-    args, params = run.request.get("args"), run.request.get("params")
+    request: Mapping[str, Any] = run.request
     job = Job.from_body(
         {
-            "skill": run.request.get("name") or run.skill,
-            "args": args if isinstance(args, Sequence) else (),
-            "params": params if isinstance(params, Mapping) else {},
-            "action": run.request.get("action") or "",
-            **fields,
+            "skill": request.get("name") or run.skill,
+            "args": request.get("args") or (),
+            "params": request.get("params") or {},
+            "action": request.get("action") or "",
+            **(request.get("job") or {}),
         }
     )
     return JobStatus(job.first or run.id, run.id, job, run.state, run.started, run.result)
-
-
-def _attempt_id(first: str, attempt: int) -> str:
-    return f"{first}-{attempt}"

@@ -25,10 +25,9 @@ from skillyard.core.values import Json
 from skillyard.install.deadline import Deadline
 from skillyard.jobs.jobs import Job
 from skillyard.runners.interpreters import find_program, reach_of
+from skillyard.runners.kind import base_environment, quoted
 from skillyard.runners.leftovers import BOX
-from skillyard.runners.process import base_environment, quoted
-from skillyard.sandbox.launch import Launch, Sandbox
-from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.launch import Launch, Policy, Sandbox
 
 _WEBHOOKS = ("https://", "http://")
 #: What may stand in an address beside letters and digits.
@@ -45,19 +44,21 @@ class Notifier(NamedTuple):
     limit_seconds: float = 10.0
     env: Mapping[str, str] = os.environ
 
-    def __call__(self, job: Job, result: Mapping[str, Json]) -> dict[str, Json]:
+    def notify(self, job: Job, result: Mapping[str, Json]) -> dict[str, Json]:
+        """Tell the owner of a job that failed for good. Return what is kept of it with the job."""
         told: dict[str, Json] = {"job": job.label, "id": job.first, "attempts": job.attempt}
-        is_webhook = job.on_failure.startswith(_WEBHOOKS)
+        to, is_webhook = job.on_failure, job.on_failure.startswith(_WEBHOOKS)
         try:
             if self.env.get(DEPTH):
                 raise PermissionDenied(Message("inside an agent nobody is told: only a person may send something out"))
             if is_webhook:
-                said = _post(job.on_failure, _as_body({**told, **_outline(result)}), self.limit_seconds)
+                told.update(_outline(result))
+                said = _post(to, _as_body(told), self.limit_seconds)
             else:
-                said = self._run(job.on_failure, _as_body({**told, "result": dict(result)}))
+                said = self._run(to, _as_body({**told, "result": dict(result)}))
         except (OSError, ValueError, SkillError) as error:
             said = f"{type(error).__name__}: {error}"
-        return {"to": _shown(job.on_failure) if is_webhook else job.on_failure, "ok": not said, "msg": said}
+        return {"to": _shown(to) if is_webhook else to, "ok": not said, "msg": said}
 
     def _run(self, command: str, body: bytes) -> str:
         """Run the command in the sandbox. Return what went wrong, or ""."""
@@ -66,17 +67,11 @@ class Notifier(NamedTuple):
             raise InvalidArgs(Message("on_failure names no command"))
         inside = self.root / words[0]
         program = str(inside) if "/" in words[0] and inside.is_file() else find_program(words[0])
-        root = self.root.resolve()
-        reach = reach_of(Path(program))
-        if outside := [path for path in reach.unknown if not path.is_relative_to(root)]:
-            raise PermissionDenied(
-                Message("on_failure names {outside}: use a program of the system or of the project", outside=outside[0])
-            )
-        policy = Policy(
-            read=(root, *reach.known),
-            write=(root / BOX,),
-            hide=(self.own_home.resolve(),),
-        )
+        root, reach = self.root.resolve(), reach_of(Path(program))
+        for path in reach.unknown:
+            if not path.is_relative_to(root):
+                msg = Message("on_failure names {path}: use a program of the system or of the project", path=path)
+                raise PermissionDenied(msg)
         (root / BOX).mkdir(exist_ok=True)
         launch = Launch(
             argv=(program, *words[1:]),
@@ -84,7 +79,7 @@ class Notifier(NamedTuple):
             env=base_environment(),
             stdin=body,
             limit_seconds=self.limit_seconds,
-            policy=policy,
+            policy=Policy(read=(root, *reach.known), write=(root / BOX,), hide=(self.own_home.resolve(),)),
         )
         ended = self.sandbox()(launch)
         if ended.timed_out:
@@ -94,10 +89,9 @@ class Notifier(NamedTuple):
 
 def _outline(result: Mapping[str, Json]) -> dict[str, Json]:
     """Return what may leave the machine."""
-    summary = Redactor().text(str(result.get("summary", "")))[:_SUMMARY_CHARS]
-    data = result.get("data")
+    data, summary = result.get("data"), Redactor().text(str(result.get("summary", "")))
     kind = data.get("type") if isinstance(data, Mapping) else None
-    return {"state": result.get("state"), "type": kind, "summary": summary}
+    return {"state": result.get("state"), "type": kind, "summary": summary[:_SUMMARY_CHARS]}
 
 
 def _as_body(told: Mapping[str, Json]) -> bytes:

@@ -8,23 +8,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint
-from skillyard.catalog.flowfile import read_workflow
 from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
 from skillyard.core.messages import Lang, Message
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.core.skill import Skill
 from skillyard.jobs.agent_task import AgentTask, refuse_loops, with_task
 from skillyard.jobs.engine import Engine, EngineConfig, TimetableEntry
 from skillyard.jobs.flow import Flows, Watch
 from skillyard.jobs.flow_plan import Workflows
-from skillyard.jobs.jobs import History, Job, Jobs
+from skillyard.jobs.jobs import Job, Jobs
 from skillyard.jobs.notify import Notifier
-from skillyard.jobs.schedule import PREFIX, AnnouncedSchedules, ProjectSchedules, Schedule
+from skillyard.jobs.schedule import PREFIX, ProjectSchedules, Schedule
 from skillyard.jobs.worker_loop import AttemptContext, Attempts, WorkerLoop
 from skillyard.runtime.check import check
 from skillyard.runtime.record import OnProgress
 from skillyard.sandbox.launch import Sandbox
-from skillyard.store.runs import Logs
+from skillyard.store.runs import Logs, Runs
 
 _LISTED = Message("`skillyard jobs schedules` lists them")
 Tell = Callable[[str], None]
@@ -50,7 +49,7 @@ class ProjectJobs(NamedTuple):
     #: Raises NotGranted if the project names a database and is not trusted.
     engine_config: Callable[[], EngineConfig]
     new_id: Callable[[], str]
-    history: Callable[[], History]
+    history: Callable[[], Runs]
     sandbox: Callable[[], Sandbox]
     resolve: Callable[[Request], Skill]
     #: Whether a name is a skill's.
@@ -100,11 +99,10 @@ class ProjectJobs(NamedTuple):
     def for_task(self, job: Job, task: AgentTask) -> Job:
         """Return the job for a task. Raise PermissionDenied if an agent queues a task for an agent."""
         made = with_task(job, task, self.knows)
-        self.refuse_loops(made)
+        refuse_loops(made)
         return made
 
     def refuse_loops(self, job: Job) -> None:
-        """Raise PermissionDenied if an agent queues a task for an agent."""
         refuse_loops(job)
 
     def for_schedule(self, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
@@ -134,23 +132,21 @@ class ProjectJobs(NamedTuple):
             job = with_task(job, task, self.knows)
         if job.task:
             return job
-        if job.skill.startswith(PREFIX):
-            try:
-                return self.workflows.complete(job)
-            except SkillError as error:
-                return job._replace(flow={"broken": error.msg})
+        is_flow = job.skill.startswith(PREFIX)
         try:
+            if is_flow:
+                return self.workflows.complete(job)
             return job._replace(fingerprint=fingerprint(self.resolve(Request(name=job.skill)).folder))
-        except SkillError:
-            return job
+        except SkillError as error:
+            return job._replace(flow={"broken": error.msg}) if is_flow else job
 
     def _is_trusted(self, source: str, capability: str) -> bool:
         return self.is_role_trusted((self.root / source).parent, capability)
 
     # -- schedules
 
-    def schedules(self, tell: Tell = _ignore) -> ProjectSchedules:
-        return ProjectSchedules(self.root, self._is_trusted, tell)
+    def schedules(self, tell: Tell = _ignore, announce: Lang | None = None) -> ProjectSchedules:
+        return ProjectSchedules(self.root, self._is_trusted, tell, announce)
 
     def find_schedule(self, jobs: Jobs, name: str, tell: Tell = _ignore) -> Schedule:
         """Raise NotGranted if it waits for a person's trust, InvalidArgs if there is none."""
@@ -173,10 +169,9 @@ class ProjectJobs(NamedTuple):
     # -- who does them
 
     def attempts(self, tell: Tell = _ignore, watch: Watch = _ignore, on_progress: OnProgress = None) -> Attempts:
-        notify = Notifier(self.sandbox, self.root, self.own_home)
+        notify = Notifier(self.sandbox, self.root, self.own_home).notify
         attempts = Attempts(self.attempt_context, socket.gethostname(), notify, tell, on_progress)
-        flows = Flows(attempts, self.attempt_context, self.logs, lambda file: read_workflow(self.root / file), watch)
-        attempts.run_flow = flows
+        attempts.run_flow = Flows(attempts, self.attempt_context, self.logs, self.root, watch).run
         return attempts
 
     def worker_loop(self, jobs: Jobs, tell: Tell, lang: Lang, on_progress: OnProgress = None) -> WorkerLoop:
@@ -184,7 +179,7 @@ class ProjectJobs(NamedTuple):
             engine=jobs.engine,
             jobs=jobs,
             attempts=self.attempts(tell, on_progress=on_progress),
-            schedules=AnnouncedSchedules(self.schedules(tell), tell, lang),
+            schedules=self.schedules(tell, announce=lang),
             job_of=lambda schedule: self.for_schedule(schedule, lang),
             project=self.engine_config().project,
             tell=tell,

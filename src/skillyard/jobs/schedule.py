@@ -27,7 +27,6 @@ GRACE_SECONDS = 60.0
 #: An `until` further ahead was written by a clock that was wrong.
 _MOST_AHEAD_SECONDS = 3600.0
 _MOST_TICKS = 1000
-
 #: How often a worker asks whether a role is still trusted.
 _TRUST_SECONDS = 5.0
 _SERVING = Message("{count} scheduled, next: {name} at {when}")
@@ -101,37 +100,28 @@ class Schedule(NamedTuple):
     def as_mapping(self) -> dict[str, Json]:
         fields: dict[str, Any] = self._asdict()
         fields.update(args=list(self.args), params=dict(self.params))
-        return {name: value for name, value in fields.items() if value != getattr(_DEFAULT, name)}
+        return {name: value for name, value in fields.items() if value != self._field_defaults.get(name)}
 
     @classmethod
     def from_mapping(cls, fields: Mapping[str, Any]) -> "Schedule":
         known = {name: value for name, value in fields.items() if name in cls._fields}
         schedule = cls(**{"name": "", "when": "", **known})
-        return checked(
-            schedule._replace(
-                args=tuple(schedule.args), misfire=Misfire(schedule.misfire), overlap=Overlap(schedule.overlap)
-            )
-        )
-
-
-_DEFAULT = Schedule("", "")
+        misfire, overlap = Misfire(schedule.misfire), Overlap(schedule.overlap)
+        return checked(schedule._replace(args=tuple(schedule.args), misfire=misfire, overlap=overlap))
 
 
 def checked(schedule: Schedule) -> Schedule:
     """Return the schedule. Raise InvalidArgs if it contradicts itself."""
     _ = schedule.parsed, schedule.zone
+    name = schedule.name
     if bool(schedule.skill) == bool(schedule.task):
-        raise InvalidArgs(Message("schedule {name!r} needs a skill or a task, and not both", name=schedule.name))
+        raise InvalidArgs(Message("schedule {name!r} needs a skill or a task, and not both", name=name))
     if schedule.skill and (schedule.to or schedule.session or schedule.model):
-        raise InvalidArgs(
-            Message(
-                "schedule {name!r}: a backend, session or model goes with a task, not with a skill", name=schedule.name
-            )
-        )
+        raise InvalidArgs(Message("schedule {name!r}: a backend, session or model goes with a task", name=name))
     if schedule.misfire is Misfire.RUN_ALL and schedule.overlap is not Overlap.QUEUE:
         raise InvalidArgs(Message("misfire run-all needs overlap queue: missed runs follow each other"))
     if schedule.retries < 0 or schedule.jitter_seconds < 0:
-        raise InvalidArgs(Message("schedule {name!r}: retries and jitter are not negative", name=schedule.name))
+        raise InvalidArgs(Message("schedule {name!r}: retries and jitter are not negative", name=name))
     return schedule
 
 
@@ -150,7 +140,10 @@ def beat(schedule: Schedule, until: float, now: float, *, busy: bool) -> Beat:
     due = tuple(_due(schedule, until, now))
     if not due:
         return Beat(None, replaces=False, until=until)
-    chosen = _chosen(schedule, due, now)
+    on_time = tuple(tick for tick in due if tick >= now - GRACE_SECONDS)
+    chosen = due if schedule.misfire is Misfire.RUN_ALL else on_time
+    if schedule.misfire is Misfire.RUN_ONCE and not on_time:
+        chosen = due[-1:]
     if not chosen or (busy and schedule.overlap is Overlap.SKIP):
         return Beat(None, replaces=False, until=due[-1])
     if schedule.overlap is Overlap.QUEUE:
@@ -173,16 +166,6 @@ def _due(schedule: Schedule, until: float, now: float) -> Iterator[float]:
     while tick <= now:
         yield tick
         tick = when.after(tick, zone)
-
-
-def _chosen(schedule: Schedule, due: Sequence[float], now: float) -> Sequence[float]:
-    missed = [tick for tick in due if tick < now - GRACE_SECONDS]
-    on_time = due[len(missed) :]
-    if schedule.misfire is Misfire.RUN_ALL:
-        return due
-    if schedule.misfire is Misfire.RUN_ONCE and not on_time:
-        return missed[-1:]
-    return on_time
 
 
 def from_agent(entries: Sequence[Mapping[str, Any]], role: str, zone: str) -> tuple[Schedule, ...]:
@@ -283,70 +266,42 @@ def local_zone(env: Mapping[str, str] = os.environ) -> str:
     return "UTC"
 
 
-class RoleSchedules:
-    """The schedules in agents/<role>/agent.yaml, read again when a file changes.
+class ProjectSchedules:
+    """The schedules of the timetable, and those of roles that `is_trusted` with a capability.
 
-    An entry with a mistake is left out; a file without any valid entry keeps what it said before. Both are reported.
+    A role's file is read again when it changes. An entry with a mistake is left out; a file without any valid entry
+    keeps what it said before. Both are reported, and so is, for a worker's language, whatever changes in what is served
+    and in what waits for trust.
     """
 
-    def __init__(self, root: Path, zone: str, tell: Callable[[str], None]) -> None:
-        self._root, self._zone, self._tell = root, zone, tell
-        self._read: dict[Path, tuple[tuple[int, ...], tuple[Schedule, ...]]] = {}
-
-    def list(self) -> tuple[Schedule, ...]:
-        files = sorted((self._root / "agents").glob(f"*/{AGENT_FILE}"))
-        for gone in set(self._read) - set(files):
-            del self._read[gone]
-        for file in files:
-            self._look(file)
-        return tuple(schedule for _, found in self._read.values() for schedule in found)
-
-    def _look(self, file: Path) -> None:
-        stamp = _stamp(file)
-        known, before = self._read.get(file, ((0, 0, 0), ()))
-        if stamp == known:
-            return
-        role = read_role(file)
-        try:
-            found = from_agent(role.schedule, role.name, self._zone)
-        except SkillError as error:
-            self._tell(error.msg)
-            found = before
-        if wrong := [finding for finding in role.findings if finding.severity is Severity.ERROR]:
-            self._tell(
-                Message(
-                    "{first}; `skillyard role validate {role}` tells what to do",
-                    first=first_of(wrong, f"agents/{role.name}/{AGENT_FILE}"),
-                    role=role.name,
-                )
-            )
-            found = found or before
-        self._read[file] = (stamp, found)
-
-
-def _stamp(file: Path) -> tuple[int, ...]:
-    try:
-        found = file.stat()
-    except OSError:
-        return (0, 0, 1)
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
-
-
-class ProjectSchedules:
-    """The schedules of the timetable, and those of roles that `is_trusted` with a capability."""
-
-    def __init__(self, root: Path, is_trusted: Callable[[str, str], bool], tell: Callable[[str], None]) -> None:
-        self._ask, self._tell = is_trusted, tell
-        self._roles = RoleSchedules(root, local_zone(), tell)
+    def __init__(
+        self,
+        root: Path,
+        is_trusted: Callable[[str, str], bool],
+        tell: Callable[[str], None],
+        announce: Lang | None = None,
+    ) -> None:
+        self._root, self._ask, self._tell, self._announce = root, is_trusted, tell, announce
+        self._zone = local_zone()
+        self._read: dict[Path, tuple[object, tuple[Schedule, ...]]] = {}
         self._asked = 0.0
         self._trusted: dict[tuple[str, str], bool] = {}
         self._unread: set[str] = set()
+        self._served: object = None
+        self._waiting = ""
 
     def __call__(self, lines: Sequence[TimetableEntry]) -> tuple[Schedule, ...]:
-        own = tuple(read for line in lines if line.says and (read := self._read(line)))
-        return (*own, *(each for each in self._roles.list() if self._is_allowed(each)))
+        own = tuple(read for line in lines if line.says and (read := self._read_line(line)))
+        found = (*own, *(each for each in self._list_roles() if self._is_allowed(each)))
+        if self._announce:
+            self._report(found, {line.name for line in lines if line.paused}, self._announce)
+        return found
 
-    def _read(self, line: TimetableEntry) -> Schedule | None:
+    def untrusted(self) -> tuple[Schedule, ...]:
+        """Return what the files ask for and nobody trusted."""
+        return tuple(each for each in self._list_roles() if not self._is_allowed(each))
+
+    def _read_line(self, line: TimetableEntry) -> Schedule | None:
         """Return None if it cannot be read, perhaps because a newer version wrote it."""
         try:
             return Schedule.from_mapping(line.says)
@@ -356,52 +311,61 @@ class ProjectSchedules:
                 self._tell(Message("the schedule {name} cannot be read: {error}", name=line.name, error=error))
         return None
 
-    def untrusted(self) -> tuple[Schedule, ...]:
-        """Return what the files ask for and nobody trusted."""
-        return tuple(each for each in self._roles.list() if not self._is_allowed(each))
+    def _list_roles(self) -> tuple[Schedule, ...]:
+        files = sorted((self._root / "agents").glob(f"*/{AGENT_FILE}"))
+        for gone in set(self._read) - set(files):
+            del self._read[gone]
+        for file in files:
+            self._read_role(file)
+        return tuple(schedule for _, found in self._read.values() for schedule in found)
+
+    def _read_role(self, file: Path) -> None:
+        try:
+            status = file.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        except OSError:
+            stamp = (0, 0, 1)
+        known, before = self._read.get(file, (None, ()))
+        if stamp == known:
+            return
+        role = read_role(file)
+        try:
+            found = from_agent(role.schedule, role.name, self._zone)
+        except SkillError as error:
+            self._tell(error.msg)
+            found = before
+        if wrong := [finding for finding in role.findings if finding.severity is Severity.ERROR]:
+            name, first = role.name, first_of(wrong, f"agents/{role.name}/{AGENT_FILE}")
+            self._tell(Message("{first}; `skillyard role validate {role}` tells what to do", first=first, role=name))
+            found = found or before
+        self._read[file] = (stamp, found)
 
     def _is_allowed(self, schedule: Schedule) -> bool:
-        return all(self._is_trusted(schedule.source, capability) for capability in schedule.capabilities)
-
-    def _is_trusted(self, source: str, capability: str) -> bool:
         """Ask again every few seconds: a grant is for the bytes of the role's whole folder. It is checked once more
         when a tick fires."""
         if time.monotonic() - self._asked > _TRUST_SECONDS:
             self._asked, self._trusted = time.monotonic(), {}
-        key = (source, capability)
-        if key not in self._trusted:
-            self._trusted[key] = self._ask(source, capability)
-        return self._trusted[key]
+        for key in ((schedule.source, capability) for capability in schedule.capabilities):
+            if key not in self._trusted:
+                self._trusted[key] = self._ask(*key)
+            if not self._trusted[key]:
+                return False
+        return True
 
-
-class AnnouncedSchedules:
-    """`ProjectSchedules` for a worker: reports what it serves and what waits for trust whenever that changes."""
-
-    def __init__(self, schedules: ProjectSchedules, tell: Callable[[str], None], lang: Lang) -> None:
-        self._schedules, self._tell, self._lang = schedules, tell, lang
-        self._served: object = None
-        self._waiting: tuple[str, ...] = ()
-
-    def __call__(self, lines: Sequence[TimetableEntry]) -> tuple[Schedule, ...]:
-        found = self._schedules(lines)
-        paused = {line.name for line in lines if line.paused}
+    def _report(self, found: Sequence[Schedule], paused: set[str], lang: Lang) -> None:
         served = [each for each in found if each.enabled and each.name not in paused]
         mark = [(each.name, each.mark) for each in served]
         if mark != self._served:
             self._served = mark
-            self._tell(_serving(served, self._lang))
-        waiting = tuple(each.name for each in self._schedules.untrusted())
+            ticks = [(each.parsed.after(time.time(), each.zone), each.name, each.zone) for each in served]
+            text = _NONE.render(lang)
+            if ticks:
+                tick, name, zone = min(ticks, key=lambda each: each[0])
+                when = datetime.fromtimestamp(tick, zone).isoformat(timespec="seconds")
+                text = _SERVING.render(lang, count=len(served), name=name, when=when)
+            self._tell(text)
+        waiting = ", ".join(each.name for each in self.untrusted())
         if waiting != self._waiting:
             self._waiting = waiting
             if waiting:
-                self._tell(_WAITING.render(self._lang, names=", ".join(waiting)))
-        return found
-
-
-def _serving(served: Sequence[Schedule], lang: Lang) -> str:
-    if not served:
-        return _NONE.render(lang)
-    now = time.time()
-    tick, first = min(((each.parsed.after(now, each.zone), each) for each in served), key=lambda pair: pair[0])
-    when = datetime.fromtimestamp(tick, first.zone).isoformat(timespec="seconds")
-    return _SERVING.render(lang, count=len(served), name=first.name, when=when)
+                self._tell(_WAITING.render(lang, names=waiting))

@@ -22,7 +22,7 @@ Description=Skillyard worker for {root}
 After=network-online.target
 StartLimitIntervalSec=0
 
-[WorkerService]
+[Service]
 Type=exec
 WorkingDirectory={root}
 ExecStart={words}
@@ -66,7 +66,7 @@ class WorkerService(NamedTuple):
             raise
 
     def remove(self) -> bool:
-        """CancelToken the service and remove its file. Return False if there was none."""
+        """Stop the service and remove its file. Return False if there was none."""
         if not self.file.exists():
             return False
         try:
@@ -79,12 +79,10 @@ class WorkerService(NamedTuple):
 
     def is_active(self) -> bool:
         try:
-            done = subprocess.run(
-                self.query_command, env=_safe_environment(), capture_output=True, timeout=30, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
+            _run(self.query_command)
+        except RuntimeFailed:
             return False
-        return done.returncode == 0
+        return True
 
     def may_linger(self, system: str = sys.platform) -> bool:
         """Return whether it starts when this user logs in, and could be made to start with the machine."""
@@ -159,15 +157,11 @@ def _launchd(root: Path, own_home: Path, user_home: Path, argv: Sequence[str], m
     )
 
 
-def _safe_environment() -> dict[str, str]:
-    """Never take systemctl and launchctl from the current folder."""
-    return {**os.environ, "PATH": absolute_entries(os.environ)}
-
-
 def _run(command: Sequence[str]) -> None:
     shown = " ".join(command)
+    env = {**os.environ, "PATH": absolute_entries(os.environ)}  # never systemctl or launchctl of the current folder
     try:
-        done = subprocess.run(command, env=_safe_environment(), capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RuntimeFailed(f"{shown}: {error}") from None
     if done.returncode != 0:

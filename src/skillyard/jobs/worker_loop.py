@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.errors import InvalidArgs, MultiStep, NotGranted, SkillChanged, SkillError, SkillNotFound
 from skillyard.core.messages import Lang, Message
-from skillyard.core.request import Request
 from skillyard.core.result import Result, error_result, make_meta
 from skillyard.core.values import Json
 from skillyard.jobs.engine import DurableSteps, Engine, Stage, Ticket, TimetableEntry
@@ -33,12 +32,8 @@ _ENDED = Message("{id} {label}: {state}")
 _AGAIN = Message("{id} {label}: {state}, another attempt follows")
 #: Does a job that has several steps.
 RunFlow = Callable[[str, Job, DurableSteps], dict[str, Json]]
-
-
-class Notify(Protocol):
-    """Tells the owner of a job that failed for good. What it returns is kept with the job."""
-
-    def __call__(self, job: Job, result: Mapping[str, Json]) -> dict[str, Json]: ...
+#: Tells the owner of a job that failed for good. What it returns is kept with the job.
+Notify = Callable[[Job, Mapping[str, Json]], dict[str, Json]]
 
 
 class AttemptContext(NamedTuple):
@@ -75,7 +70,7 @@ class Underway:
             return tuple(self._stops)
 
     def stop(self, run_id: str) -> bool:
-        """CancelToken an attempt. Return False if it was stopped before, or does not run here."""
+        """Stop an attempt. Return False if it was stopped before, or does not run here."""
         with self._lock:
             stop = self._stops.get(run_id)
         if stop is None or stop.cancelled:
@@ -105,7 +100,7 @@ class Attempts:
         job = Job.from_body(ticket.body)
         if job.flow and self.run_flow:
             result = self.run_flow(ticket.id, job, steps)
-        elif job.may_go_on:
+        elif job.on_failure or job.retries_left > 0:
             result = steps.run("run", lambda: self.run(ticket.id, job))
         else:
             result = self.run(ticket.id, job)  # the ticket's own end is the record of its one step
@@ -125,7 +120,12 @@ class Attempts:
         started, moment = time.monotonic(), datetime.now(UTC)
         with self.underway.running(run_id) as stop:
             try:
-                result = context.run_task(run_id, job, stop) if job.task else self._run(context, run_id, job, stop)
+                if job.task:
+                    result = context.run_task(run_id, job, stop)
+                else:
+                    _demand_content(context, job)
+                    runtime = context.runtime._replace(new_id=lambda: run_id)
+                    result = runtime.run(job.as_request(), self._on_progress, stop)
             except SkillError as error:
                 meta = make_meta(job.agent, time.monotonic() - started, moment)
                 result = error_result(error, job.agent, Lang(job.lang), meta)
@@ -138,32 +138,26 @@ class Attempts:
             context.runs.put(job.as_row(run_id, moment.timestamp(), told))
         return told
 
-    def _run(self, context: AttemptContext, run_id: str, job: Job, stop: CancelToken) -> Result:
-        request = job.as_request()
-        self._demand_content(context, job, request)
-        return context.runtime._replace(new_id=lambda: run_id).run(request, self._on_progress, stop)
 
-    def _demand_content(self, context: AttemptContext, job: Job, request: Request) -> None:
-        """Raise SkillChanged unless the skill has the bytes that were queued, here or installed from the lock."""
-        if not job.fingerprint or _content(context, request) == job.fingerprint:
-            return
+def _demand_content(context: AttemptContext, job: Job) -> None:
+    """Raise SkillChanged unless the skill has the bytes that were queued, here or installed from the lock."""
+
+    def is_as_queued() -> bool:
         try:
-            context.restore()
-        except SkillError as error:
-            raise SkillChanged(
-                Message(
-                    "{skill} is not as it was queued, and cannot be restored: {msg}", skill=job.skill, msg=error.msg
-                )
-            ) from None
-        if _content(context, request) != job.fingerprint:
-            raise SkillChanged(Message("{skill} is not as it was when the job was queued", skill=job.skill))
+            return fingerprint(context.runtime.resolve(job.as_request()).folder) == job.fingerprint
+        except SkillNotFound:
+            return False
 
-
-def _content(context: AttemptContext, request: Request) -> str:
+    if not job.fingerprint or is_as_queued():
+        return
+    skill = job.skill
     try:
-        return fingerprint(context.runtime.resolve(request).folder)
-    except SkillNotFound:
-        return ""
+        context.restore()
+    except SkillError as error:
+        msg = Message("{skill} is not as it was queued, and cannot be restored: {msg}", skill=skill, msg=error.msg)
+        raise SkillChanged(msg) from None
+    if not is_as_queued():
+        raise SkillChanged(Message("{skill} is not as it was when the job was queued", skill=skill))
 
 
 class WorkerLoop(NamedTuple):
@@ -189,17 +183,20 @@ class WorkerLoop(NamedTuple):
     ) -> None:
         """Work until `ended` is set, or with `drain` until nothing is queued or runs."""
         self.engine.serve(self.attempts, queues, on_lost)
-        due = {self.take_over: 0.0, self.forget: 0.0, self.back_up: 0.0}
-        every = {self.take_over: _TAKE_OVER_SECONDS, self.forget: _FORGET_SECONDS, self.back_up: _BACK_UP_SECONDS}
+        every = {
+            self.watch: 0.0,
+            self.tick: 0.0,
+            self.take_over: _TAKE_OVER_SECONDS,
+            self.forget: _FORGET_SECONDS,
+            self.back_up: _BACK_UP_SECONDS,
+        }
+        due = dict.fromkeys(every, 0.0)
         while not ended.is_set():
             now = time.monotonic()
-            acts: list[Callable[[], None]] = [self.watch, self.tick]
-            for act, at in due.items():
-                if now >= at:
-                    acts.append(act)
-                    due[act] = now + every[act]
-            for act in acts:
-                self._try(act)
+            for act, seconds in every.items():
+                if now >= due[act]:
+                    due[act] = now + seconds
+                    self._try(act)
             if drain and self._is_drained():
                 return
             ended.wait(self.beat_seconds)
@@ -218,10 +215,10 @@ class WorkerLoop(NamedTuple):
             return False
 
     def watch(self) -> None:
-        """CancelToken what was cancelled elsewhere."""
+        """Stop what was cancelled elsewhere."""
         for run_id in self.attempts.underway.list():
-            standing = self.engine.find(run_id)
-            if standing and standing.stage is Stage.CANCELLED and self.attempts.underway.stop(run_id):
+            status = self.engine.find(run_id)
+            if status and status.stage is Stage.CANCELLED and self.attempts.underway.stop(run_id):
                 self.tell(Message("{run_id}: cancelled", run_id=run_id))
 
     def take_over(self) -> None:
@@ -233,25 +230,22 @@ class WorkerLoop(NamedTuple):
 
     def tick(self) -> None:
         """Fire what is due. Whoever else does the same fires the same ids, and the engine takes each once."""
-        lines = {line.name: line for line in self.engine.timetable.list()}
+        timetable = self.engine.timetable
+        lines = {line.name: line for line in timetable.list()}
         for schedule in self.schedules(tuple(lines.values())):
             line = lines.get(schedule.name)
-            if line is None or line.when != schedule.mark:
-                self._begin(schedule, line)
+            if line is None or line.when != schedule.mark:  # new, or with another time: it counts from now on
+                fresh = (line or TimetableEntry(schedule.name))._replace(when=schedule.mark, until=self.engine.now())
+                if line:
+                    timetable.swap(line, fresh)
+                else:
+                    timetable.put(fresh)
             elif schedule.enabled and not line.paused:
                 try:
                     self._fire(schedule, line)
                 except (InvalidArgs, MultiStep, NotGranted) as error:  # cannot be meant, or must not: the others go on
                     self.tell(Message("{place}: {reason}", place=schedule.name, reason=error))
-                    self.engine.timetable.swap(line, line._replace(until=self.engine.now()))
-
-    def _begin(self, schedule: Schedule, line: TimetableEntry | None) -> None:
-        """Let a schedule that is new, or has another time, count from now on."""
-        fresh = (line or TimetableEntry(schedule.name))._replace(when=schedule.mark, until=self.engine.now())
-        if line is None:
-            self.engine.timetable.put(fresh)
-        else:
-            self.engine.timetable.swap(line, fresh)
+                    timetable.swap(line, line._replace(until=self.engine.now()))
 
     def _fire(self, schedule: Schedule, line: TimetableEntry) -> None:
         now = self.engine.now()
@@ -262,14 +256,11 @@ class WorkerLoop(NamedTuple):
         if found.tick is not None:
             job = self.job_of(schedule)
             if found.replaces:
-                self._make_way(line.latest)
+                try:
+                    self.jobs.cancel(line.latest)
+                except SkillError as error:  # it ended while we looked
+                    self.tell(Message("{place}: {reason}", place=line.latest, reason=error))
             latest = tick_id(self.project, schedule, found.tick)
             self.jobs.enqueue(job, latest, jitter_of(latest, schedule.jitter_seconds))
         if (found.until, latest) != (line.until, line.latest):
             self.engine.timetable.swap(line, line._replace(until=found.until, latest=latest))
-
-    def _make_way(self, job_id: str) -> None:
-        try:
-            self.jobs.cancel(job_id)
-        except SkillError as error:
-            self.tell(Message("{place}: {reason}", place=job_id, reason=error))  # it ended while we looked

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 from skillyard.core.errors import InvalidCommand, InvalidParam
 from skillyard.core.messages import RAN, RAN_TO, Message
-from skillyard.core.request import Call, Outcome
+from skillyard.core.result import Call, Outcome
 from skillyard.core.skill import NAME, OWN_SLOTS, SLOT, Skill
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program as find_installed
 from skillyard.runners.interpreters import interpreter_of, runs_python
-from skillyard.runners.kind import Prepared
-from skillyard.runners.process import as_printed, check_exit, environment, in_repository, snapshot, written
+from skillyard.runners.kind import Prepared, as_printed, check_exit, environment, in_repository, snapshot, written
 from skillyard.sandbox.launch import Launch, Sandbox
 
 if TYPE_CHECKING:
@@ -149,9 +148,8 @@ def _refuse_slots_in_code(words: tuple[str, ...]) -> None:
     for before, word in pairwise(words):
         names = [name for name in SLOT.findall(word) if name not in OWN_SLOTS]
         if names and (before in _CODE_OPTIONS or program in _CODE_PROGRAMS):
-            raise InvalidCommand(
-                Message("{{{names}}} would be run as code by {program}", names=names[0], program=program)
-            )
+            told = Message("{{{names}}} would be run as code by {program}", names=names[0], program=program)
+            raise InvalidCommand(told)
     if any(name not in OWN_SLOTS for name in SLOT.findall(words[0])):
         raise InvalidCommand(Message("the program itself cannot be a param"))
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from skillyard.core.errors import ParamMissing, SkillError
 from skillyard.core.messages import Message
-from skillyard.core.request import Call
+from skillyard.core.result import Call
 from skillyard.core.skill import SLOT, Skill
 from skillyard.runners.command import plan, split
+from skillyard.runners.kind import quoted, usage_of
 from skillyard.runners.probes import SAMPLE, Probe, Trial, declared, failed, least, passed, skipped
-from skillyard.runners.process import quoted, usage_of
 from skillyard.sandbox.launch import Exit, Launch
 
 _PROGRAM = re.compile(r"[\w./-]+\.(?:py|sh|bash|js|mjs|cjs|ts|rb|pl)")
@@ -77,11 +77,8 @@ def _runs(ended: Exit, trial: Trial) -> Probe:
     if strays := trial.strays():
         return failed(name, Message("it wrote outside mybox/: {strays}", strays=", ".join(strays[:3])), advice)
     if ended.timed_out:
-        return failed(
-            name,
-            Message("no end within {limit_seconds:g} s", limit_seconds=trial.limit_seconds),
-            Message("end sooner, or allow more with --timeout"),
-        )
+        advice = Message("end sooner, or allow more with --timeout")
+        return failed(name, Message("no end within {limit_seconds:g} s", limit_seconds=trial.limit_seconds), advice)
     if ended.code == 0:
         return passed(
             name,
@@ -89,11 +86,8 @@ def _runs(ended: Exit, trial: Trial) -> Probe:
         )
     if _REFUSED.search(said):
         return failed(name, Message("the sandbox refused something: {said}", said=said), advice)
-    return skipped(
-        name,
-        Message("it refused values that we made up: {said}", said=said),
-        Message("give params defaults that work as examples"),
-    )
+    advice = Message("give params defaults that work as examples")
+    return skipped(name, Message("it refused values that we made up: {said}", said=said), advice)
 
 
 def _usage(call: Call, launch: Launch, trial: Trial) -> Probe:

@@ -31,12 +31,11 @@ from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import EnvironmentFailed, InvalidArgs, PythonMissing
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.runners.interpreters import environment_parts, full_version_of, list_pythons, reach_of
-from skillyard.runners.process import QUOTED_CHARACTERS
+from skillyard.runners.interpreters import full_version_of, list_pythons, reach_of
+from skillyard.runners.kind import QUOTED_CHARACTERS, cannot_start
 from skillyard.runners.requirements import Requirements
 from skillyard.runners.specifiers import allows
-from skillyard.sandbox.launch import Exit, Launch, Sandbox
-from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.launch import PYTHON_PARTS, Exit, Launch, Policy, Sandbox, existing_parts
 
 LIMIT_SECONDS = 600.0
 _TOLD_LINES = 8
@@ -50,18 +49,17 @@ _HAS_PIP = "import pip; raise SystemExit(tuple(map(int, pip.__version__.split('.
 #: pip tells the index which system asks, and fails where such a file exists and cannot be read.
 _NAMED = ("/etc/debian_version", "/etc/lsb-release")
 
-_SHARED = (
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-)
+#: Variables of ours to pass on: where packages come from, and how they are fetched.
 _PIP = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONFIG_FILE")
-_PIP_MORE = ("PIP_TRUSTED_HOST", "PIP_PROXY", "PIP_DEFAULT_TIMEOUT", "PIP_TIMEOUT", "PIP_RETRIES", "PIP_PRE")
 _UV = (
     *("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
     *("UV_CONFIG_FILE", "UV_OFFLINE"),
 )
-_UV_MORE = (
+_PASSED = (
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("PIP_TRUSTED_HOST", "PIP_PROXY", "PIP_DEFAULT_TIMEOUT", "PIP_TIMEOUT", "PIP_RETRIES", "PIP_PRE"),
     *("UV_INDEX_STRATEGY", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_HTTP_TIMEOUT"),
-    *("UV_PRERELEASE", "UV_KEYRING_PROVIDER"),
+    *("UV_PRERELEASE", "UV_KEYRING_PROVIDER", *_PIP, *_UV),
 )
 #: Variables whose value is a file or a folder.
 _FILES = (
@@ -70,6 +68,7 @@ _FILES = (
 )
 #: Variables and settings of pip whose value may be a local folder among addresses.
 _PLACES = ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX_URL", "UV_INDEX")
+_PIP_SYSTEM = (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"))
 _SETTINGS = ("find-links", "index-url", "extra-index-url", "cert", "client-cert")
 
 Progress = Callable[[str], None]
@@ -129,7 +128,7 @@ def readable_parts(needs: Requirements, own_home: Path) -> tuple[Path, ...]:
     if not record.is_file():
         return ()
     behind = reach_of(Path(_read(record).interpreter or needs.interpreter)).known
-    return (*environment_parts(home / needs.digest), *behind)
+    return (*existing_parts(home / needs.digest, PYTHON_PARTS), *behind)
 
 
 def list_built(own_home: Path) -> tuple[Environment, ...]:
@@ -141,13 +140,8 @@ def remove(digest: str, own_home: Path) -> Environment:
     """Remove an environment by its digest or the start of it."""
     found = [environment for environment in list_built(own_home) if environment.digest.startswith(digest)]
     if len(found) != 1 or not digest:
-        raise InvalidArgs(
-            Message(
-                "{count} environments start with {digest!r}; `skillyard env list` shows them",
-                count=len(found),
-                digest=digest,
-            )
-        )
+        told = Message("{n} environments start with {digest!r}: see `skillyard env list`", n=len(found), digest=digest)
+        raise InvalidArgs(told)
     home = home_of(own_home)
     with _locked(home, found[0].digest):
         _discard(home, found[0].digest)
@@ -175,7 +169,9 @@ def build(
             _discard(home, needs.digest)
             raise
         _remove(_work(home, needs.digest))
-        _write(_record(home, needs.digest), record)
+        fresh = _record(home, needs.digest).with_suffix(".new")
+        fresh.write_text(json.dumps(record.as_dict(), ensure_ascii=False), "utf-8")
+        fresh.replace(_record(home, needs.digest))
     return python_of(needs, own_home)
 
 
@@ -194,87 +190,72 @@ class _Builder:
         self._said: list[bytes] = []
 
     def build(self) -> Environment:
-        python = choose_python(self._needs, self._indexes.uv)
+        python, packages = choose_python(self._needs, self._indexes.uv), self._needs.packages
         for folder in (self._folder, self._work / "tmp"):
             folder.mkdir(parents=True, mode=0o700)
         self._log.unlink(missing_ok=True)
         self._do(python, (python, "-I", "-m", "venv", "--without-pip", str(self._folder)), network=False)
-        ended = self._install(python) if self._needs.packages else None
+        ended = self._install(python) if packages else None
+        sizes = (Path(parent, name).lstat().st_size for parent, _, names in os.walk(self._folder) for name in names)
         return Environment(
             digest=self._needs.digest,
-            packages=self._needs.packages,
+            packages=packages,
             python=self._needs.python,
             version=".".join(map(str, full_version_of(python))),
             interpreter=os.path.realpath(python),
             installer="uv" if self._indexes.uv else "pip",
             sandbox=ended.sandbox if ended else "",
-            size_bytes=_size(self._folder),
+            size_bytes=sum(sizes),
             built=round(time.time(), 3),
         )
 
     def _install(self, python: str) -> Exit:
-        self._progress(f"installing {', '.join(self._needs.packages)}")
-        own = str(self._folder / "bin" / "python")
+        packages = self._needs.packages
+        self._progress(f"installing {', '.join(packages)}")
+        own = ("--python", str(self._folder / "bin" / "python"))
+        wanted = ("--only-binary", ":all:", *packages)
         if self._indexes.uv:
-            ended = self._do(python, (self._indexes.uv, "pip", "install", "--python", own, *self._options()))
+            ended = self._do(python, (self._indexes.uv, "pip", "install", *own, *wanted))
             # By the Python outside: the one inside would start whatever a package puts into a .pth file.
             compiling = (python, "-I", "-m", "compileall", "-q", str(self._folder / "lib"))
             self._do(python, compiling, network=False, strict=False)
             return ended
-        pip = self._pip(python, own)
+        program = python  # whose pip installs into the environment: the base Python, else one in a venv of its own
+        if self._do(python, (python, "-I", "-c", _HAS_PIP), network=False, strict=False).code != 0:
+            tools = self._work / "tools"
+            self._do(python, (python, "-I", "-m", "venv", str(tools)), network=False)
+            program = str(tools / "bin" / "python")
         quiet = ("--disable-pip-version-check", "--no-input", "--no-cache-dir", "--no-color", "--progress-bar", "off")
-        return self._do(python, (*pip, "install", *quiet, *self._options()))
-
-    def _options(self) -> tuple[str, ...]:
-        return ("--only-binary", ":all:", *self._needs.packages)
-
-    def _pip(self, python: str, own: str) -> tuple[str, ...]:
-        """Return a pip command that installs into the environment: the base Python's, else one in a venv of its own."""
-        outside = (python, "-I", "-m", "pip", "--python", own)
-        if self._do(python, (python, "-I", "-c", _HAS_PIP), network=False, strict=False).code == 0:
-            return outside
-        tools = self._work / "tools"
-        self._do(python, (python, "-I", "-m", "venv", str(tools)), network=False)
-        return (str(tools / "bin" / "python"), "-I", "-m", "pip", "--python", own)
+        return self._do(python, (program, "-I", "-m", "pip", *own, "install", *quiet, *wanted))
 
     def _do(self, python: str, argv: tuple[str, ...], *, network: bool = True, strict: bool = True) -> Exit:
-        lines = _Lines(self._progress)
+        """Run one step in the sandbox. Of the user's variables it gets only those about where packages come from."""
         read = [*reach_of(Path(python)).known, *self._indexes.files, *(Path(name).resolve() for name in _NAMED)]
         if self._indexes.uv:
             read.append(Path(self._indexes.uv))
+        own = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
+        uv = {"UV_CACHE_DIR": str(self._work / "cache"), "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
+        writable, hidden = (self._folder, self._work), (self._own_home,)
         launch = Launch(
             argv=("/bin/sh", "-c", _SHELL, "sh", str(self._work / "tmp"), *argv),
             cwd=self._work,
-            env=self._environment(),
+            env={**self._indexes.variables, **own, **uv},
             limit_seconds=max(self._ends - time.monotonic(), 1.0),
-            on_stderr=lines if network else None,
-            policy=Policy(
-                read=tuple(dict.fromkeys(read)),
-                write=(self._folder, self._work),
-                hide=(self._own_home,),
-                network=network,
-            ),
+            on_stderr=_Lines(self._progress) if network else None,
+            policy=Policy(read=tuple(dict.fromkeys(read)), write=writable, hide=hidden, network=network),
         )
         try:
             ended = self._sandbox(launch)
         except OSError as error:
-            raise EnvironmentFailed(
-                Message("{argv} cannot be started: {strerror}", argv=argv[0], strerror=error.strerror)
-            ) from None
+            raise EnvironmentFailed(cannot_start(argv[0], error)) from None
         if strict and (ended.timed_out or ended.code != 0):
             raise self._failure(ended)
         return ended
 
-    def _environment(self) -> dict[str, str]:
-        """Return the installer's environment: of the user's variables only where packages come from."""
-        own = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
-        uv = {"UV_CACHE_DIR": str(self._work / "cache"), "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
-        return {**self._indexes.variables, **own, **uv}
-
     def _failure(self, ended: Exit) -> EnvironmentFailed:
         text = _without_passwords(ended.stderr.decode("utf-8", "replace"))
         self._log.write_text(text, "utf-8")
-        lines = [line for line in (_plain(line) for line in text.splitlines()) if line]
+        lines = [line for line in map(_plain, text.splitlines()) if line]
         reason = _reason(lines) or Message("exit code {code}", code=ended.code)
         if ended.timed_out:
             reason = Message("it took longer than {seconds:g} s", seconds=LIMIT_SECONDS)
@@ -284,32 +265,23 @@ class _Builder:
 
 def choose_python(needs: Requirements, uv: str = "") -> str:
     """Return the Python that would run the program, else another of this machine that `requires-python` allows."""
-    if allows(needs.python, full_version_of(needs.interpreter)):
+    wanted, pythons = needs.python, [needs.interpreter]
+    if allows(wanted, full_version_of(needs.interpreter)):
         return needs.interpreter
-    candidates = [*list_pythons(), *_of_uv(uv, needs.python)]
-    for python in candidates:
-        if (version := full_version_of(python)) and allows(needs.python, version):
+    pythons += list_pythons()
+    if uv:  # only asked for the path of an installed one; it downloads nothing
+        asked = [uv, "python", "find", "--no-project", "--no-config", "--offline", "--no-python-downloads", wanted]
+        with suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False, cwd="/")
+            if done.returncode == 0 and Path(done.stdout.strip()).is_file():
+                pythons.append(os.path.realpath(done.stdout.strip()))
+    for python in pythons[1:]:
+        if (version := full_version_of(python)) and allows(wanted, version):
             return python
-    have = sorted({".".join(map(str, full_version_of(python))) for python in (needs.interpreter, *candidates)} - {""})
-    raise PythonMissing(
-        Message(
-            "{source} needs Python {python}; this machine has {have}",
-            source=needs.source,
-            python=needs.python,
-            have=", ".join(have),
-        )
-    )
-
-
-def _of_uv(uv: str, specifier: str) -> Iterator[str]:
-    """Yield the Python that uv has installed, if one fits. uv is only asked for a path and downloads nothing."""
-    if not uv:
-        return
-    asked = [uv, "python", "find", "--no-project", "--no-config", "--offline", "--no-python-downloads", specifier]
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False, cwd="/")
-        if done.returncode == 0 and Path(done.stdout.strip()).is_file():
-            yield os.path.realpath(done.stdout.strip())
+    have = ", ".join(sorted({".".join(map(str, full_version_of(python))) for python in pythons} - {""}))
+    source = needs.source
+    told = Message("{source} needs Python {wanted}; this machine has {have}", source=source, wanted=wanted, have=have)
+    raise PythonMissing(told)
 
 
 class _Lines:
@@ -392,12 +364,6 @@ def _work(home: Path, digest: str) -> Path:
     return home / f"{digest}.work"
 
 
-def _write(file: Path, record: Environment) -> None:
-    fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps(record.as_dict(), ensure_ascii=False), "utf-8")
-    fresh.replace(file)
-
-
 def _read(file: Path) -> Environment:
     """Read a record; unknown fields of another version are ignored."""
     try:
@@ -408,27 +374,19 @@ def _read(file: Path) -> Environment:
     return Environment(**{**known, "digest": file.stem, "packages": tuple(known.get("packages", ()))})
 
 
-def _size(folder: Path) -> int:
-    return sum(
-        Path(parent, name).lstat().st_size for parent, _, names in os.walk(folder, followlinks=False) for name in names
-    )
-
-
 def find_indexes(env: Mapping[str, str] = os.environ) -> Indexes:
-    variables = {name: env[name] for name in (*_SHARED, *_PIP, *_PIP_MORE, *_UV, *_UV_MORE) if env.get(name)}
+    variables = {name: env[name] for name in _PASSED if env.get(name)}
     variables |= {name: value for name, value in env.items() if name.startswith("UV_INDEX_")}
-    for name in _FILES:
-        if env.get(name):
-            variables[name] = os.path.realpath(env[name])
+    variables |= {name: os.path.realpath(env[name]) for name in _FILES if env.get(name)}
     pip_files, uv_file = _pip_files(env), _uv_file(env)
-    if pip_files.own:
-        variables["PIP_CONFIG_FILE"] = str(pip_files.own)
+    if env.get("PIP_CONFIG_FILE") != os.devnull and pip_files and pip_files[-1] not in _PIP_SYSTEM:
+        variables["PIP_CONFIG_FILE"] = str(pip_files[-1])
     variables |= {"UV_CONFIG_FILE": str(uv_file)} if uv_file else {"UV_NO_CONFIG": "1"}
-    knows_pip = bool(pip_files.all) or any(env.get(name) for name in _PIP if name != "PIP_CONFIG_FILE")
+    knows_pip = bool(pip_files) or any(env.get(name) for name in _PIP if name != "PIP_CONFIG_FILE")
     knows_uv = uv_file is not None or any(env.get(name) for name in _UV)
     return Indexes(
         variables=variables,
-        files=tuple(dict.fromkeys(_readable(variables, pip_files.all, uv_file))),
+        files=tuple(dict.fromkeys(_readable(variables, pip_files, uv_file))),
         uv=_find_uv(env) if knows_uv or not knows_pip else "",
     )
 
@@ -442,22 +400,14 @@ def _find_uv(env: Mapping[str, str]) -> str:
         return "" if file.read(2) == b"#!" else os.path.realpath(found)
 
 
-class _PipFiles(NamedTuple):
-    #: The user's own, by its real path.
-    own: Path | None
-    all: tuple[Path, ...]
-
-
-def _pip_files(env: Mapping[str, str]) -> _PipFiles:
-    """Return pip's configuration files. One named by PIP_CONFIG_FILE replaces the one in the home folder."""
+def _pip_files(env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return pip's configuration files, the user's own last. PIP_CONFIG_FILE replaces the one in the home folder."""
     named = env.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:
-        return _PipFiles(Path(os.devnull), ())
-    home = Path(env.get("HOME") or "/")
-    usual = (_config_home(env) / "pip" / "pip.conf", home / ".pip" / "pip.conf")
-    own = next((path.resolve() for path in ((Path(named),) if named else usual) if path.is_file()), None)
-    system = [path for path in (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf")) if path.is_file()]
-    return _PipFiles(own, (*system, *((own,) if own else ())))
+        return ()
+    usual = (_config_home(env) / "pip" / "pip.conf", Path(env.get("HOME") or "/") / ".pip" / "pip.conf")
+    own = [path.resolve() for path in ((Path(named),) if named else usual) if path.is_file()]
+    return (*(path for path in _PIP_SYSTEM if path.is_file()), *own[:1])
 
 
 def _uv_file(env: Mapping[str, str]) -> Path | None:

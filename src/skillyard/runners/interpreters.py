@@ -25,7 +25,7 @@ from skillyard.catalog.files import read_plain
 from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import InvalidCommand
 from skillyard.core.messages import Message
-from skillyard.sandbox.policy import PYTHON_PARTS, existing_parts, is_inside, is_system
+from skillyard.sandbox.launch import PYTHON_PARTS, existing_parts, is_inside, is_system
 
 _BY_ENDING = {
     ".py": "python3",
@@ -55,26 +55,19 @@ _CONDA_PARTS: Final = (*_PARTS, "share", "ssl", "etc")
 
 def interpreter_of(script: Path) -> tuple[str, ...]:
     """Return the command that runs the script: the interpreter and its options."""
-    words = _shebang(script) or _by_ending(script)
+    name, words = script.name, _words_of(script)
     if not words:
-        raise InvalidCommand(
-            Message("{name}: neither its first line nor its ending says what runs it", name=script.name)
-        )
+        raise InvalidCommand(Message("{name}: neither its first line nor its ending says what runs it", name=name))
     program = find_program(words[0])
     if script.suffix in {".ts", ".mts"} and _node_version(program) < _NODE_WITH_TYPES:
-        raise InvalidCommand(
-            Message(
-                "{name}: TypeScript needs node {node_with_types} or newer",
-                name=script.name,
-                node_with_types=_NODE_WITH_TYPES,
-            )
-        )
+        needed = _NODE_WITH_TYPES
+        raise InvalidCommand(Message("{name}: TypeScript needs node {needed} or newer", name=name, needed=needed))
     return (program, *words[1:])
 
 
 def is_python(script: Path) -> bool:
     """Whether Python runs the script, by its first line or its ending."""
-    words = _shebang(script) or _by_ending(script)
+    words = _words_of(script)
     return bool(words) and runs_python(words[0])
 
 
@@ -88,13 +81,13 @@ def version_of(python: str) -> str:
     named = _PYTHON_NAME.fullmatch(Path(os.path.realpath(python)).name)
     if named and named["version"]:
         return named["version"]
-    return _ask(python, "import sys; print('%d.%d' % sys.version_info[:2])")
+    return _said(python, "-I", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
 
 
 @cache
 def full_version_of(python: str) -> tuple[int, ...]:
     """Return the version with its micro number; empty if the program does not start."""
-    answer = _ask(python, "import sys; print('%d.%d.%d' % sys.version_info[:3])")
+    answer = _said(python, "-I", "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])")
     return tuple(int(number) for number in answer.split(".")) if answer else ()
 
 
@@ -136,31 +129,32 @@ def _is_program(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)  # noqa: PTH113
 
 
-def _shebang(script: Path) -> tuple[str, ...]:
+def _words_of(script: Path) -> tuple[str, ...]:
+    """Return the interpreter and its options, by the first line of the script, else by its ending; empty if unknown."""
+    ending = _BY_ENDING.get(script.suffix.lower())
+    by_ending = (ending,) if ending else ()
     try:
-        with script.open("rb") as stream:
-            first = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
+        words = _shebang(script)
     except OSError as error:
         raise InvalidCommand(f"{script}: {error.strerror}") from None
-    if not first.startswith(b"#!"):
-        return ()
-    words = first[2:].decode("utf-8", "replace").split()
     if words and Path(words[0]).name == "env":
         words = [word for word in words[1:] if word != "-S" and "=" not in word]
     if not words:
-        return ()
+        return by_ending
     if words[0] in {"uv", "pipx"} and words[1:2] == ["run"]:
         return ("python3",)  # they would install what the script asks for; that is not for a script to start
     name = Path(words[0]).name
     if runs_python(name) or name in _BY_ENDING.values():
         words[0] = name  # of the machine, never of the skill: some are asked for their version, outside the sandbox
     is_there = name in _PYTHONS or find_on_path(words[0]) is not None
-    return tuple(words) if is_there else ()
+    return tuple(words) if is_there else by_ending
 
 
-def _by_ending(script: Path) -> tuple[str, ...]:
-    name = _BY_ENDING.get(script.suffix.lower())
-    return (name,) if name else ()
+def _shebang(program: Path) -> list[str]:
+    """Return the words after `#!` in the first line. Raise OSError if it cannot be read."""
+    with program.open("rb") as stream:
+        first = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
+    return first[2:].decode("utf-8", "surrogateescape").split() if first.startswith(b"#!") else []
 
 
 @cache
@@ -219,22 +213,18 @@ def _installed_version(versions: Path, name: str) -> Path | None:
         return versions / name
     if not _VERSION_NUMBER.fullmatch(name) or not versions.is_dir():
         return None
-    found = [path for path in versions.iterdir() if path.name.startswith(f"{name}.") and _numbers(path.name)]
-    return max(found, key=lambda path: _numbers(path.name), default=None)
+    found = [path for path in versions.iterdir() if path.name.startswith(f"{name}.")]
+    found = [path for path in found if _VERSION_NUMBER.fullmatch(path.name)]
+    return max(found, key=lambda path: _version_key(path.name), default=None)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split("."))) if _VERSION_NUMBER.fullmatch(version) else ()
-
-
-def _ask(python: str, code: str) -> str:
+def _said(program: str, *args: str) -> str:
     """Ask a known interpreter about itself, outside any project; empty for an unknown one."""
-    return _said([os.path.realpath(python), "-I", "-c", code]) if is_known(python) else ""
-
-
-def _said(argv: list[str]) -> str:
     import subprocess  # noqa: PLC0415  (few runs ask)
 
+    if not is_known(program):
+        return ""
+    argv = (os.path.realpath(program), *args)
     env = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
     try:
         done = subprocess.run(
@@ -247,7 +237,7 @@ def _said(argv: list[str]) -> str:
 
 @cache
 def _node_version(program: str) -> int:
-    digits = _said([program, "--version"]).removeprefix("v").split(".")[0] if is_known(program) else ""
+    digits = _said(program, "--version").removeprefix("v").split(".")[0]
     return int(digits) if digits.isdigit() else 0
 
 
@@ -259,12 +249,8 @@ class VersionManager(NamedTuple):
     parts: tuple[str, ...] = _PARTS
 
 
-def _managers(env: Mapping[str, str]) -> tuple[VersionManager, ...]:
-    """Return the version managers that this user may have, by their documented folders."""
-    return tuple(manager for manager in _usual_managers(env) if manager.folder.is_absolute())
-
-
-def _usual_managers(env: Mapping[str, str]) -> Iterator[VersionManager]:
+def _managers(env: Mapping[str, str]) -> Iterator[VersionManager]:
+    """Yield the version managers that this user may have, by their documented folders."""
     home = Path(env.get("HOME") or "/nonexistent")
     data = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
 
@@ -325,6 +311,7 @@ def newest_installed(name: str) -> str:
     found = (
         path
         for manager in _managers(os.environ)
+        if manager.folder.is_absolute()
         for path in manager.folder.glob("/".join(("*",) * manager.depth + ("bin", name)))
         if os.access(path, os.X_OK)
     )
@@ -340,11 +327,6 @@ def is_environment(program: Path) -> bool:
     return program.parent.name == "bin" and (program.parent.parent / "pyvenv.cfg").is_file()
 
 
-def environment_parts(prefix: Path) -> tuple[Path, ...]:
-    """Return the folders of a virtual environment that a run may read."""
-    return existing_parts(prefix, PYTHON_PARTS)
-
-
 def _with_environment(program: Path, reach: Reach, env: Mapping[str, str]) -> Reach:
     """With the packages of the virtual environment that a Python is started from.
 
@@ -354,7 +336,7 @@ def _with_environment(program: Path, reach: Reach, env: Mapping[str, str]) -> Re
     if is_system(str(program)) or not program.is_symlink() or not is_environment(program):
         return reach
     if str(program.parent) in path_folders(env) or prefix == Path(sys.prefix):
-        return reach._replace(known=(*environment_parts(Path(os.path.realpath(prefix))), *reach.known))
+        return reach._replace(known=(*existing_parts(Path(os.path.realpath(prefix)), PYTHON_PARTS), *reach.known))
     return reach._replace(unknown=(Path(os.path.realpath(prefix)),))
 
 
@@ -382,7 +364,7 @@ def _prefixes(real: str, env: Mapping[str, str]) -> Iterator[tuple[Path, tuple[s
             yield Path(prefix), PYTHON_PARTS
     for manager in _managers(env):
         folder = os.path.realpath(manager.folder)
-        if folder == "/" or not is_inside(real, folder):
+        if folder == "/" or not manager.folder.is_absolute() or not is_inside(real, folder):
             continue
         names = real.removeprefix(f"{folder}/").split("/")
         if len(names) > manager.depth:
@@ -392,10 +374,7 @@ def _prefixes(real: str, env: Mapping[str, str]) -> Iterator[tuple[Path, tuple[s
 def _named_interpreter(program: str) -> Path | None:
     """Return the interpreter that the first line of a script names; None if there is none."""
     try:
-        with open(program, "rb") as stream:  # noqa: PTH123
-            first = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
+        words = _shebang(Path(program))
     except OSError:
         return None
-    words = first[2:].split() if first.startswith(b"#!") else []
-    path = Path(os.fsdecode(words[0])) if words else Path()
-    return path if path.is_absolute() else None
+    return Path(words[0]) if words and words[0].startswith("/") else None

@@ -10,8 +10,8 @@ from skillyard.core.result import meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.runners.json_skill import parse, plan, what_is_wrong
+from skillyard.runners.kind import quoted
 from skillyard.runners.probes import SAMPLE, ExpectedParam, Probe, Trial, declared, failed, least, most, passed, skipped
-from skillyard.runners.process import quoted
 from skillyard.sandbox.launch import Exit
 
 #: What a skill may rightly say to values that were made up.
@@ -208,11 +208,8 @@ def _without_params(talk: JsonConversation, action: str, wanted: tuple[ExpectedP
     if heard.wrong:
         return failed(name, heard.wrong, Message("answer with MISSING_PARAM, or do without params"))
     if heard.success and needed:
-        return failed(
-            name,
-            Message("it ran without {needed}", needed=", ".join(needed)),
-            Message("answer with MISSING_PARAM, or do not require it"),
-        )
+        advice: str = Message("answer with MISSING_PARAM, or do not require it")
+        return failed(name, Message("it ran without {needed}", needed=", ".join(needed)), advice)
     if heard.success:
         return passed(name, Message("it needs none"))
     advice = "MISSING_PARAM is the code for this" if needed and heard.code != "MISSING_PARAM" else ""
@@ -239,11 +236,8 @@ def _judge_valid(action: str, heard: JsonExchange) -> Probe:
         return failed(name, heard.wrong, Message("print exactly one JSON object with success, action and data"))
     message = f"{heard.code}: {heard.error.get('message')}"
     if heard.code in _REFUSALS:
-        return skipped(
-            name,
-            Message("it refused values that we made up ({message})", message=message),
-            Message("give params defaults that work as examples"),
-        )
+        advice = Message("give params defaults that work as examples")
+        return skipped(name, Message("it refused values that we made up ({message})", message=message), advice)
     return failed(name, Message("answered {told}", told=message), Message("a declared action must be able to succeed"))
 
 
@@ -272,11 +266,8 @@ def _same(action: str, first: JsonExchange, again: JsonExchange) -> Probe:
     if action in _MAY_DIFFER:
         return skipped(name, Message("what is fetched may change"))
     keys = sorted(key for key in {*first.lasting, *again.lasting} if first.fields.get(key) != again.fields.get(key))
-    return failed(
-        name,
-        Message("different: {keys}", keys=", ".join(keys)),
-        Message("leave times and random values out, or put them into metadata"),
-    )
+    advice = Message("leave times and random values out, or put them into metadata")
+    return failed(name, Message("different: {keys}", keys=", ".join(keys)), advice)
 
 
 def _interrupted(talk: JsonConversation, answered: list[tuple[JsonExchange, Mapping[str, Json]]]) -> Probe:
@@ -290,11 +281,9 @@ def _interrupted(talk: JsonConversation, answered: list[tuple[JsonExchange, Mapp
     if not stopped.ended.timed_out:
         return skipped(name, Message("it was faster than the limit"))
     if stopped.ended.seconds > limit + _GRACE_SECONDS:
-        return failed(
-            name,
-            Message("it took {seconds:.1f} s to stop at {limit:.2g} s", seconds=stopped.ended.seconds, limit=limit),
-            Message("end on SIGTERM"),
-        )
+        advice = Message("end on SIGTERM")
+        says = Message("it took {seconds:.1f} s to stop at {limit:.2g} s", seconds=stopped.ended.seconds, limit=limit)
+        return failed(name, says, advice)
     again = talk.ask(Message("{action}, after it was stopped", action=heard.action), str(heard.action), params)
     if again.lasting != heard.lasting:
         advice = Message("write to a temporary file and rename it; take no lock that outlives you")

@@ -15,14 +15,13 @@ from skillyard.core.errors import (
     Timeout,
 )
 from skillyard.core.messages import RAN, Message
-from skillyard.core.request import Call, Outcome
-from skillyard.core.result import as_size, meaningful
+from skillyard.core.result import Call, Outcome, as_size, meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json, check_value
 from skillyard.runners.interpreters import interpreter_of
-from skillyard.runners.kind import Prepared
-from skillyard.runners.process import (
+from skillyard.runners.kind import (
     ERROR_FIELDS,
+    Prepared,
     environment,
     in_repository,
     names_our_command,
@@ -96,13 +95,9 @@ def as_outcome(call: Call, response: JsonResponse) -> Outcome:
     fields = response.fields
     data, message = fields.get("data"), fields.get("message")
     known = own_words(data) if isinstance(data, Mapping) else {"content": data}
+    about: dict[str, Json] = {"skill": call.asked_as, "action": fields.get("action")}
     return Outcome(
-        data={
-            "skill": call.asked_as,
-            "action": fields.get("action"),
-            **known,
-            "metadata": fields.get("metadata") or {},
-        },
+        data={**about, **known, "metadata": fields.get("metadata") or {}},
         says=RAN,
         words={"label": call.skill.title or call.asked_as},
         summary=summary_of(message) if isinstance(message, str) else None,
@@ -147,15 +142,21 @@ def _read(ended: Exit, action: str | None, limit_seconds: float, *, strict: bool
     if ended.overflowed:
         return failed(action, INTERNAL, Message("more than {count} on stdout", count=as_size(len(ended.stdout))))
     parsed = parse(ended.stdout)
+    how = Message("exit code {code}", code=ended.code) if ended.code >= 0 else f"signal {-ended.code}"
     if isinstance(parsed, str):
-        reason = parsed if ended.code == 0 else f"it ended with {_how(ended.code)}, and {parsed}"
+        reason = parsed if ended.code == 0 else f"it ended with {how}, and {parsed}"
         said = quoted(ended.stderr)
         return failed(action, INTERNAL, reason, {"exit_code": ended.code, **({"stderr": said} if said else {})})
     response = _shaped(parsed, action, strict=strict)
     if response.success and ended.code != 0:
-        message = f"it reported success and ended with {_how(ended.code)}"
+        message = f"it reported success and ended with {how}"
         return failed(action, INTERNAL, message, {"exit_code": ended.code})
-    return _timed(response, ended.seconds)
+    if not response.success:
+        return response
+    metadata = response.fields.get("metadata")  # with the time even where the skill does not count it
+    known = metadata if isinstance(metadata, Mapping) else {}
+    timed: dict[str, Json] = {"execution_time_ms": round(ended.seconds * 1000), **known}
+    return response._replace(fields={**response.fields, "metadata": timed})
 
 
 def failed(action: str | None, code: str, message: str, details: Mapping[str, Json] | None = None) -> JsonResponse:
@@ -198,11 +199,8 @@ def parse(stdout: bytes) -> dict[str, Json] | str:
         return Message("stdout is not JSON: {error}", error=error)
     if text[end:].strip():
         return Message("stdout holds more than one JSON document; logs belong on stderr")
-    return (
-        value
-        if isinstance(value, dict)
-        else Message("the response is not an object but {name}", name=type(value).__name__)
-    )
+    name = type(value).__name__
+    return value if isinstance(value, dict) else Message("the response is not an object but {name}", name=name)
 
 
 def _shaped(fields: dict[str, Json], action: str | None, *, strict: bool) -> JsonResponse:
@@ -243,17 +241,3 @@ def _as_response(fields: Mapping[str, Json]) -> dict[str, Json]:
     about = ("action", "message", "metadata")
     data = fields.get("data", {k: v for k, v in fields.items() if k not in {*about, "success", "ok", "status"}})
     return {"success": True, "data": data, **{key: fields[key] for key in about if key in fields}}
-
-
-def _timed(response: JsonResponse, seconds: float) -> JsonResponse:
-    """`metadata.execution_time_ms` is there even where the skill does not count."""
-    if not response.success:
-        return response
-    metadata = response.fields.get("metadata")
-    known = metadata if isinstance(metadata, Mapping) else {}
-    timed: dict[str, Json] = {"execution_time_ms": round(seconds * 1000), **known}
-    return response._replace(fields={**response.fields, "metadata": timed})
-
-
-def _how(code: int) -> str:
-    return Message("exit code {code}", code=code) if code >= 0 else f"signal {-code}"

@@ -108,7 +108,7 @@ def clean(folder: Path, shown_as: str, known: PriorState | None = None) -> Lefto
             for entry in _entries(folder):
                 if stat.S_ISLNK(entry.status.st_mode):
                     if target := _without_link(entry, folder, known):
-                        links.add(entry.path, f" -> {target}")
+                        links.add(f"{entry.path} -> {target}")
                 elif _has_bits(entry.status) and entry.path not in known.files and _clear(entry):
                     cleared.add(entry.path)
                 is_file = stat.S_ISREG(entry.status.st_mode) and len(entry.folders) <= _MOST_DEPTH
@@ -122,19 +122,17 @@ def clean(folder: Path, shown_as: str, known: PriorState | None = None) -> Lefto
     return Leftovers(files if len(files) <= MOST_FILES else {}, links.paths(), cleared.paths())
 
 
-def clean_file(file: Path, shown_as: str) -> tuple[str, ...]:
+def _clean_file(file: Path, shown_as: str) -> tuple[str, ...]:
     """Clear the setuid bits of one file that a run was given as its output."""
-    try:
+    with suppress(OSError):
         handle = os.open(file.parent, _FOLDER)
-    except OSError:
-        return ()
-    try:
-        entry = WalkEntry(handle, file.name, os.stat(file.name, dir_fd=handle, follow_symlinks=False))
-        return (as_text(shown_as),) if _has_bits(entry.status) and _clear(entry) else ()
-    except OSError:
-        return ()
-    finally:
-        os.close(handle)
+        try:
+            entry = WalkEntry(handle, file.name, os.stat(file.name, dir_fd=handle, follow_symlinks=False))
+            if _has_bits(entry.status) and _clear(entry):
+                return (_as_text(shown_as),)
+        finally:
+            os.close(handle)
+    return ()
 
 
 def leads_out(depth: int, target: str, folder: Path) -> bool:
@@ -143,9 +141,7 @@ def leads_out(depth: int, target: str, folder: Path) -> bool:
     Upward steps stand first or not at all: after a name they start from wherever another link leads.
     """
     if target.startswith("/"):
-        if target != str(folder) and not target.startswith(f"{folder}/"):
-            return True
-        return ".." in target.split("/")
+        return not f"{target}/".startswith(f"{folder}/") or ".." in target.split("/")
     parts = [part for part in target.split("/") if part not in {"", "."}]
     ups = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
     return ups > depth or ".." in parts[ups:]
@@ -264,17 +260,13 @@ def _entries(top: Path) -> Iterator[WalkEntry]:
 
 
 def _open_inner(parent: int, name: str) -> int | None:
-    """Open a folder; None if it is gone or nobody but another user may enter it."""
+    """Open a folder, also one whose permissions exclude even its owner; None if it is gone or another user's."""
     try:
         return os.open(name, _FOLDER, dir_fd=parent)
     except PermissionError:
-        return _open_closed(parent, name)
+        pass
     except OSError:
         return None
-
-
-def _open_closed(parent: int, name: str) -> int | None:
-    """Open a folder whose permissions exclude even its owner."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode) or not hasattr(os, "O_PATH"):
@@ -308,16 +300,14 @@ def _scan(level: _Level, names: list[str]) -> Iterator[WalkEntry]:
 
 
 class _ToldPaths:
-    """Paths for a result: the first ones as text, the rest counted."""
+    """Paths for a result: the first ones as text, the rest only counted, because a run can make any number of them."""
 
     def __init__(self, shown_as: str) -> None:
-        self._shown_as = shown_as
-        self._first: list[str] = []
-        self._more = 0
+        self._shown_as, self._first, self._more = shown_as, list[str](), 0
 
-    def add(self, path: str, more: str = "") -> None:
+    def add(self, path: str) -> None:
         if len(self._first) < MOST_TOLD:
-            self._first.append(as_text(f"{self._shown_as}/{path}{more}"))
+            self._first.append(_as_text(f"{self._shown_as}/{path}"))
         else:
             self._more += 1
 
@@ -325,7 +315,7 @@ class _ToldPaths:
         return (*sorted(self._first), *((f"… {self._more} more",) if self._more else ()))
 
 
-def as_text(path: str) -> str:
+def _as_text(path: str) -> str:
     """Return a path for a result: escaped if it is not UTF-8, cut if it is long."""
     text = path.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
@@ -350,7 +340,7 @@ class Cleanup(NamedTuple):
                 links += more.removed_links
                 cleared += more.cleared_setuid
             else:
-                cleared += clean_file(place, shown)
+                cleared += _clean_file(place, shown)
         return Leftovers(box.files, tuple(links), tuple(cleared))
 
 

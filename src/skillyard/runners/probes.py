@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from skillyard.catalog.lint import lint
 from skillyard.catalog.manifest import Reading, read_skill
 from skillyard.core.messages import Message
-from skillyard.core.request import Call
+from skillyard.core.result import Call
 from skillyard.core.skill import Param, Severity, Skill
 from skillyard.core.values import Json
 from skillyard.sandbox.launch import Exit, Launch
@@ -152,16 +152,10 @@ def _files(body: str, skill: Skill) -> Probe:
     mentioned = dict.fromkeys(_MENTION.findall(body))
     broken = [link for link in linked if not (skill.folder / link).exists()]
     if broken:
-        return failed(
-            name,
-            Message("not there: {broken}", broken=", ".join(broken[:5])),
-            Message("add the files, or correct the links"),
-        )
+        advice = Message("add the files, or correct the links")
+        return failed(name, Message("not there: {broken}", broken=", ".join(broken[:5])), advice)
     absent = [path for path in mentioned if not (skill.folder / path).exists()]
     if absent:
-        return passed(
-            name,
-            Message("mentioned, but not there: {absent}", absent=", ".join(absent[:5])),
-            Message("add them if they are not examples"),
-        )
+        advice = Message("add them if they are not examples")
+        return passed(name, Message("mentioned, but not there: {absent}", absent=", ".join(absent[:5])), advice)
     return passed(name, Message("{count}, all there", count=len({*linked, *mentioned})))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from skillyard.core.errors import MetadataMissing
 from skillyard.core.messages import PROMPT_LOADED, Message
-from skillyard.core.request import Call, Outcome
+from skillyard.core.result import Call, Outcome
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.runners.kind import Prepared

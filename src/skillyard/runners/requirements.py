@@ -177,12 +177,10 @@ def _read(path: Path) -> bytes:
 
 def _text(content: bytes, name: str) -> str:
     if len(content) == _LONGEST_BYTES:
-        raise InvalidRequirements(
-            Message("{path} is larger than {max_bytes} bytes", path=name, max_bytes=_LONGEST_BYTES)
-        )
+        told = Message("{path} is larger than {max_bytes} bytes", path=name, max_bytes=_LONGEST_BYTES)
+        raise InvalidRequirements(told)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidRequirements(
-            Message("{name} is not UTF-8 at byte {start}", name=name, start=error.start)
-        ) from None
+        told = Message("{name} is not UTF-8 at byte {start}", name=name, start=error.start)
+        raise InvalidRequirements(told) from None

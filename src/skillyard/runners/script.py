@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from skillyard.core.errors import PermissionDenied, ScriptNotFound
 from skillyard.core.messages import Message
-from skillyard.core.request import Call
+from skillyard.core.result import Call
 from skillyard.core.skill import Skill
 from skillyard.runners.command import launch_in_project, run
 from skillyard.runners.interpreters import interpreter_of
-from skillyard.runners.process import in_repository
+from skillyard.runners.kind import in_repository
 from skillyard.sandbox.launch import Launch
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ never a skill's.
 """
 
 import re
-from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn
 
 from skillyard.core.errors import InvalidRequirements
@@ -47,73 +47,40 @@ def read_block(text: str, source: str) -> Declared | None:
     starts = [at for at, line in enumerate(lines) if line.rstrip() == START]
     if not starts:
         return None
+    place = _place(source, starts[0] + 1)
     if len(starts) > 1:
-        raise InvalidRequirements(
-            Message("{source}, line {starts}: a second script block", source=source, starts=starts[1] + 1)
-        )
-    first = starts[0]
-    body = list(_body(lines[first + 1 :]))
+        raise InvalidRequirements(Message("{place}: a second script block", place=_place(source, starts[1] + 1)))
+    body = list(takewhile(lambda line: line.rstrip() == "#" or line.startswith("# "), lines[starts[0] + 1 :]))
     ends = [at for at, line in enumerate(body) if line.rstrip() == _END]
     if not ends:
-        raise InvalidRequirements(
-            Message(
-                "{source}, line {first}: the script block is not closed by '{end}'",
-                source=source,
-                first=first + 1,
-                end=_END,
-            )
-        )
-    fields = _toml("\n".join(line[2:] for line in body[: ends[-1]]), source, first + 1)
-    _refuse_elsewhere(fields, source, first + 1)
-    return _block(fields, source, first + 1)
-
-
-def _body(lines: list[str]) -> Iterator[str]:
-    for line in lines:
-        if line.rstrip() != "#" and not line.startswith("# "):
-            return
-        yield line
-
-
-def _toml(text: str, source: str, line: int) -> dict[str, Any]:
+        raise InvalidRequirements(Message("{place}: the script block is not closed by '{end}'", place=place, end=_END))
     import tomllib  # noqa: PLC0415  (a requirements file needs none)
 
     try:
-        return tomllib.loads(text)
+        fields = tomllib.loads("\n".join(line[2:] for line in body[: ends[-1]]))
     except tomllib.TOMLDecodeError as error:
         raise InvalidRequirements(
-            Message(
-                "{source}, line {line}: the script block is not TOML: {error}", source=source, line=line, error=error
-            )
+            Message("{place}: the script block is not TOML: {error}", place=place, error=error)
         ) from None
+    return _block(fields, source, place)
 
 
-def _refuse_elsewhere(fields: dict[str, Any], source: str, line: int) -> None:
+def _place(source: str, line: int) -> Message:
+    return Message("{source}, line {line}", source=source, line=line)
+
+
+def _block(fields: dict[str, Any], source: str, place: Message) -> Declared:
     tool = fields.get("tool")
     uv = tool.get("uv") if isinstance(tool, dict) else None
-    named = sorted(_ELSEWHERE & uv.keys()) if isinstance(uv, dict) else []
-    if named:
-        raise InvalidRequirements(
-            Message(
-                "{source}, line {line}: [tool.uv] {named}: a skill cannot say where from",
-                source=source,
-                line=line,
-                named=named[0],
-            )
-        )
-
-
-def _block(fields: dict[str, Any], source: str, line: int) -> Declared:
+    if named := sorted(_ELSEWHERE & uv.keys()) if isinstance(uv, dict) else []:
+        told = Message("{place}: [tool.uv] {named}: a skill cannot say where from", place=place, named=named[0])
+        raise InvalidRequirements(told)
     dependencies, python = fields.get("dependencies", []), fields.get("requires-python", "")
     if not isinstance(dependencies, list) or not all(isinstance(item, str) for item in dependencies):
-        raise InvalidRequirements(
-            Message("{source}, line {line}: dependencies must be a list of texts", source=source, line=line)
-        )
+        raise InvalidRequirements(Message("{place}: dependencies must be a list of texts", place=place))
     if not isinstance(python, str) or (python.strip() and not _PYTHON.fullmatch(python.strip())):
-        raise InvalidRequirements(
-            Message("{source}, line {line}: requires-python must be versions like '>=3.11'", source=source, line=line)
-        )
-    found = [as_requirement(item, f"{source}, line {line}") for item in dependencies]
+        raise InvalidRequirements(Message("{place}: requires-python must be versions like '>=3.11'", place=place))
+    found = [as_requirement(item, place) for item in dependencies]
     return Declared(_each_once(found, source), _clauses(python), source)
 
 
@@ -121,25 +88,22 @@ def read_requirements(text: str, source: str) -> tuple[str, ...]:
     """The requirements of a requirements.txt, normalised and sorted."""
     found: list[str] = []
     pending, begun = "", 0
-    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+    for number, line in enumerate(f"{text}\n".replace("\r\n", "\n").split("\n"), 1):
         begun = begun if pending else number
         bare = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip()
         pending += bare.removesuffix("\\")
         if bare.endswith("\\"):
             continue
         if pending.strip():
-            found.append(as_requirement(pending, f"{source}, line {begun}"))
+            found.append(as_requirement(pending, _place(source, begun)))
         pending = ""
-    if pending.strip():
-        found.append(as_requirement(pending, f"{source}, line {begun}"))
     return _each_once(found, source)
 
 
 def _each_once(found: list[str], source: str) -> tuple[str, ...]:
     if len(found) > _MOST_PACKAGES:
-        raise InvalidRequirements(
-            Message("{source} names more than {most_packages} packages", source=source, most_packages=_MOST_PACKAGES)
-        )
+        told = Message("{source} names more than {most_packages} packages", source=source, most_packages=_MOST_PACKAGES)
+        raise InvalidRequirements(told)
     return tuple(sorted(dict.fromkeys(found)))
 
 
@@ -151,9 +115,8 @@ def as_requirement(text: str, place: str) -> str:
         _refuse(text, place)
     marker = (found["marker"] or "").strip()
     if found["marker"] is not None and not _is_marker(marker):
-        raise InvalidRequirements(
-            Message("{place}: {marker!r} is no environment marker", place=place, marker=marker[:80])
-        )
+        told = Message("{place}: {marker!r} is no environment marker", place=place, marker=marker[:80])
+        raise InvalidRequirements(told)
     name = re.sub(r"[-_.]+", "-", found["name"]).lower()
     extras = ",".join(sorted(extra.strip().lower() for extra in (found["extras"] or "").split(",") if extra.strip()))
     versions = _clauses(found["versions"] or found["bracketed"] or "")

@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 from skillyard.core.capability import PACKAGES
 from skillyard.core.errors import NotGranted, ScriptNotFound
-from skillyard.core.request import Request
+from skillyard.core.result import Request
 from skillyard.core.skill import Skill
 from skillyard.runners.environments import Environment, build, find, list_built
 from skillyard.runners.requirements import Requirements, find_requirements, list_requirements
-from skillyard.runtime.pipeline import Runtime
-from skillyard.runtime.prepare import packages_not_granted
+from skillyard.runtime.pipeline import Runtime, packages_not_granted
 from skillyard.store.grants import Grant
 from skillyard.trust.grant_rules import mark_of_skill, refuse_inside_agents
 

@@ -9,19 +9,20 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing
 from skillyard.core.messages import Message
-from skillyard.core.request import Call, Request
+from skillyard.core.result import Call, Request
 from skillyard.core.skill import Param, ParamType, Skill
 from skillyard.core.values import Json, check_value
-from skillyard.trust.path_rules import NamedPath, find_named, resolve_output
+from skillyard.trust.run_policy import NamedPath, find_named, resolve_output
 
 #: The slot that we fill ourselves, and that a caller may name.
 OUTPUT = "output"
-SCRIPT_SECONDS = 300.0
-OUTPUT_FOLDER = "mybox/output"
+_SCRIPT_SECONDS = 300.0
+_OUTPUT_FOLDER = "mybox/output"
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+[^\s]*", re.IGNORECASE)
 _EMAIL = re.compile(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+")
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -40,26 +41,31 @@ def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
     action, words = _action(skill, request)
     takes_words = skill.kind.takes_words or bool(request.script)
     given = dict(request.params) if takes_words else {**bind(skill, words), **request.params}
-    _refuse_unknown(skill, given)
+    known = {param.name for param in skill.params}
+    if not skill.command or f"{{{OUTPUT}}}" in skill.command:
+        known.add(OUTPUT)
+    unknown = [name for name in given if name not in known]
+    if unknown and skill.kind.takes_only_declared:
+        raise _unknown(skill, unknown[0])
     output = _output(skill, given.pop(OUTPUT, None), root)
-    params = {} if request.script else _complete(skill, given, root)
     paths = _CallerPaths(request.typed_in, root)
-    params = _relocate(skill, params, given, paths)
+    params = {} if request.script else paths.relocate_params(skill, _complete(skill, given, root), given)
     args = words if takes_words else ()
     if request.script:
         args = tuple(paths.relocate(word) or word for word in args)
+    agent_id = skill.fields.get("agent_id") if skill.role else None
     return Call(
         skill=skill,
         asked_as=request.name,
         known_as=str(request.staged or request.name),
         run_id=run_id,
         root=root,
-        limit_seconds=limit_of(skill, request),
+        limit_seconds=_limit_of(skill, request),
         params=params,
         args=args,
         script=request.script,
         action=action,
-        context=_context(skill, request, run_id),
+        context={**({"agent_id": agent_id} if agent_id else {}), **request.context, "request_id": run_id},
         output=output,
         named_paths=tuple(named.path for named in paths.found if not named.led_out),
         led_out=tuple(named.path for named in paths.found if named.led_out),
@@ -78,23 +84,14 @@ def check_text_of(request: Request) -> None:
         raise InvalidArgs(Message("the request is no text: {error}", error=error)) from None
 
 
-def _context(skill: Skill, request: Request, run_id: str) -> dict[str, Json]:
-    """Return the context that a JSON skill gets: the run as the request, the role's uuid as the agent."""
-    agent_id = skill.fields.get("agent_id") if skill.role else None
-    return {**({"agent_id": agent_id} if agent_id else {}), **request.context, "request_id": run_id}
-
-
-def limit_of(skill: Skill, request: Request) -> float:
+def _limit_of(skill: Skill, request: Request) -> float:
     """Return the time limit: the call's own, else the skill's or its kind's within the deadline of a Task."""
-    if request.timeout_seconds is not None:
-        if not request.timeout_seconds > 0:
-            raise InvalidParam(
-                Message(
-                    "a time limit must be above zero, not {timeout_seconds:g}", timeout_seconds=request.timeout_seconds
-                )
-            )
-        return request.timeout_seconds
-    limit = skill.timeout_seconds or (SCRIPT_SECONDS if request.script else skill.kind.limit_seconds)
+    seconds = request.timeout_seconds
+    if seconds is not None:
+        if not seconds > 0:
+            raise InvalidParam(Message("a time limit must be above zero, not {seconds:g}", seconds=seconds))
+        return seconds
+    limit = skill.timeout_seconds or (_SCRIPT_SECONDS if request.script else skill.kind.limit_seconds)
     return min(limit, request.deadline_seconds) if request.deadline_seconds else limit
 
 
@@ -110,32 +107,15 @@ def _action(skill: Skill, request: Request) -> tuple[str | None, tuple[str, ...]
         action, words = words[at + 1], (*words[:at], *words[at + 2 :])
     if action is None and len(skill.actions) == 1:
         action = skill.actions[0]
+    actions = ", ".join(skill.actions)
     if action is None:
-        offered = ", ".join(skill.actions)
-        prompts = {"action": f"one of: {offered}"} if offered else {}
+        prompts = {"action": f"one of: {actions}"} if actions else {}
         raise ParamMissing(("action",), tuple(param.name for param in skill.params), prompts)
     if skill.actions and action not in skill.actions:
-        supported = list(skill.actions)
-        details: Mapping[str, Json] = {"code": "UNKNOWN_ACTION", "supported_actions": supported}
-        raise InvalidParam(
-            Message("unknown action '{action}'; supported: {actions}", action=action, actions=", ".join(skill.actions)),
-            details=details,
-        )
+        details: dict[str, Json] = {"code": "UNKNOWN_ACTION", "supported_actions": list(skill.actions)}
+        told = Message("unknown action '{action}'; supported: {actions}", action=action, actions=actions)
+        raise InvalidParam(told, details=details)
     return action, words
-
-
-def _refuse_unknown(skill: Skill, given: Mapping[str, Json]) -> None:
-    if not skill.kind.takes_only_declared:
-        return
-    known = {param.name for param in skill.params} | ({OUTPUT} if _takes_output(skill) else set())
-    for name in given:
-        if name not in known:
-            raise InvalidParam(Message("unknown param '{key}'", key=name), details={"known": sorted(known - {OUTPUT})})
-
-
-def _takes_output(skill: Skill) -> bool:
-    """Whether the command has a place for an output; a named one that it ignores is refused."""
-    return not skill.command or f"{{{OUTPUT}}}" in skill.command
 
 
 def _complete(skill: Skill, given: Mapping[str, Json], root: Path) -> dict[str, Json]:
@@ -143,16 +123,15 @@ def _complete(skill: Skill, given: Mapping[str, Json], root: Path) -> dict[str, 
     missing = [p for p in skill.params if p.required and p.default is None and given.get(p.name) is None]
     if missing and not skill.kind.takes_words:
         optional = tuple(param.name for param in skill.params if not param.required)
-        prompts = {param.name: param.prompt or param.description for param in missing}
-        asked = {name: text for name, text in prompts.items() if text}
-        raise ParamMissing(tuple(param.name for param in missing), optional, asked)
-    declared = {param.name: param for param in skill.params}
+        prompts = {param.name: text for param in missing if (text := param.prompt or param.description)}
+        raise ParamMissing(tuple(param.name for param in missing), optional, prompts)
     values: dict[str, Json] = {}
     for param in skill.params:
         value = given.get(param.name, param.default)
         if value is not None:
             values[param.name] = as_typed(param, value)
-            validate(param, values[param.name], root)
+            _validate(param, str(values[param.name]), root)
+    declared = {param.name for param in skill.params}
     for name, value in given.items():
         if name not in declared:
             values[name] = as_scalar(value) if isinstance(value, str) else value
@@ -163,9 +142,9 @@ def _output(skill: Skill, asked: Json, root: Path) -> str:
     """Return what `{output}` stands for: the default folder, or the path that the caller or the skill names."""
     declared = next((param.default for param in skill.params if param.name == OUTPUT), None)
     if asked is None and declared is None:
-        return f"{OUTPUT_FOLDER}/"
+        return f"{_OUTPUT_FOLDER}/"
     named = Path(str(asked if asked is not None else declared))
-    inside = named if asked is not None or named.parts[:1] == ("mybox",) else Path(OUTPUT_FOLDER) / named
+    inside = named if asked is not None or named.parts[:1] == ("mybox",) else Path(_OUTPUT_FOLDER) / named
     return resolve_output(str(inside), root)
 
 
@@ -195,100 +174,75 @@ class _CallerPaths:
         relative = Path(os.path.normpath(typed_in / value))
         return str(relative.relative_to(root)) if relative.is_relative_to(root) else str(named.path)
 
+    def relocate_params(self, skill: Skill, params: dict[str, Json], given: Mapping[str, Json]) -> dict[str, Json]:
+        """Relocate the values that somebody gave, not the defaults. A PATH must not lead out of the project."""
+        types = {param.name: param.type for param in skill.params}
+        for name, value in params.items():
+            if not isinstance(value, str) or name not in given:
+                continue
+            if relocated := self.relocate(value):
+                params[name] = relocated
+            elif types.get(name) is ParamType.PATH and self.typed_in is None and self._leaves(value):
+                raise InvalidParam(Message("'{name}' lies outside the project: {value!r}", name=name, value=value))
+        return params
 
-def _relocate(
-    skill: Skill, params: Mapping[str, Json], given: Mapping[str, Json], paths: _CallerPaths
-) -> dict[str, Json]:
-    types = {param.name: param.type for param in skill.params}
-    moved = dict(params)
-    for name, value in params.items():
-        if not isinstance(value, str) or name not in given:
-            continue  # a default is not a name that somebody gave
-        if relocated := paths.relocate(value):
-            moved[name] = relocated
-        elif types.get(name) is ParamType.PATH and paths.typed_in is None and _leaves(value, paths.root):
-            raise InvalidParam(Message("'{name}' lies outside the project: {value!r}", name=name, value=value))
-    return moved
-
-
-def _leaves(value: str, root: Path) -> bool:
-    try:
-        return not Path(os.path.realpath(root / value)).is_relative_to(os.path.realpath(root))
-    except (OSError, ValueError):
-        return True
+    def _leaves(self, value: str) -> bool:
+        try:
+            return not Path(os.path.realpath(self.root / value)).is_relative_to(os.path.realpath(self.root))
+        except (OSError, ValueError):
+            return True
 
 
 def bind(skill: Skill, words: Sequence[str]) -> dict[str, Json]:
-    """Return the values by the names of their params, as text."""
+    """Return the values by the names of their params, as text. `--input-file` names `input_file` too."""
     known = {_plain(param.name): param for param in skill.params}
+    takes_any = skill.kind.takes_any_param
     bound: dict[str, Json] = {}
     rest = list(words)
     only_values = False
     while rest:
         word = rest.pop(0)
-        if word == "--" and not only_values:
+        is_option = word.startswith("--") and not only_values
+        if is_option and word == "--":
             only_values = True
-        elif word.startswith("--") and len(word) > 2 and not only_values:
-            _bind_option(skill, known, bound, word, rest)
-        elif not only_values and _names_a_param(skill, known, word):
-            key, _, value = word.partition("=")
-            _put(bound, _name(known, key), value)
-        else:
-            _put(bound, _next_free(skill, bound, word), word)
+            continue
+        key, equals, value = (word[2:] if is_option else word).partition("=")
+        param = known.get(_plain(key))
+        name = param.name if param else key
+        is_named = param is not None or key == OUTPUT
+        if is_option:
+            if not is_named and not takes_any:
+                raise _unknown(skill, key)
+            value = value if equals else _next_value(skill, key, param, rest)
+        elif only_values or not equals or not (is_named or (takes_any and key.isidentifier())):
+            name, value = next((each.name for each in skill.params if each.name not in bound), ""), word
+            if not name:
+                known_names = [each.name for each in skill.params]
+                raise InvalidParam(Message("nothing takes {word!r}", word=word), details={"known": known_names})
+        if name in bound:
+            raise InvalidParam(Message("'{name}' is given twice", name=name))
+        bound[name] = value
     return bound
 
 
-def _bind_option(skill: Skill, known: Mapping[str, Param], bound: dict[str, Json], word: str, rest: list[str]) -> None:
-    key, equals, value = word[2:].partition("=")
-    param = known.get(_plain(key))
-    if param is None and key != OUTPUT and not skill.kind.takes_any_param:
-        raise InvalidParam(Message("unknown param '{key}'", key=key), details={"known": [p.name for p in skill.params]})
-    if not equals:
-        if param is not None and param.type is ParamType.BOOL and not _is_bool(rest[:1]):
-            value = "true"
-        elif rest:
-            value = rest.pop(0)
-        elif skill.kind.takes_any_param:
-            value = "true"
-        else:
-            raise InvalidParam(Message("'--{key}' needs a value", key=key))
-    _put(bound, _name(known, key), value)
+def _next_value(skill: Skill, key: str, param: Param | None, rest: list[str]) -> str:
+    """Take the value of an option from the words after it. A flag needs none."""
+    is_flag = param is not None and param.type is ParamType.BOOL
+    if is_flag and not (rest and rest[0].lower() in {"true", "false"}):
+        return "true"
+    if rest:
+        return rest.pop(0)
+    if skill.kind.takes_any_param:
+        return "true"
+    raise InvalidParam(Message("'--{key}' needs a value", key=key))
 
 
-def _names_a_param(skill: Skill, known: Mapping[str, Param], word: str) -> bool:
-    key, equals, _ = word.partition("=")
-    if not equals:
-        return False
-    return _plain(key) in known or key == OUTPUT or (skill.kind.takes_any_param and key.isidentifier())
-
-
-def _next_free(skill: Skill, bound: Mapping[str, Json], word: str) -> str:
-    for param in skill.params:
-        if param.name not in bound:
-            return param.name
-    raise InvalidParam(
-        Message("nothing takes {word!r}", word=word), details={"known": [param.name for param in skill.params]}
-    )
-
-
-def _put(bound: dict[str, Json], name: str, value: str) -> None:
-    if name in bound:
-        raise InvalidParam(Message("'{name}' is given twice", name=name))
-    bound[name] = value
-
-
-def _name(known: Mapping[str, Param], key: str) -> str:
-    param = known.get(_plain(key))
-    return param.name if param else key
+def _unknown(skill: Skill, key: str) -> InvalidParam:
+    return InvalidParam(Message("unknown param '{key}'", key=key), details={"known": [p.name for p in skill.params]})
 
 
 def _plain(name: str) -> str:
-    """Normalize a name, so that `--input-file` names `input_file` too."""
     return name.replace("-", "_")
-
-
-def _is_bool(words: Sequence[str]) -> bool:
-    return any(word.lower() in {"true", "false"} for word in words)
 
 
 def as_scalar(text: str) -> Json:
@@ -303,53 +257,34 @@ def as_scalar(text: str) -> Json:
 
 def as_typed(param: Param, value: Json) -> Json:
     """Return the value as the param's type. Raise InvalidParam with what would have been right."""
+    name = param.name
     if isinstance(value, str) and "\0" in value:
-        raise InvalidParam(Message("'{name}' holds a NUL character", name=param.name))
-    typed: Json
-    match param.type:
-        case ParamType.INT:
-            typed = _as_int(value)
-        case ParamType.NUMBER:
-            typed = _as_number(value)
-        case ParamType.BOOL:
-            typed = value if isinstance(value, bool) else _BOOLS.get(str(value).lower())
-        case ParamType.ENUM:
-            typed = value if str(value) in param.choices or not param.choices else None
-        case ParamType.STRING | ParamType.PATH:
-            typed = value if isinstance(value, str) else None if isinstance(value, list | dict) else str(value)
+        raise InvalidParam(Message("'{name}' holds a NUL character", name=name))
+    typed: Json = None
+    with suppress(ValueError, OverflowError):
+        match param.type:
+            case ParamType.INT if isinstance(value, int | str) and not isinstance(value, bool):
+                typed = int(value)
+            case ParamType.NUMBER if isinstance(value, int | float | str) and not isinstance(value, bool):
+                number = float(value)
+                whole = number.is_integer() and "." not in str(value)
+                typed = int(number) if whole else number if math.isfinite(number) else None
+            case ParamType.BOOL:
+                typed = value if isinstance(value, bool) else _BOOLS.get(str(value).lower())
+            case ParamType.ENUM:
+                typed = value if str(value) in param.choices or not param.choices else None
+            case ParamType.STRING | ParamType.PATH if not isinstance(value, list | dict):
+                typed = str(value)
     if typed is None:
         wanted = Message("one of {enum}", enum=", ".join(param.choices)) if param.choices else _TYPE_NAMES[param.type]
-        raise InvalidParam(
-            Message("'{name}' takes {wanted}, not {value!r}", name=param.name, wanted=wanted, value=value)
-        )
+        raise InvalidParam(Message("'{name}' takes {wanted}, not {value!r}", name=name, wanted=wanted, value=value))
     return typed
 
 
-def _as_int(value: Json) -> int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        return int(value) if isinstance(value, int | str) else None
-    except ValueError:
-        return None
-
-
-def _as_number(value: Json) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    if not math.isfinite(number):
-        return None
-    return int(number) if number.is_integer() and "." not in str(value) else number
-
-
-def validate(param: Param, value: Json, root: Path) -> None:
+def _validate(param: Param, text: str, root: Path) -> None:
     """Raise InvalidParam if the value breaks the rule that SKILL.md names for the param."""
-    text = str(value)
-    match param.validation:
+    rule, valid = param.validation, True
+    match rule:
         case "not_empty":
             valid = bool(text.strip())
         case "url_format":
@@ -358,9 +293,5 @@ def validate(param: Param, value: Json, root: Path) -> None:
             valid = bool(_EMAIL.fullmatch(text))
         case "file_exists":
             valid = (root / text).exists()
-        case _:
-            valid = True
     if not valid:
-        raise InvalidParam(
-            Message("'{name}' fails {validation}: {text!r}", name=param.name, validation=param.validation, text=text)
-        )
+        raise InvalidParam(Message("'{name}' fails {rule}: {text!r}", name=param.name, rule=rule, text=text))

@@ -11,7 +11,7 @@ from skillyard.core.capability import NETWORK, READ_PROJECT, WRITE
 from skillyard.core.errors import RuntimeFailed
 from skillyard.core.messages import Message
 from skillyard.runners.kind import Prepared
-from skillyard.sandbox.policy import Policy
+from skillyard.sandbox.launch import Policy
 from skillyard.trust.grant_rules import grant_command
 from skillyard.trust.run_policy import wider
 

@@ -1,51 +1,157 @@
 """The one pipeline: Request → resolve → check → prepare → run → record → Result.
 
-The only place where errors become results. Bugs still raise.
-"""
+`plan` decides and changes nothing; `prepare` also refuses what a person did not grant and reads the secrets.
+The only place where errors become results. Bugs still raise."""
 
 import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.catalog import Catalog
-from skillyard.catalog.files import expand_home, is_folder, is_utf8
+from skillyard.catalog.files import (
+    expand_home,
+    is_folder,
+    is_utf8,
+    make_below,
+    make_file,
+    open_resolved,
+    remove_if_empty,
+)
 from skillyard.catalog.roots import SKILL_FILE
-from skillyard.core.errors import InvalidArgs, MetadataMissing, ParamMissing, RuntimeFailed, SkillError, SkillNotFound
-from skillyard.core.kinds import Kind
+from skillyard.core.capability import PACKAGES
+from skillyard.core.errors import (
+    InvalidArgs,
+    MetadataMissing,
+    NotGranted,
+    ParamMissing,
+    RuntimeFailed,
+    SkillError,
+    SkillNotFound,
+)
 from skillyard.core.messages import PLANNED, Message
-from skillyard.core.request import Call, Outcome, Request
-from skillyard.core.result import Result, error_result, make_meta, pending_result
-from skillyard.core.skill import Skill
-from skillyard.core.states import State
-from skillyard.core.values import NOTHING, Json
-from skillyard.runners.kind import Prepared, Runner, load_kind
-from skillyard.runners.leftovers import cleanup_of
+from skillyard.core.result import Call, Clock, Outcome, Request, Result, error_result, pending_result
+from skillyard.core.skill import Kind, Skill
+from skillyard.core.values import Json
+from skillyard.runners.kind import Permit, Prepared, Runner, load_kind
+from skillyard.runners.leftovers import BOX, cleanup_of
+from skillyard.runners.requirements import Requirements, find_packages
 from skillyard.runtime.check import check, check_text_of
-from skillyard.runtime.prepare import as_plan, open_workspace, plan, prepare
 from skillyard.runtime.record import OnProgress, RecordedSandbox, Recorder, RunRecord, as_run
 from skillyard.sandbox.launch import Sandbox, can_mount
 from skillyard.store.grants import Grants
-from skillyard.trust.approved_copy import Approved, approve
+from skillyard.trust.grant_rules import not_granted, spoken
+from skillyard.trust.run_policy import Approved, approve, permit
 
 if TYPE_CHECKING:
     from skillyard.sandbox.cancel_token import CancelToken
 
 
-class Clock:
-    """When a run began, for the `meta` of its result."""
+def plan(call: Call, granted: frozenset[str], own_home: Path) -> Prepared:
+    """Return what a run would start and may touch."""
+    # The skill as if it lay where its files are read.
+    skill = call.skill._replace(path=call.files / call.skill.path.name)
+    packages = find_packages(skill, call.script, granted, own_home)
+    launch = load_kind(call.skill, call.script).plan(call)
+    if launch is None:
+        return Prepared(call)
+    if packages:
+        launch = packages.in_environment(launch)
+    found = permit(call, launch.argv[0], granted, own_home, packages.readable if packages else None)
+    return Prepared(call, launch, found, packages)
 
-    def __init__(self, moment: datetime) -> None:
-        self.moment, self._started = moment, time.monotonic()
 
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._started
+def prepare(call: Call, granted: frozenset[str], own_home: Path, *, sandboxed: bool = True) -> Prepared:
+    """Return the plan ready to run. Raise NotGranted or SecretMissing if something it needs is missing."""
+    prepared = plan(call, granted, own_home)
+    if prepared.launch is None:
+        return prepared
+    found = prepared.permit
+    if found.missing:
+        raise not_granted(call, found.missing)
+    if prepared.packages and prepared.packages.missing:
+        raise packages_not_granted(call.known_as or call.asked_as, call.script, (prepared.packages.needs,))
+    passed = {name: os.environ[name] for name in found.variables if sandboxed and name in os.environ}
+    if found.secrets:
+        from skillyard.runtime.role_secrets import read_secrets  # noqa: PLC0415  (only roles have any)
 
-    def meta(self, agent: str, facts: Mapping[str, Json] = NOTHING) -> dict[str, Json]:
-        return make_meta(agent, self.seconds, self.moment, **facts)
+        passed |= read_secrets(found.secrets, own_home, os.environ)
+    policy = found.policy if sandboxed else None
+    launch = prepared.launch._replace(env={**prepared.launch.env, **passed}, policy=policy)
+    return prepared._replace(launch=launch, passed=passed)
+
+
+def packages_not_granted(asked_as: str, script: str, needs: tuple[Requirements, ...], more: str = "") -> NotGranted:
+    """Return the error with the packages and the command that shows them, asks and builds."""
+    packages = sorted({package for each in needs for package in each.packages})
+    told = ", ".join(packages or sorted({each.told for each in needs}))
+    target = f"{spoken(asked_as)}:{script}" if script else spoken(asked_as)
+    details: dict[str, Json] = {
+        "capability": PACKAGES,
+        "packages": list(packages),
+        "requires_python": sorted({each.python for each in needs if each.python}),
+    }
+    return NotGranted(Message("packages {told}", told=told), f"skillyard env {target}{more}", details=details)
+
+
+def as_plan(prepared: Prepared, *, sandboxed: bool) -> dict[str, Json]:
+    """Return what a dry run shows."""
+    launch, found, packages = prepared.launch, prepared.permit, prepared.packages
+    if launch is None:
+        return {"starts": False}
+    policy = found.policy
+    return {
+        "starts": True,
+        "argv": list(launch.argv),
+        "cwd": str(launch.cwd),
+        "env": sorted({*launch.env, *found.variables, *(secret.name for secret in found.secrets)}),
+        "limits": {
+            "seconds": launch.limit_seconds,
+            "output_bytes": launch.output_bytes,
+            "memory_bytes": policy.memory_bytes,
+            "processes": policy.processes,
+        },
+        "sandboxed": sandboxed,
+        "reads": [str(path) for path in (*policy.read, *policy.tools)],
+        "writes": [str(path) for path in policy.write],
+        "hides": [str(path) for path in policy.hide],
+        "network": policy.network,
+        "hosts": list(policy.hosts),
+        **({"environment": packages.as_dict()} if packages else {}),
+        "missing_grants": [*found.missing, *((PACKAGES,) if packages and packages.missing else ())],
+    }
+
+
+@contextmanager
+def open_workspace(root: Path, prepared: Prepared) -> Iterator[None]:
+    """Make the files and folders that the sandbox opens. Outputs that the run left empty are removed again."""
+    if prepared.launch is None:
+        yield
+        return
+    make_box(root)
+    made = {path: make_file(path) for path in prepared.permit.outputs if not path.is_dir()}
+    make_folders(prepared.permit)
+    try:
+        yield
+    finally:
+        for path, inode in made.items():
+            if inode is not None:
+                remove_if_empty(path, inode)
+
+
+def make_box(root: Path) -> None:
+    """Make the folders that every run may write. PermissionDenied if one of them is a link."""
+    real_root = root.resolve()
+    for folder in ("output", "workspace", "temp"):
+        make_below(real_root, real_root / BOX / folder)
+
+
+def make_folders(found: Permit) -> None:
+    """Make the folders that the sandbox opens or covers. They are not removed: another run may be using them."""
+    for path in found.folders:
+        os.close(open_resolved(path, create=True))
 
 
 class Runtime(NamedTuple):
@@ -87,9 +193,9 @@ class Runtime(NamedTuple):
             prepared = plan(call, granted, self.own_home)
         except SkillError as error:
             return as_result(error, request, clock.meta(request.agent))
-        summary = PLANNED.render(request.lang, label=call.skill.title or call.asked_as)
         data = {"skill": call.asked_as, **as_plan(prepared, sandboxed=request.sandboxed)}
-        return Result(request.agent, State.SUCCESS, summary, data, clock.meta(request.agent))
+        outcome = Outcome(data=data, says=PLANNED, words={"label": call.skill.title or call.asked_as})
+        return outcome.as_result(request.agent, request.lang, clock.seconds, clock.moment)
 
     def resolve(self, request: Request) -> Skill:
         """Return a skill of the catalog, of a folder that a person at the terminal names, or one that was staged."""
@@ -120,17 +226,19 @@ class Runtime(NamedTuple):
         clock, facts = Clock(self.now()), dict[str, Json]()
         try:
             call, granted = self._check(request)
-            if respond and call.skill.kind is not Kind.JSON:
-                raise InvalidArgs(
-                    Message("{name} is a {kind} skill and speaks no JSON", name=request.name, kind=call.skill.kind)
-                )
+            kind = call.skill.kind
+            if respond and kind is not Kind.JSON:
+                told = Message("{name} is a {kind} skill and speaks no JSON", name=request.name, kind=kind)
+                raise InvalidArgs(told)
             prepared = prepare(call, granted, self.own_home, sandboxed=request.sandboxed)
             runner = respond or load_kind(call.skill, call.script).run
+            cleanup = cleanup_of(self.root, prepared.permit.policy.write)
             with open_workspace(self.root, prepared):
                 facts["run"] = call.run_id
                 with self.recorder.recording(as_run(request, prepared, clock.moment)) as record:
-                    sandbox = self._recorded(prepared, record, on_progress, stop)
-                    result, error = self._tell(request, prepared, runner, sandbox, record, clock)
+                    secrets = tuple(prepared.passed.values())
+                    sandbox = RecordedSandbox(self.sandbox, record, cleanup, on_progress, stop, secrets)
+                    result, error = _run_recorded(request, prepared, runner, sandbox, record, clock)
                     record.settle(result)
         except SkillError as error:
             return as_result(error, request, clock.meta(request.agent, facts)), error
@@ -145,26 +253,20 @@ class Runtime(NamedTuple):
             call = call._replace(copy=approved.copy.files, copy_is_mounted=can_mount(self.sandbox))
         return call, approved.granted
 
-    def _recorded(
-        self, prepared: Prepared, record: RunRecord, on_progress: OnProgress, stop: "CancelToken | None"
-    ) -> RecordedSandbox:
-        cleanup = cleanup_of(self.root, prepared.permit.policy.write)
-        secrets = tuple(prepared.passed.values())
-        return RecordedSandbox(self.sandbox, record, cleanup, on_progress, stop, secrets)
 
-    def _tell(
-        self, request: Request, prepared: Prepared, runner: Runner, sandbox: Sandbox, record: RunRecord, clock: Clock
-    ) -> tuple[Result, SkillError | None]:
-        """Run it and return the result, with the error if there was one."""
-        try:
-            outcome = record.masked(runner(prepared, sandbox))
-        except SkillError as error:
-            if isinstance(error, RuntimeFailed):
-                from skillyard.runtime.grant_hints import advise  # noqa: PLC0415  (most runs work)
+def _run_recorded(
+    request: Request, prepared: Prepared, runner: Runner, sandbox: Sandbox, record: RunRecord, clock: Clock
+) -> tuple[Result, SkillError | None]:
+    """Run it and return the result, with the error if there was one."""
+    try:
+        outcome = record.masked(runner(prepared, sandbox))
+    except SkillError as error:
+        if isinstance(error, RuntimeFailed):
+            from skillyard.runtime.grant_hints import advise  # noqa: PLC0415  (most runs work)
 
-                advise(error, prepared, record.stderr, record.refused)
-            return as_result(error, request, clock.meta(request.agent, record.facts)), error
-        return outcome.as_result(request.agent, request.lang, clock.seconds, clock.moment, **record.facts), None
+            advise(error, prepared, record.stderr, record.refused)
+        return as_result(error, request, clock.meta(request.agent, record.facts)), error
+    return outcome.as_result(request.agent, request.lang, clock.seconds, clock.moment, **record.facts), None
 
 
 def find_folder(name: str, where: Path) -> Skill | None:
@@ -189,13 +291,8 @@ def read_folder(folder: Path) -> Skill:
 
     reading = read_skill(file)
     if reading.skill is None:
-        raise MetadataMissing(
-            Message(
-                "{place}: {reason}",
-                place=file,
-                reason=reading.findings[0].message if reading.findings else Message("unreadable"),
-            )
-        )
+        reason = reading.findings[0].message if reading.findings else Message("unreadable")
+        raise MetadataMissing(Message("{place}: {reason}", place=file, reason=reason))
     return reading.skill
 
 

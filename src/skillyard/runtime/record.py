@@ -5,18 +5,17 @@ could write are cleaned up.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
-from skillyard.core.errors import PermissionDenied, RuntimeFailed, Stopped
+from skillyard.core.errors import Stopped
 from skillyard.core.messages import Message
-from skillyard.core.request import Outcome, Request
-from skillyard.core.result import Result
+from skillyard.core.result import Outcome, Request, Result
 from skillyard.core.secrets import Redactor
 from skillyard.core.values import Json
-from skillyard.runners.kind import Prepared
+from skillyard.runners.kind import Prepared, start
 from skillyard.runners.leftovers import Cleanup, Leftovers
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.store.runs import RUNNING, Log, Logs, Run, Runs
@@ -34,10 +33,8 @@ _KEPT_BYTES = 4096
 
 class Recorder:
     def __init__(self, runs: Runs, logs: Logs, keep: int = 1000, keep_days: float = 30) -> None:
-        self._runs = runs
-        self._logs = logs
-        self._keep = keep
-        self._keep_days = keep_days
+        self._runs, self._logs = runs, logs
+        self._keep, self._keep_days = keep, keep_days
 
     @contextmanager
     def recording(self, run: Run) -> Iterator["RunRecord"]:
@@ -49,10 +46,7 @@ class Recorder:
                 yield record
             finally:
                 record.close()
-        self._forget(run.started)
-
-    def _forget(self, now: float) -> None:
-        for run_id in self._runs.forget_before(now - self._keep_days * _DAY, self._keep):
+        for run_id in self._runs.forget_before(run.started - self._keep_days * _DAY, self._keep):
             self._logs.remove(run_id)
 
 
@@ -173,10 +167,8 @@ class RunRecord:
         state = str(self._result.state) if self._result else "error"
         told = self._result.as_dict() if self._result else {"state": "error", "summary": "interrupted"}
         result = self._redactor.mapping(told)
-        self._runs.finish(self._run._replace(state=state, seconds=self._seconds(), result=result))
-
-    def _seconds(self) -> float:
-        return time.monotonic() - self._started
+        seconds = time.monotonic() - self._started
+        self._runs.finish(self._run._replace(state=state, seconds=seconds, result=result))
 
 
 class RecordedSandbox:
@@ -200,13 +192,7 @@ class RecordedSandbox:
         self._record.starting(launch, self._secrets)
         before = self._cleanup.before()
         try:
-            ended = self._record.clean(self._sandbox(launch))
-        except PermissionError as error:
-            raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
-        except OSError as error:
-            raise RuntimeFailed(
-                Message("{argv} cannot be started: {strerror}", argv=launch.argv[0], strerror=error.strerror)
-            ) from None
+            ended = self._record.clean(start(self._sandbox, launch))
         finally:
             left = self._cleanup.after(before)
             self._record.left(left)
@@ -231,21 +217,7 @@ def as_run(request: Request, prepared: Prepared, moment: datetime) -> Run:
     """Return the row of a run that is about to start."""
     call = prepared.call
     secrets = [prepared.passed[secret.name] for secret in prepared.permit.secrets]
-    return Run(
-        id=call.run_id,
-        agent=request.agent,
-        skill=call.skill.name,
-        kind="script" if call.script else str(call.skill.kind),
-        state=RUNNING,
-        started=moment.timestamp(),
-        job=str(request.job.get("label", "")),
-        request=Redactor(secrets).mapping(_as_request(request, prepared)),
-    )
-
-
-def _as_request(request: Request, prepared: Prepared) -> Mapping[str, Json]:
-    call = prepared.call
-    told: dict[str, Json] = {
+    asked: dict[str, Json] = {
         "name": request.name,
         "staged": str(request.staged or ""),
         "args": list(request.args),
@@ -257,4 +229,14 @@ def _as_request(request: Request, prepared: Prepared) -> Mapping[str, Json]:
         "limit_seconds": call.limit_seconds,
         "job": dict(request.job),
     }
-    return {key: value for key, value in told.items() if value not in (None, "", [], {})}
+    given = {key: value for key, value in asked.items() if value not in (None, "", [], {})}
+    return Run(
+        id=call.run_id,
+        agent=request.agent,
+        skill=call.skill.name,
+        kind="script" if call.script else str(call.skill.kind),
+        state=RUNNING,
+        started=moment.timestamp(),
+        job=str(request.job.get("label", "")),
+        request=Redactor(secrets).mapping(given),
+    )

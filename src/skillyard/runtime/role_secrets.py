@@ -28,24 +28,21 @@ def _value(secret: Secret, own_home: Path, env: Mapping[str, str]) -> str:
         if value := env.get(secret.key, ""):
             return value
         raise _missing(secret, own_home, Message("is not set"), f"export {secret.key}=…")
-    file = _file(secret, own_home)
-    kept = own_home.resolve() / FOLDER
+    file, kept = _file(secret, own_home), own_home.resolve() / FOLDER
     if file.resolve().is_relative_to(kept.parent) and not file.resolve().is_relative_to(kept):
-        raise _missing(
-            secret, own_home, Message("is ours, not a secret of yours"), Message("put it into {kept}", kept=kept)
-        )
+        remedy = Message("put it into {kept}", kept=kept)
+        raise _missing(secret, own_home, Message("is ours, not a secret of yours"), remedy)
     try:
         with file.open("rb") as stream:
             content = stream.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            reason = Message("has more than {most_bytes} bytes", most_bytes=_MOST_BYTES)
-            raise _missing(secret, own_home, reason, Message("write only the value into {file}", file=file))
-        return content.decode().removesuffix("\n").removesuffix("\r")
+        if len(content) <= _MOST_BYTES:
+            return content.decode().removesuffix("\n").removesuffix("\r")
+        reason = Message("has more than {most_bytes} bytes", most_bytes=_MOST_BYTES)
     except UnicodeDecodeError:
         reason = Message("is no text")
     except OSError as error:
         reason = Message("cannot be read: {msg}", msg=error.strerror)
-    raise _missing(secret, own_home, reason, Message("write the value into {file}", file=file))
+    raise _missing(secret, own_home, reason, Message("write only the value into {file}", file=file))
 
 
 def _file(secret: Secret, own_home: Path) -> Path:
@@ -65,14 +62,8 @@ def _checked(secret: Secret, value: str, own_home: Path) -> str:
 
 
 def _missing(secret: Secret, own_home: Path, reason: str, remedy: str) -> SecretMissing:
-    is_variable = secret.source == "env"
-    looked_in = (
-        Message("the environment variable {key}", key=secret.key)
-        if is_variable
-        else Message("the file {file}", file=_file(secret, own_home))
-    )
-    return SecretMissing(
-        Message("{name}: {looked_in} {reason}", name=secret.name, looked_in=looked_in, reason=reason),
-        remedy,
-        details={"secret": secret.name, "source": secret.source, "looked_in": looked_in},
-    )
+    looked_in = Message("the file {file}", file=_file(secret, own_home))
+    if secret.source == "env":
+        looked_in = Message("the environment variable {key}", key=secret.key)
+    told = Message("{name}: {looked_in} {reason}", name=secret.name, looked_in=looked_in, reason=reason)
+    return SecretMissing(told, remedy, details={"secret": secret.name, "source": secret.source, "looked_in": looked_in})

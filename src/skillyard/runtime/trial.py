@@ -11,16 +11,15 @@ from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.files import exists, expand_home, is_folder
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.capability import SECRET
-from skillyard.core.errors import MetadataMissing, PermissionDenied, RuntimeFailed, SkillNotFound
+from skillyard.core.errors import MetadataMissing, SkillNotFound
 from skillyard.core.messages import Message
-from skillyard.core.request import Call, Request
+from skillyard.core.result import Call, Request
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
-from skillyard.runners.kind import load_kind
+from skillyard.runners.kind import load_kind, start
 from skillyard.runners.probes import SAMPLE, Probe, text_probes
 from skillyard.runtime.check import check
-from skillyard.runtime.pipeline import find_folder
-from skillyard.runtime.prepare import make_box, make_folders
+from skillyard.runtime.pipeline import find_folder, make_box, make_folders
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
 from skillyard.trust.grant_rules import not_granted
 from skillyard.trust.run_policy import permit
@@ -74,14 +73,7 @@ class TrialProject(NamedTuple):
         if missing := tuple(each for each in found.missing if not each.startswith(f"{SECRET}:")):
             raise not_granted(call, missing)
         make_folders(found)
-        try:
-            return self.sandbox(launch._replace(policy=found.policy))
-        except PermissionError as error:
-            raise PermissionDenied(f"{launch.argv[0]}: {error.strerror}") from None
-        except OSError as error:
-            raise RuntimeFailed(
-                Message("{argv} cannot be started: {strerror}", argv=launch.argv[0], strerror=error.strerror)
-            ) from None
+        return start(self.sandbox, launch._replace(policy=found.policy))
 
     def strays(self) -> list[str]:
         """Return the files that were written outside mybox/."""

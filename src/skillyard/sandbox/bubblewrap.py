@@ -8,8 +8,8 @@ import errno
 import os
 from pathlib import Path
 
+from skillyard.sandbox.launch import Policy, refuse_special
 from skillyard.sandbox.namespaces import PRIVATE, Bind, named, pinned_inside, system_layout
-from skillyard.sandbox.policy import Policy, refuse_special
 
 _PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
 _TRIAL_SECONDS = 5

@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import Final, Self
 
+from skillyard.sandbox.launch import Policy
 from skillyard.sandbox.layers import Hierarchies
-from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.syscalls import write_file
 
 _V1: Final = ("memory", "pids")

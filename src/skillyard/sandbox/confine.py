@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from skillyard.sandbox import namespaces, seccomp
+from skillyard.sandbox.launch import DEVICES, Policy, is_inside, outside, refuse_special, system_paths
 from skillyard.sandbox.layers import ABI_SCOPES, ANY_NAMESPACES, OWN_NAMESPACES, Layers, Level
-from skillyard.sandbox.policy import DEVICES, Policy, is_inside, outside, refuse_special, system_paths
 from skillyard.sandbox.syscalls import (
     AT_FDCWD,
     MACHINE,

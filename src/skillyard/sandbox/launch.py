@@ -1,21 +1,171 @@
 """Starts one program and waits for it: the values and calls that other rooms use.
 
-with contextlib.closing(make_sandbox()) as sandbox:
+with open_sandbox() as sandbox:
     done = sandbox(Launch(argv=("python3", "x.py"), cwd=root, env={"PATH": "/usr/bin"}, policy=Policy(...)))
-"""
 
+A `Policy` says what a program may touch: made by the caller who knows the skill and the grants, enforced by the layers.
+Its paths are literal: absolute, and without a symlink on the way. A skill can swap a folder for a symlink between two
+runs; so the caller resolves a path once, while it is still trusted, and the layers never follow another."""
+
+import errno
+import os
+import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
-
-from skillyard.sandbox.policy import Policy
 
 if TYPE_CHECKING:
     from skillyard.sandbox.cancel_token import CancelToken
     from skillyard.sandbox.launcher import Launcher
     from skillyard.sandbox.layers import Layers
     from skillyard.sandbox.portable import LocalSandbox
+
+_GIB: Final = 1 << 30
+
+
+class Guard(StrEnum):
+    """What is protected from a program, by whichever layers this machine has."""
+
+    #: It reads and writes only what the policy names.
+    FILES = "files"
+    #: It reaches no other host, no local port and no local socket.
+    NETWORK = "network"
+    #: It cannot signal, trace or read the processes outside.
+    PROCESSES = "processes"
+    #: What the whole tree holds in memory is bounded (one process always is).
+    MEMORY = "memory"
+    #: How many processes it can have is bounded.
+    FORKS = "forks"
+
+
+#: Without these a run must not start; the two bounds are named in the result when they do not hold.
+DEMAND: Final = frozenset({Guard.FILES, Guard.NETWORK, Guard.PROCESSES})
+
+
+class Mount(NamedTuple):
+    """A folder that a run sees, read-only, at the path of another one."""
+
+    source: Path
+    target: Path
+
+
+class CopyOnWrite(NamedTuple):
+    """A folder that a run sees writable while its changes go to `upper`: the folder itself stays as it is.
+
+    `upper` and `work` are empty folders on one file system, which the run does not see.
+    """
+
+    folder: Path
+    upper: Path
+    work: Path
+
+
+class Policy(NamedTuple):
+    """Reads the system and `read`, writes `write` and a private temp. `hide` wins over everything.
+
+    A read path inside a write path stays read-only only where there are namespaces: Landlock cannot say it.
+    """
+
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+    #: Folders of interpreters that we chose ourselves: read like the system, without an overlay, because that would
+    #: cost each start of an interpreter some milliseconds.
+    tools: tuple[Path, ...] = ()
+    #: Invisible, whatever else says; also what lies inside.
+    hide: tuple[Path, ...] = ()
+    #: Needs a mount namespace. Nobody outside can swap what is seen at a target, unless it is inside `write`.
+    mounts: tuple[Mount, ...] = ()
+    #: Of a folder in `read`. Needs our own namespaces and overlayfs; elsewhere the folder is only read.
+    copy_on_write: CopyOnWrite | None = None
+    #: TCP and UDP over IP. False: with namespaces only a private loopback, without no internet socket at all.
+    network: bool = False
+    #: The hosts that may be reached through our proxy (see `hosts`), where `network` is False.
+    hosts: tuple[str, ...] = ()
+    #: For each process (RLIMIT_DATA), and for all together where there is a cgroup.
+    memory_bytes: int = 4 * _GIB
+    processes: int = 512
+    file_bytes: int = 4 * _GIB
+    open_files: int = 4096
+    #: The private temp lives in memory where there are namespaces.
+    temp_bytes: int = _GIB
+    demand: frozenset[Guard] = DEMAND
+
+    def check(self) -> None:
+        """Raise ValueError for a path that is not literal, or a host that cannot be parsed."""
+        mounted = (path for mount in self.mounts for path in mount)
+        for path in (*self.read, *self.write, *self.tools, *self.hide, *mounted, *(self.copy_on_write or ())):
+            if not path.is_absolute() or ".." in path.parts or path == Path("/"):
+                raise ValueError(f"a policy names absolute paths below the root, not {path}")
+        if self.hosts:
+            from skillyard.sandbox.hosts import parse_rule  # noqa: PLC0415  (brings socket; few runs name hosts)
+
+            for host in self.hosts:
+                parse_rule(host)
+
+
+def refuse_special(path: str, mode: int) -> None:
+    """Raise OSError for a socket, FIFO or device: whoever names one would open what is behind it."""
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is neither a regular file nor a folder", path)
+
+
+#: Where a system keeps its programs and libraries; every run can read them.
+PROGRAM_PLACES: Final = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"),
+)
+#: The system as programs need it: tools, libraries, and of /etc what the libraries themselves read.
+_SYSTEM: Final = (
+    *PROGRAM_PLACES,
+    *("/etc/ld.so.cache", "/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts"),
+    *("/etc/os-release", "/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types"),
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ssl/cert.pem", "/etc/ca-certificates", "/etc/pki"),
+    *("/etc/crypto-policies", "/etc/services", "/etc/protocols", "/etc/fonts"),
+    *("/etc/ImageMagick-6", "/etc/ImageMagick-7", "/etc/java-17-openjdk", "/etc/java-21-openjdk"),
+)
+_NETWORK: Final = ("/etc/resolv.conf", "/etc/gai.conf", "/etc/host.conf")
+DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+@cache
+def system_paths(*, network: bool = False) -> tuple[str, ...]:
+    """The paths of this machine that every program may read."""
+    return tuple(path for path in (*_SYSTEM, *(_NETWORK if network else ())) if os.path.lexists(path))
+
+
+#: Subfolders and files of a Python installation or virtual environment that Python itself opens.
+PYTHON_PARTS: Final = ("bin", "lib", "lib32", "lib64", "include", "pyvenv.cfg")
+
+
+def python_paths() -> tuple[Path, ...]:
+    """The parts of the Python that runs us, with its packages; nothing if that is the system's."""
+    named = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
+    prefixes = dict.fromkeys(real for path in named if not is_system(real := os.path.realpath(path)))
+    return tuple(part for prefix in prefixes for part in existing_parts(Path(prefix), PYTHON_PARTS))
+
+
+def existing_parts(prefix: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
+    """Those that exist and are no symlink: nobody chose where a link leads."""
+    return tuple(path for name in names if (path := prefix / name).exists() and not path.is_symlink())
+
+
+def is_system(path: str) -> bool:
+    """Whether every run can read it anyway. For a resolved path."""
+    return any(is_inside(path, place) for place in PROGRAM_PLACES)
+
+
+def is_inside(path: str, place: str) -> bool:
+    """`Path.is_relative_to` for absolute, normal paths, twenty times faster."""
+    return path == place or path.startswith("/" if place == "/" else f"{place}/")
+
+
+def outside(paths: Iterable[Path], hidden: Iterable[Path]) -> tuple[Path, ...]:
+    """Those that are not inside something hidden."""
+    secrets = tuple(map(str, hidden))
+    return tuple(path for path in paths if not any(is_inside(str(path), secret) for secret in secrets))
+
 
 #: How much a program may print on stdout.
 OUTPUT_BYTES: Final = 10_485_760

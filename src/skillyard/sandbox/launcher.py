@@ -12,9 +12,7 @@ from typing import Any, Final, Self
 
 from skillyard.core.errors import SandboxUnavailable
 from skillyard.core.messages import Message
-from skillyard.sandbox.launch import Exit, Launch
-from skillyard.sandbox.layers import FIFO, NO_LAYERS, OWN_NAMESPACES, LayerPlan, Layers, plan
-from skillyard.sandbox.spawn_request import (
+from skillyard.sandbox.ipc import (
     INSIDE,
     LISTENER,
     OUTSIDE,
@@ -22,10 +20,14 @@ from skillyard.sandbox.spawn_request import (
     PROXY,
     STARTER_SOCKET,
     FdMessage,
+    RunStreams,
     SpawnRequest,
+    StreamFds,
+    attached_pipes,
     receive,
 )
-from skillyard.sandbox.streams import RunStreams, StreamFds, attached_pipes
+from skillyard.sandbox.launch import Exit, Launch
+from skillyard.sandbox.layers import FIFO, NO_LAYERS, OWN_NAMESPACES, LayerPlan, Layers, plan
 
 #: The report that we assume if the supervisor sent none: somebody killed it, and its tree with it.
 _KILLED: dict[str, Any] = {"code": -9, "timed_out": False, "hit": "", "failed": None}

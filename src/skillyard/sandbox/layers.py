@@ -1,12 +1,20 @@
-"""Which layers a machine has, and what follows from them for a policy. Pure: `probe` does the looking."""
+"""Which layers a machine has, and what follows from them for a policy. `probe` does the looking.
 
+What it found is remembered between processes: looking takes longer than a run.
+"""
+
+import json
+import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from skillyard.core.errors import SandboxTooWeak, SandboxUnavailable
 from skillyard.core.messages import Message, join_messages
-from skillyard.sandbox.policy import Guard, Policy, is_inside
+from skillyard.sandbox.launch import Guard, Policy, is_inside
 
 
 class Level(StrEnum):
@@ -168,3 +176,65 @@ def _held_guards(layers: Layers) -> set[Guard]:
     if layers.cgroup.pids or (level in OWN_NAMESPACES and (layers.process_limit or layers.pid_limit)):
         held.add(Guard.FORKS)
     return held
+
+
+_CACHE_FILE = "cache/layers.json"
+
+
+def remembered_layers(own_home: Path) -> Layers | None:
+    """The layers of this boot, this user and this place in the cgroup tree; None where we must look.
+
+    A layer that was taken away since makes the run fail, not run unguarded: whoever applies it finds out.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        known = json.loads((own_home / _CACHE_FILE).read_bytes())
+        return Layers.from_json(known["layers"]) if known["key"] == _key() else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def find_layers() -> Layers | None:
+    """Look now, whatever was remembered; None where this system has no layers at all."""
+    if sys.platform != "linux":
+        return None
+    from skillyard.sandbox.launcher import Launcher  # noqa: PLC0415  (it imports this module)
+
+    with Launcher() as launcher:
+        return launcher.layers
+
+
+def holds(layers: Layers) -> bool:
+    """Whether an ordinary run can be guarded with these."""
+    try:
+        plan(layers, Policy())
+    except SandboxUnavailable:
+        return False
+    return True
+
+
+def not_covered(layers: Layers) -> tuple[str, ...]:
+    """Return what stays unguarded in an ordinary run with these."""
+    return plan(layers, Policy(demand=frozenset())).missing
+
+
+def remember_layers(own_home: Path, layers: Layers) -> None:
+    """Where it cannot be kept, the next process looks again."""
+    file = own_home / _CACHE_FILE
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps({"key": _key(), "layers": layers.as_json()}))
+        fresh.replace(file)
+
+
+def _key() -> list[str]:
+    """Whatever a different answer could depend on."""
+    known = [os.environ.get("PATH", ""), ",".join(Layers._fields)]
+    for file in ("/proc/sys/kernel/random/boot_id", "/proc/self/cgroup", "/proc/self/status"):
+        with suppress(OSError):
+            lines = Path(file).read_text().splitlines()
+            facts = ("Uid", "Gid", "Seccomp", "CapEff", "NoNewPrivs")
+            known += [line for line in lines if not file.endswith("status") or line.startswith(facts)]
+    return known

@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from skillyard.sandbox.policy import DEVICES, Policy, is_inside, outside, refuse_special, system_paths
+from skillyard.sandbox.launch import DEVICES, Policy, is_inside, outside, refuse_special, system_paths
 from skillyard.sandbox.syscalls import (
     AT_FDCWD,
     PR_SET_DUMPABLE,

@@ -13,9 +13,9 @@ import subprocess
 import threading
 from typing import Final
 
+from skillyard.sandbox.ipc import RunStreams, StreamFds, attached_pipes
 from skillyard.sandbox.launch import Exit, Launch
 from skillyard.sandbox.layers import NO_LAYERS, plan
-from skillyard.sandbox.streams import RunStreams, StreamFds, attached_pipes
 
 _GRACE_SECONDS: Final = 0.2
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from skillyard.core.messages import Message
 from skillyard.sandbox import bubblewrap, cgroup, namespaces, seccomp
 from skillyard.sandbox.confine import counts_by_namespace, landlock_version
+from skillyard.sandbox.launch import Policy
 from skillyard.sandbox.layers import Layers
-from skillyard.sandbox.policy import Policy
 from skillyard.sandbox.syscalls import MACHINE
 
 

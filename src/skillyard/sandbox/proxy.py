@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from typing import Final, NoReturn
 
 from skillyard.sandbox.hosts import HostRule, canonical_host, is_address, is_allowed, parse_rule, with_port
+from skillyard.sandbox.ipc import send
 from skillyard.sandbox.proxy_parsers import (
     MOST_HEAD_BYTES,
     BadRequest,
@@ -33,7 +34,6 @@ from skillyard.sandbox.proxy_parsers import (
     parse_head,
     parse_server_name,
 )
-from skillyard.sandbox.spawn_request import send
 from skillyard.sandbox.syscalls import PR_SET_PDEATHSIG, prctl
 
 #: Connections served at once; more wait in the backlog.

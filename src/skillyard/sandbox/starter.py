@@ -25,9 +25,9 @@ from typing import Final
 
 from skillyard.sandbox import confine, namespaces
 from skillyard.sandbox.cgroup import Cgroup
+from skillyard.sandbox.ipc import INSIDE, PROBE, PROXY, STARTER_SOCKET, FdMessage, SpawnRequest, send
+from skillyard.sandbox.launch import Policy
 from skillyard.sandbox.layers import Hierarchies
-from skillyard.sandbox.policy import Policy
-from skillyard.sandbox.spawn_request import INSIDE, PROBE, PROXY, STARTER_SOCKET, FdMessage, SpawnRequest, send
 from skillyard.sandbox.supervisor import as_failure, kill_descendants, supervise_inside, supervise_outside
 from skillyard.sandbox.syscalls import PR_SET_CHILD_SUBREAPER, fork, hide_arguments, prctl
 

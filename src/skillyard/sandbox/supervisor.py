@@ -26,10 +26,9 @@ from typing import Any, Final, NoReturn
 from skillyard.sandbox import bubblewrap, confine, namespaces, seccomp
 from skillyard.sandbox.cgroup import Cgroup
 from skillyard.sandbox.hosts import proxy_variables
+from skillyard.sandbox.ipc import LISTENER, FdMessage, SpawnRequest, StreamFds, close_all, send
+from skillyard.sandbox.launch import Policy
 from skillyard.sandbox.layers import Level
-from skillyard.sandbox.policy import Policy
-from skillyard.sandbox.spawn_request import LISTENER, FdMessage, SpawnRequest, send
-from skillyard.sandbox.streams import StreamFds, close_all
 from skillyard.sandbox.syscalls import (
     MACHINE,
     PR_SET_CHILD_SUBREAPER,

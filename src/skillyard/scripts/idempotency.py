@@ -11,10 +11,11 @@ import math
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
@@ -38,9 +39,7 @@ class Key(NamedTuple):
 
     def check_prompt(self, prompt: str) -> None:
         if prompt != self.prompt:
-            raise InvalidArgs(
-                Message("the key {name!r} was just used for another prompt: one key, one meaning", name=self.name)
-            )
+            raise InvalidArgs(Message("the key {name!r} was just used for another prompt", name=self.name))
 
 
 class KeyedResult(NamedTuple):
@@ -49,10 +48,8 @@ class KeyedResult(NamedTuple):
     shared: bool
 
 
-class Idempotency(Protocol):
-    """Executes unless another call just has, or is doing it. Never caches a failure, never runs twice at once."""
-
-    def __call__(self, key: Key, execute: Callable[[], Result]) -> KeyedResult: ...
+#: Executes unless another call just has, or is doing it. Never caches a failure, never runs twice at once.
+Idempotency = Callable[[Key, Callable[[], Result]], KeyedResult]
 
 
 class StoredResult(NamedTuple):
@@ -65,41 +62,45 @@ class StoredResult(NamedTuple):
     fresh: bool
 
 
-class KeyStore(Protocol):
+class KeyStore(ABC):
     """The stored results, with their clock and a lock for each key."""
 
+    @abstractmethod
     def now(self) -> float: ...
 
+    @abstractmethod
     def find(self, key: Key) -> StoredResult | None: ...
 
+    @abstractmethod
     def owning(self, key: Key) -> AbstractContextManager[bool]:
         """Hold the key's lock; gives whether another call had it. Refuses to wait for another prompt's run."""
 
+    @abstractmethod
     def begin(self, key: Key) -> None: ...
 
+    @abstractmethod
     def finish(self, key: Key, result: Result) -> None:
         """Store the result, and forget what no window reaches any more."""
 
-
-def execute_with_key(store: KeyStore, key: Key, execute: Callable[[], Result]) -> KeyedResult:
-    arrived = store.now()
-    stored = store.find(key)
-    if stored and stored.result and stored.fresh:
-        key.check_prompt(stored.prompt)
-        return KeyedResult(stored.result, shared=True)
-    with store.owning(key) as waited:
-        stored = store.find(key)
-        # A success within its window counts for all; whoever waited for a run gets what it gave, also its failure.
-        if stored and stored.result and (stored.fresh or (waited and stored.at >= arrived)):
+    def __call__(self, key: Key, execute: Callable[[], Result]) -> KeyedResult:
+        arrived = self.now()
+        stored = self.find(key)
+        if stored and stored.result and stored.fresh:
             key.check_prompt(stored.prompt)
             return KeyedResult(stored.result, shared=True)
-        store.begin(key)
-        result = execute()
-        store.finish(key, result)
-        return KeyedResult(result, shared=False)
+        with self.owning(key) as waited:
+            stored = self.find(key)
+            # A success within its window counts for all; whoever waited for a run gets what it gave, also its failure.
+            if stored and stored.result and (stored.fresh or (waited and stored.at >= arrived)):
+                key.check_prompt(stored.prompt)
+                return KeyedResult(stored.result, shared=True)
+            self.begin(key)
+            result = execute()
+            self.finish(key, result)
+            return KeyedResult(result, shared=False)
 
 
-class LocalIdempotency:
+class LocalIdempotency(KeyStore):
     """For one machine: rows in our database, and an flock for each key.
 
     Covered: threads and processes of one user, kill -9 of the owner, jumps of the wall clock.
@@ -109,9 +110,6 @@ class LocalIdempotency:
     def __init__(self, open_keys: Callable[[], Keys], folder: Path, window_seconds: float = WINDOW_SECONDS) -> None:
         self._open_keys, self._folder, self._window = open_keys, folder, window_seconds
         self._threads = threading.local()
-
-    def __call__(self, key: Key, execute: Callable[[], Result]) -> KeyedResult:
-        return execute_with_key(self, key, execute)
 
     def now(self) -> float:
         return now()
@@ -134,17 +132,8 @@ class LocalIdempotency:
     def owning(self, key: Key) -> Iterator[bool]:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._folder / key.digest
-        file, waited = self._lock(key, path)
-        try:
-            yield waited
-        finally:
-            # Whoever still waits for this file finds it gone, and those that come now make another.
-            path.unlink(missing_ok=True)
-            os.close(file)
-
-    def _lock(self, key: Key, path: Path) -> tuple[int, bool]:
-        waited = False
-        while True:
+        waited = is_ours = False
+        while not is_ours:
             file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:
                 if not locks.take(file):
@@ -152,12 +141,14 @@ class LocalIdempotency:
                     if stored := self.find(key):
                         key.check_prompt(stored.prompt)
                     fcntl.flock(file, fcntl.LOCK_EX)
-                if _is_same_file(file, path):
-                    return file, waited
-            except BaseException:
+                # Its owner may have removed the file: what counts then is the one that is there now.
+                is_ours = _is_same_file(file, path)
+                if is_ours:
+                    yield waited
+            finally:
+                if is_ours:  # whoever still waits for this file finds it gone, and those that come now make another
+                    path.unlink(missing_ok=True)
                 os.close(file)
-                raise
-            os.close(file)  # its owner removed the file: what counts now is the one that is there
 
     @property
     def _keys(self) -> Keys:

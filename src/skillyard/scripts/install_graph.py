@@ -13,42 +13,58 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, Interrupt, StateSnapshot, interrupt
+from langgraph.types import Command, StateSnapshot, interrupt
 from langsmith import tracing_context
 
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
+from skillyard.install.installer import Installer
+from skillyard.install.review import Review, Reviews
+from skillyard.install.source import Tell
 from skillyard.scripts.interrupt import Decision
 from skillyard.store.database import make_private
 
 
-class Begun(NamedTuple):
-    """What was clean is installed; the rest waits in a review, if there is any."""
+class InstallSteps:
+    """What the graph does to skills: the steps of `skillyard add` and `skillyard review`. Each can be done twice.
 
-    installed: tuple[str, ...]
-    review: str
+    `on_terminal` says who decides: a person may keep anything, else only up to MEDIUM.
+    """
 
+    def __init__(self, installer: Installer, reviews: Reviews, tell: Tell, *, on_terminal: bool) -> None:
+        self._installer, self._reviews, self._tell, self._on_terminal = installer, reviews, tell, on_terminal
 
-class WorkflowSteps(Protocol):
-    """What the graph does to skills. Each step can be done again after a crash."""
+    def begin(self, source: str, skills: Sequence[str]) -> tuple[list[str], str]:
+        """Return what was clean and is installed, and the review in which the rest waits, if there is any."""
+        result = self._installer.add(source, skills, self._tell, everything=True)
+        return [skill.folder for skill in result.installed], result.review.id if result.review else ""
 
-    def begin(self, source: str, skills: Sequence[str]) -> Begun: ...
+    def find(self, review: str) -> Review | None:
+        return self._reviews.find(review)
 
     def held(self, review: str) -> Mapping[str, str]:
         """What waits there, each with the hash of its files; nothing where there is no such review any more."""
-        ...
+        found = self.find(review)
+        return {name: held.skill.hash for name, held in found.held.items()} if found else {}
+
+    def check(self, review: str, decisions: Mapping[str, Json]) -> None:
+        """Raise PermissionDenied if whoever decides may not keep one of these; before anything is stored."""
+        if found := self.find(review):
+            self._reviews.check(found, decisions, on_terminal=self._on_terminal)
 
     def settle(self, review: str, decisions: Mapping[str, Json]) -> Sequence[str]:
-        """Does what was decided. Those that are not what was shown are returned, and go on waiting."""
-        ...
+        """Do what was decided. Those that are not what was shown are returned, and go on waiting."""
+        found = self.find(review)
+        return self._reviews.resume(found, decisions, on_terminal=self._on_terminal).changed if found else ()
 
-    def is_installed(self, name: str, content_hash: str) -> bool: ...
+    def is_installed(self, name: str, content_hash: str) -> bool:
+        return self._installer.is_installed(name, content_hash)
 
 
 class InstallStatus(NamedTuple):
@@ -76,7 +92,7 @@ class _State(TypedDict, total=False):
 
 
 class InstallWorkflow:
-    def __init__(self, steps: WorkflowSteps, saver: SqliteSaver, project: str) -> None:
+    def __init__(self, steps: InstallSteps, saver: SqliteSaver, project: str) -> None:
         self._steps = steps
         self._graph = _build(steps).compile(checkpointer=saver)
         self._project = project
@@ -102,27 +118,18 @@ class InstallWorkflow:
         answers = {skill: decision for skill, decision in decisions.items() if stand.outcomes.get(skill) != decision}
         for skill, decision in answers.items():
             if skill not in stand.waiting:
+                waiting = ", ".join(stand.waiting) or Message("nothing")
                 raise InvalidArgs(
-                    Message(
-                        "{skill!r} waits for no decision; waiting: {waiting}",
-                        skill=skill,
-                        waiting=", ".join(stand.waiting) or Message("nothing"),
-                    )
+                    Message("{skill!r} waits for no decision; waiting: {waiting}", skill=skill, waiting=waiting)
                 )
             if decision not in set(Decision):
                 raise InvalidArgs(
-                    Message(
-                        "{skill}: {decision!r} is no decision; write {keep} or {uninstall}",
-                        skill=skill,
-                        decision=decision,
-                        keep=Decision.KEEP,
-                        uninstall=Decision.UNINSTALL,
-                    )
+                    Message("{skill}: {decision!r} is neither keep nor uninstall", skill=skill, decision=decision)
                 )
         questions = self._state(thread).interrupts
         if not questions or (stand.waiting and not answers):
             return stand
-        return self._go(Command(resume={_id(questions): answers}), thread)
+        return self._go(Command(resume={questions[0].id: answers}), thread)
 
     def _go(self, given: Any, thread: str) -> InstallStatus:
         # Nothing of a project goes to a tracing service, whatever the environment says.
@@ -149,12 +156,8 @@ class InstallWorkflow:
         return {"configurable": {"thread_id": f"{self._project}#{thread}"}}
 
 
-def _id(questions: Sequence[Interrupt]) -> str:
-    return questions[0].id
-
-
 @contextmanager
-def open_workflow(steps: WorkflowSteps, database: Path, project: Path) -> Iterator[InstallWorkflow]:
+def open_workflow(steps: InstallSteps, database: Path, project: Path) -> Iterator[InstallWorkflow]:
     make_private(database)
     connection = sqlite3.connect(database, timeout=30, check_same_thread=False)
     try:
@@ -163,10 +166,10 @@ def open_workflow(steps: WorkflowSteps, database: Path, project: Path) -> Iterat
         connection.close()
 
 
-def _build(steps: WorkflowSteps) -> StateGraph[_State]:
+def _build(steps: InstallSteps) -> StateGraph[_State]:
     def bring(state: _State) -> _State:
-        begun = steps.begin(state["source"], state["skills"])
-        return {"installed": [*begun.installed], "review": begun.review, "shown": {**steps.held(begun.review)}}
+        installed, review = steps.begin(state["source"], state["skills"])
+        return {"installed": installed, "review": review, "shown": {**steps.held(review)}}
 
     def ask(state: _State) -> Command[str]:
         held = steps.held(state["review"])

@@ -23,6 +23,7 @@ MARK = "[INTERRUPT]"
 FILE = "mybox/temp/langgraph_interrupt.json"
 _ANALYSIS = "【LLM 二次分析任务】"
 _MAX_BYTES = 1_000_000
+_KEEP = Message("{name}: keep or uninstall? ")
 _RESUME = re.compile(r"(?:python3? bin/[\w./-]+\.py|skillyard review resume)(?: [^\n\r\0;|&$`<>()\\\\]*)?")
 
 #: (mtime, size, inode) of the file, to tell one that this run wrote from one that was there before.
@@ -58,36 +59,31 @@ def stamp_of(root: Path) -> Stamp:
 def read_interrupt(root: Path, before: Stamp, stdout: str, *, ours: bool = False) -> Interrupt | None:
     """Return the interrupt, or None unless the script said so and wrote a valid file during this run.
 
-    Any run can write in that folder. A script of `ours` says the digest of what it wrote, and nothing else counts.
+    Any run can write in that folder. A script of `ours` says the digest of what it wrote, in the result that it prints
+    after the mark, and nothing else counts.
     """
     if MARK not in stdout or stamp_of(root) in {None, before}:
         return None
     try:
         content = read_below(root, FILE, _MAX_BYTES)
-        if ours and hashlib.sha256(content).hexdigest() != _told_digest(stdout):
-            return None
+        if ours:
+            told = parse(stdout.partition(f"{MARK}\n")[2]).meta.get("interrupt_digest")
+            if hashlib.sha256(content).hexdigest() != told:
+                return None
         fields = json.loads(content)
         check_value(fields)
     except (OSError, ValueError, RecursionError, PermissionDenied):
         return None
-    return _checked(fields) if isinstance(fields, Mapping) and len(content) <= _MAX_BYTES else None
+    return _checked(fields) if isinstance(fields, dict) and len(content) <= _MAX_BYTES else None
 
 
-def _told_digest(stdout: str) -> Json:
-    """Return the digest in the result that a script of ours prints after the mark."""
-    return parse(stdout.partition(f"{MARK}\n")[2]).meta.get("interrupt_digest")
-
-
-def _checked(fields: Mapping[str, Json]) -> Interrupt | None:
-    skills, command = fields.get("interrupted_skills"), fields.get("resume_command")
+def _checked(fields: dict[str, Json]) -> Interrupt | None:
+    skills, command = fields.pop("interrupted_skills", None), fields.pop("resume_command", None)
     if not isinstance(skills, list) or not skills or not isinstance(command, str):
         return None
-    names = tuple(_name(item) for item in skills)
+    names = tuple(map(_name, skills))
     is_safe = bool(_RESUME.fullmatch(command)) and ".." not in command.split(" ", 2)[1]
-    if not all(names) or len(set(names)) != len(names) or not is_safe:
-        return None
-    known = {"interrupted_skills", "resume_command"}
-    return Interrupt(names, command, {key: value for key, value in fields.items() if key not in known})
+    return Interrupt(names, command, fields) if all(names) and len(set(names)) == len(names) and is_safe else None
 
 
 def _name(item: Json) -> str:
@@ -116,27 +112,19 @@ class Decider(Protocol):
 
 def check_decisions(interrupt: Interrupt, answers: Mapping[str, Json]) -> dict[str, Decision]:
     """Return the decisions on known skills by known words, and nothing else."""
-    words = {decision.value: decision for decision in Decision}
     given = {name: answers.get(name) for name in interrupt.skills}
-    return {name: words[word] for name, word in given.items() if isinstance(word, str) and word in words}
-
-
-_KEEP = Message("{name}: keep or uninstall? ")
+    return {name: Decision(word) for name, word in given.items() if isinstance(word, str) and word in set(Decision)}
 
 
 class Rules:
     """Decides by the severity that the workflow gave each skill; one without a rule or severity stays undecided."""
 
     def __init__(self, by_severity: Mapping[ThreatLevel, Decision]) -> None:
-        self._by_severity = by_severity
+        self._by_name = {level.name: decision for level, decision in by_severity.items()}
 
     def __call__(self, interrupt: Interrupt) -> Mapping[str, Decision]:
         named = {name: str(interrupt.severities.get(name, "")).upper() for name in interrupt.skills}
-        return {
-            name: self._by_severity[ThreatLevel[said]]
-            for name, said in named.items()
-            if said in ThreatLevel.__members__ and ThreatLevel[said] in self._by_severity
-        }
+        return {name: self._by_name[said] for name, said in named.items() if said in self._by_name}
 
 
 class Person:

@@ -16,7 +16,7 @@ import psycopg
 from skillyard.core.envelope import as_json, from_json
 from skillyard.core.errors import DatabaseFailed
 from skillyard.core.result import Result
-from skillyard.scripts.idempotency import WINDOW_SECONDS, Key, KeyedResult, StoredResult, execute_with_key
+from skillyard.scripts.idempotency import WINDOW_SECONDS, Key, KeyedResult, KeyStore, StoredResult
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS skillyard_keys (
@@ -42,12 +42,12 @@ class PostgresIdempotency:
                     connection.execute(_TABLE)
                     connection.execute("SELECT pg_advisory_unlock(%s)", (_TABLE_LOCK,))
                     self._made = True
-                return execute_with_key(_PostgresKeys(connection, self._window), key, execute)
+                return _PostgresKeys(connection, self._window)(key, execute)
         except psycopg.Error as error:
             raise DatabaseFailed(f"keys: {error}") from None
 
 
-class _PostgresKeys:
+class _PostgresKeys(KeyStore):
     def __init__(self, connection: psycopg.Connection, window_seconds: float) -> None:
         self._connection, self._window = connection, window_seconds
 

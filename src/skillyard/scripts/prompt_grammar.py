@@ -15,6 +15,7 @@ from skillyard.catalog.files import exists as path_exists
 from skillyard.catalog.files import expand_home, is_folder
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.messages import Message
+from skillyard.core.result import split_name
 from skillyard.core.shell_words import Word, split
 
 USAGE = "执行 @<name> [args…] · run @<name> [args…] · @<name> [args…]"
@@ -57,28 +58,22 @@ class SkillPrompt(NamedTuple):
 
 def parse_prompt(text: str, exists: Callable[[str], bool]) -> SkillPrompt:
     """The one skill that a prompt calls. `exists` tells whether a name is a skill's: then a second one is a step."""
-    _refuse_task_output(text)
-    words = _without_verb(split(text))
+    words = _words(text)
     if not words or words[0].quoted or not words[0].text.startswith("@") or len(words[0].text) < 2:
         raise InvalidArgs(Message("not a prompt for a skill; write: {usage}", usage=USAGE), details={"usage": USAGE})
-    _refuse_steps(words, exists)
+    if second := _second_step(words, exists):
+        workflow = _as_workflow(_calls(words, exists))
+        raise MultiStep(f"one call, one skill: {second!r} is a second step", details={"workflow": workflow})
     name, script = split_name(words[0].text)
     return SkillPrompt(name, script, tuple(word.text for word in words[1:]))
 
 
-def _refuse_task_output(text: str) -> None:
+def _words(text: str) -> Sequence[Word]:
+    """Return the words of a prompt without its verb."""
     if text.lstrip().startswith("TaskOutput"):
         raise InvalidArgs(Message("results carry no task id: the result was in the return value of Task"))
-
-
-def _without_verb(words: Sequence[Word]) -> Sequence[Word]:
+    words = split(text)
     return words[1:] if words and not words[0].quoted and words[0].text in VERBS else words
-
-
-def split_name(text: str) -> tuple[str, str]:
-    """`@name:scripts/x.py` names a program that the skill ships."""
-    name, _, script = text.removeprefix("@").partition(":")
-    return name, script
 
 
 def may_name_source(text: str, cwd: Path) -> bool:
@@ -96,39 +91,39 @@ def may_name_source(text: str, cwd: Path) -> bool:
     return not is_path or path_exists(cwd / expand_home(_FIRST.split(text)[0]))
 
 
-def _refuse_steps(words: Sequence[Word], exists: Callable[[str], bool]) -> None:
-    for position, word in enumerate(words[1:], 1):
+def _second_step(words: Sequence[Word], exists: Callable[[str], bool]) -> str:
+    """Return the word that starts a second call, or ""."""
+    for word, following in zip(words[1:], [*words[2:], None], strict=False):
+        text = word.text
         if word.quoted:
             continue
-        if word.text.startswith("@") and len(word.text) > 1 and exists(split_name(word.text)[0]):
-            raise _multi_step(words, word.text, exists)
-        following = words[position + 1 : position + 2]
-        if word.text.endswith(_SEPARATORS) and following and _starts_a_call(following[0]):
-            raise _multi_step(words, following[0].text, exists)
-        if any(separator + "@" in word.text for separator in _SEPARATORS):
-            raise _multi_step(words, word.text, exists)
+        if text.startswith("@") and len(text) > 1 and exists(split_name(text)[0]):
+            return text
+        if text.endswith(_SEPARATORS) and following and _starts_a_call(following):
+            return following.text
+        if any(separator + "@" in text for separator in _SEPARATORS):
+            return text
+    return ""
 
 
 def _starts_a_call(word: Word) -> bool:
     return not word.quoted and (word.text in VERBS or word.text.startswith("@"))
 
 
-def _multi_step(words: Sequence[Word], second: str, exists: Callable[[str], bool]) -> MultiStep:
-    msg = f"one call, one skill: {second!r} is a second step"
-    return MultiStep(msg, details={"workflow": _as_workflow(_calls(words, exists))})
-
-
 def _calls(words: Sequence[Word], exists: Callable[[str], bool]) -> list[list[str]]:
     """The calls that the words make, each with its skill first; verbs and what stands between two are left out."""
     calls: list[list[str]] = []
+    between = {*_SEPARATORS, *VERBS}
     pieces = [piece for word in words for piece in _pieces(word)]
     for position, piece in enumerate(pieces):
         text = piece.text
         opens = not piece.quoted and text.startswith("@") and len(text) > 1
-        between = pieces[position - 1].text in {*_SEPARATORS, *VERBS}
-        if position == 0 or (opens and (between or exists(split_name(text)[0]))):
+        if position == 0 or (opens and (pieces[position - 1].text in between or exists(split_name(text)[0]))):
             calls.append([text])
-        elif piece.quoted or text not in {*_SEPARATORS, *VERBS} or not _leads_to_call(pieces[position + 1 :]):
+            continue
+        rest = (word for word in pieces[position + 1 :] if word.quoted or word.text not in between)
+        following = next(rest, None)
+        if piece.quoted or text not in between or not (following and _starts_a_call(following)):
             calls[-1].append(text)
     return calls
 
@@ -139,11 +134,6 @@ def _pieces(word: Word) -> list[Word]:
         return [word]
     signs = "|".join(re.escape(sign) for sign in _SEPARATORS if not sign.isascii() or not sign.isalpha())
     return [Word(text, quoted=False) for text in re.split(f"({signs})(?=@|$|(?:执行|运行|run)$)", word.text) if text]
-
-
-def _leads_to_call(rest: Sequence[Word]) -> bool:
-    following = next((word for word in rest if word.quoted or word.text not in {*_SEPARATORS, *VERBS}), None)
-    return following is not None and _starts_a_call(following)
 
 
 def _as_workflow(calls: Sequence[Sequence[str]]) -> str:
@@ -170,54 +160,39 @@ class ScriptCall(NamedTuple):
 
 def parse_script_calls(prompt: str) -> tuple[ScriptCall, ...]:
     """Return the call on each line of a prompt. Raise InvalidArgs if a line is none."""
-    _refuse_task_output(prompt)
-    lines = [line.strip() for line in prompt.splitlines() if line.strip()]
-    if not lines:
-        raise _not_a_script_call(prompt)
-    return tuple(_parse_script_call(line) for line in lines)
+    lines = [line.strip() for line in prompt.splitlines() if line.strip()] or [prompt]
+    return tuple(map(_parse_script_call, lines))
 
 
 def _parse_script_call(line: str) -> ScriptCall:
-    words = _without_verb(split(line))
+    words, details = _words(line), {"usage": SCRIPT_USAGE}
     if len(words) < 2 or words[0].text not in _PYTHONS:
-        raise _not_a_script_call(line)
+        msg = Message("not a prompt for the worker: {text!r}; write: {usage}", text=line[:80], usage=SCRIPT_USAGE)
+        raise InvalidArgs(msg, details=details)
     script = words[1].text
     _refuse_shell(words[1])
     if script.startswith("-"):
-        raise InvalidArgs(
-            Message("python {script} runs code, not a script of bin/: {usage}", script=script, usage=SCRIPT_USAGE),
-            details={"usage": SCRIPT_USAGE},
-        )
+        msg = Message("python {script} runs code, not a script of bin/: {usage}", script=script, usage=SCRIPT_USAGE)
+        raise InvalidArgs(msg, details=details)
     if not script.startswith(("bin/", "./bin/")):
         raise PermissionDenied(Message("{script} is not in bin/", script=script))
-    return _with_redirections(ScriptCall(script.removeprefix("./")), words[2:])
-
-
-def _with_redirections(call: ScriptCall, words: Sequence[Word]) -> ScriptCall:
-    args: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        if word.quoted:
-            args.append(word.text)
-            continue
-        found = _REDIRECTION.fullmatch(word.text)
-        if not found:
+    call, args = ScriptCall(script.removeprefix("./")), []
+    rest = iter(words[2:])
+    for word in rest:
+        found = None if word.quoted else _REDIRECTION.fullmatch(word.text)
+        if found:
+            target = found[3] or next(rest, Word("")).text
+            call = _redirected(call, found[1], target)
+        else:
             _refuse_shell(word)
             args.append(word.text)
-            continue
-        target = found[3] or (rest.pop(0).text if rest else "")
-        call = _redirected(call, found[1], target)
     return call._replace(args=tuple(args))
 
 
 def _refuse_shell(word: Word) -> None:
     if not word.quoted and _SHELL.search(word.text):
-        raise InvalidArgs(
-            Message(
-                "{text!r} needs a shell, and there is none: one script on each line, quote the rest", text=word.text
-            )
-        )
+        text = word.text
+        raise InvalidArgs(Message("{text!r} needs a shell; write one script on each line, quote the rest", text=text))
 
 
 def _redirected(call: ScriptCall, stream: str, target: str) -> ScriptCall:
@@ -226,18 +201,8 @@ def _redirected(call: ScriptCall, stream: str, target: str) -> ScriptCall:
     if stream == "2" and target == "&1":
         return call._replace(join_stderr=True)
     if target != "/dev/null":
-        raise InvalidArgs(
-            Message(
-                "only /dev/null can be redirected to, not {target!r}; the result is in the return value", target=target
-            )
-        )
+        msg = Message("redirect only to /dev/null, not {target!r}; the result is the return value", target=target)
+        raise InvalidArgs(msg)
     if stream == "2":
         return call._replace(drop_stderr=True)
     return call._replace(drop_stdout=True, drop_stderr=call.drop_stderr or stream == "&")
-
-
-def _not_a_script_call(text: str) -> InvalidArgs:
-    return InvalidArgs(
-        Message("not a prompt for the worker: {text!r}; write: {usage}", text=text[:80], usage=SCRIPT_USAGE),
-        details={"usage": SCRIPT_USAGE},
-    )

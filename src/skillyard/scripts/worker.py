@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -20,28 +21,17 @@ from skillyard.core.errors import (
     Timeout,
 )
 from skillyard.core.messages import PARTLY, PAUSED, RAN, RAN_ALL, Lang, Message
-from skillyard.core.request import Outcome
-from skillyard.core.result import Result, as_size, error_result, make_meta, meaningful
+from skillyard.core.result import Outcome, Result, as_size, error_result, make_meta, meaningful
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
 from skillyard.runners.interpreters import reach_of
+from skillyard.runners.kind import PACKAGE, as_printed, base_environment, quoted, usage_of
 from skillyard.runners.leftovers import BOX, cleanup_of
-from skillyard.runners.process import PACKAGE, as_printed, base_environment, quoted, usage_of
-from skillyard.runtime.prepare import make_box
+from skillyard.runtime.pipeline import make_box
 from skillyard.runtime.record import OnProgress, RecordedSandbox, Recorder
 from skillyard.sandbox.cancel_token import CancelToken
-from skillyard.sandbox.launch import Exit, Launch, Sandbox, can_mount
-from skillyard.sandbox.policy import Mount, Policy
-from skillyard.scripts.interrupt import (
-    Decider,
-    Decision,
-    Interrupt,
-    Stamp,
-    check_decisions,
-    find_analysis,
-    read_interrupt,
-    stamp_of,
-)
+from skillyard.sandbox.launch import Exit, Launch, Mount, Policy, Sandbox, can_mount
+from skillyard.scripts.interrupt import Decider, Interrupt, check_decisions, find_analysis, read_interrupt, stamp_of
 from skillyard.scripts.prompt_grammar import ScriptCall, parse_script_calls
 from skillyard.store.copies import Copies, FolderCopy
 from skillyard.store.runs import RUNNING, Run
@@ -123,32 +113,23 @@ class Worker(NamedTuple):
             raise ScriptNotFound(call.script, details={"exception": "FileNotFoundError"})
         trust = self.trust_of(call.script, copy)
         if not trust.ours and not trust.trusted:
-            changes: dict[str, Json] = {change: list(paths) for change, paths in trust.changes.items()}
-            raise NotGranted(
-                Message("running {script}", script=call.script), "skillyard trust", details={"bin": changes}
-            )
+            details: dict[str, Json] = {"bin": {change: list(paths) for change, paths in trust.changes.items()}}
+            raise NotGranted(Message("running {script}", script=call.script), "skillyard trust", details=details)
         return trust
 
     def _run(self, call: ScriptCall, copy: FolderCopy, on_progress: OnProgress) -> Result:
         started, moment, run_id = time.monotonic(), datetime.now(UTC), self.new_id()
-        interrupts: list[Interrupt] = []
         try:
-            result = self._start(call, copy, run_id, moment, on_progress, interrupts)
+            result, interrupt = self._start(call, copy, run_id, moment, on_progress)
         except SkillError as error:
             meta = make_meta(AGENT, time.monotonic() - started, moment, run=run_id)
             return error_result(error, AGENT, self.lang, meta)
-        return self._decided(result, interrupts[0], on_progress) if interrupts else result
+        return self._decided(result, interrupt, on_progress) if interrupt else result
 
     def _start(
-        self,
-        call: ScriptCall,
-        copy: FolderCopy,
-        run_id: str,
-        moment: datetime,
-        on_progress: OnProgress,
-        interrupts: list[Interrupt],
-    ) -> Result:
-        """Run the script. Its interrupt goes to `interrupts`: any run can replace its file, so it is read once."""
+        self, call: ScriptCall, copy: FolderCopy, run_id: str, moment: datetime, on_progress: OnProgress
+    ) -> tuple[Result, Interrupt | None]:
+        """Run the script. Any run can replace the file of its interrupt, so that is read once, here."""
         trust = self._demand(call, copy)
         make_box(self.root)
         launch = self._launch(call, trust, copy)
@@ -162,124 +143,105 @@ class Worker(NamedTuple):
             job=str(self.job.get("label", "")),
             request={"script": call.script, "args": list(call.args), **({"job": self.job} if self.job else {})},
         )
-        before = stamp_of(self.root)
+        before, interrupt = stamp_of(self.root), None
         started = time.monotonic()
         with self.recorder.recording(run) as record:
             sandbox = RecordedSandbox(self.sandbox, record, cleanup_of(self.root, ()), on_progress, self.stop)
             try:
-                ended = sandbox(launch._replace(policy=self._policy(launch, trust, copy)))
-                outcome = self._outcome(call, ended, before, interrupts, ours=trust.ours)
+                ended = sandbox(launch)
+                text = ended.stdout.decode("utf-8", "replace")
+                interrupt = None if ended.timed_out else read_interrupt(self.root, before, text, ours=trust.ours)
+                if interrupt:
+                    words = {"count": len(interrupt.skills)}
+                    outcome = Outcome(data=interrupt.as_data(), says=PAUSED, words=words, state=State.INTERRUPTED)
+                else:
+                    outcome = _as_outcome(call, ended, self.limit_seconds, ours=trust.ours)
                 result = outcome.as_result(AGENT, self.lang, time.monotonic() - started, moment, **record.facts)
             except SkillError as error:
                 meta = make_meta(AGENT, time.monotonic() - started, moment, **record.facts)
                 result = error_result(error, AGENT, self.lang, meta)
             record.settle(result)
-        return result
+        return result, interrupt
 
     def _launch(self, call: ScriptCall, trust: ScriptTrust, copy: FolderCopy) -> Launch:
-        python = self.own_python if trust.ours else self.python()
-        env = base_environment()
-        if trust.ours:
-            env |= {"SKILLYARD_HOME": str(self.own_home), "SKILLYARD_LANG": str(self.lang)}
-        # -I: nothing that lies beside a script of ours can be imported in place of what it means.
-        is_at_its_path = not trust.ours and can_mount(self.sandbox)
-        script = call.script if is_at_its_path else str(copy.files / call.script.removeprefix("bin/"))
-        argv = (python, *(("-I",) if trust.ours else ()), script, *call.args)
-        return Launch(argv=argv, cwd=self.root, env=env, limit_seconds=self.limit_seconds)
-
-    def _policy(self, launch: Launch, trust: ScriptTrust, copy: FolderCopy) -> Policy:
         """Let the project's scripts read the project and write mybox/; ours may also install skills."""
-        root = self.root.resolve()
-        read = (root, *reach_of(Path(launch.argv[0])).known)
-        home, files = self.own_home.resolve(), copy.files.resolve()
-        if not trust.ours and can_mount(self.sandbox):
+        root, home, files = self.root.resolve(), self.own_home.resolve(), copy.files.resolve()
+        script, env = str(copy.files / call.script.removeprefix("bin/")), base_environment()
+        if trust.ours:
+            # -I: nothing that lies beside a script of ours can be imported in place of what it means.
+            argv: tuple[str, ...] = (self.own_python, "-I", script)
+            env |= {"SKILLYARD_HOME": str(self.own_home), "SKILLYARD_LANG": str(self.lang)}
+            home.mkdir(parents=True, exist_ok=True)
+            fixed = [path for name in _FIXED if (path := root / name).exists() and not path.is_symlink()]
+            # A skill is swapped in by renames between .skillyard/, .claude/skills/ and the root: that needs one mount.
+            policy = Policy(read=(PACKAGE, files, *fixed), write=(root, home))
+        elif can_mount(self.sandbox):
+            argv = (self.python(), call.script)
             mounts = (Mount(files, root / "bin"),)
-            return Policy(read=read, write=(root / BOX,), hide=(home, self.copies.home), mounts=mounts)
-        if not trust.ours:  # started from the copy, and bin/ itself, which nobody may have seen, is out of reach
-            return Policy(read=(*read, files), write=(root / BOX,), hide=(home, root / "bin"))
-        # A skill is swapped in by renames between .skillyard/, .claude/skills/ and the root: that needs one mount.
-        home.mkdir(parents=True, exist_ok=True)
-        fixed = [path for name in _FIXED if (path := root / name).exists() and not path.is_symlink()]
-        return Policy(read=(*read, PACKAGE, files, *fixed), write=(root, home))
-
-    def _outcome(
-        self, call: ScriptCall, ended: Exit, before: Stamp, interrupts: list[Interrupt], *, ours: bool
-    ) -> Outcome:
-        stdout, stderr = (b"" if call.drop_stdout else ended.stdout), (b"" if call.drop_stderr else ended.stderr)
-        text = ended.stdout.decode("utf-8", "replace")
-        if not ended.timed_out and (interrupt := read_interrupt(self.root, before, text, ours=ours)):
-            interrupts.append(interrupt)
-            words = {"count": len(interrupt.skills)}
-            return Outcome(data=interrupt.as_data(), says=PAUSED, words=words, state=State.INTERRUPTED)
-        _check_exit(call, ended, stdout, stderr, self.limit_seconds)
-        printed = as_printed(stdout + stderr if call.join_stderr else stdout, ours=ours)
-        data = printed.data
-        if analysis := find_analysis(text):
-            data["analysis_prompt"] = analysis
-        state = printed.state or State.SUCCESS
-        return Outcome(data=data, says=RAN, words={"label": call.script}, summary=printed.summary, state=state)
+            policy = Policy(write=(root / BOX,), hide=(home, self.copies.home), mounts=mounts)
+        else:  # started from the copy, and bin/ itself, which nobody may have seen, is out of reach
+            argv = (self.python(), script)
+            policy = Policy(read=(files,), write=(root / BOX,), hide=(home, root / "bin"))
+        policy = policy._replace(read=(root, *reach_of(Path(argv[0])).known, *policy.read))
+        argv = (*argv, *call.args)
+        return Launch(argv=argv, cwd=self.root, env=env, limit_seconds=self.limit_seconds, policy=policy)
 
     def _decided(self, result: Result, interrupt: Interrupt, on_progress: OnProgress) -> Result:
-        """Decide and resume if there is a decider; otherwise return the interrupted state to the caller."""
+        """Run the interrupt's own command, a script of bin/, with the decisions as one argument.
+
+        Without a decider, or if it leaves one skill out, return the interrupted state to the caller.
+        """
         if self.decide is None or not interrupt.resume_command.startswith("python"):
             return result
         decisions = check_decisions(interrupt, dict(self.decide(interrupt)))
         if set(decisions) != set(interrupt.skills):
             return result
-        resumed = self._resume(interrupt, decisions, on_progress)
-        if not resumed.ok:
-            return resumed
-        return resumed._replace(data={**resumed.data, "llm_decisions": _as_words(decisions), "resumed": True})
-
-    def _resume(self, interrupt: Interrupt, decisions: Mapping[str, Decision], on_progress: OnProgress) -> Result:
-        """Run the interrupt's own command, a script of bin/, with the decisions as one argument."""
+        words: dict[str, Json] = {name: str(decision) for name, decision in decisions.items()}
         (call,) = parse_script_calls(interrupt.resume_command)
         self._check(call)
-        args = tuple(word for word in call.args if word not in {"--decisions", "{decisions}"})
-        words = json.dumps(_as_words(decisions), ensure_ascii=False)
-        return self._run(call._replace(args=(*args, "--decisions", words)), self._copy(), on_progress)
+        args = (word for word in call.args if word not in {"--decisions", "{decisions}"})
+        call = call._replace(args=(*args, "--decisions", json.dumps(words, ensure_ascii=False)))
+        resumed = self._run(call, self._copy(), on_progress)
+        if not resumed.ok:
+            return resumed
+        return resumed._replace(data={**resumed.data, "llm_decisions": words, "resumed": True})
 
 
-def _as_words(decisions: Mapping[str, Decision]) -> dict[str, Json]:
-    return {name: str(decision) for name, decision in decisions.items()}
+def _as_outcome(call: ScriptCall, ended: Exit, limit: float, *, ours: bool) -> Outcome:
+    stdout, stderr = (b"" if call.drop_stdout else ended.stdout), (b"" if call.drop_stderr else ended.stderr)
+    _check_exit(call, ended, stdout, stderr, limit)
+    printed = as_printed(stdout + stderr if call.join_stderr else stdout, ours=ours)
+    if analysis := find_analysis(ended.stdout.decode("utf-8", "replace")):
+        printed.data["analysis_prompt"] = analysis
+    state, words = printed.state or State.SUCCESS, {"label": call.script}
+    return Outcome(data=printed.data, says=RAN, words=words, summary=printed.summary, state=state)
 
 
 def _check_exit(call: ScriptCall, ended: Exit, stdout: bytes, stderr: bytes, limit: float) -> None:
     if ended.timed_out:
         raise Timeout(call.script, meaningful(ended.seconds), limit, noun="script")
     if ended.overflowed:
-        raise OutputTooLarge(
-            Message("more than {count} on stdout", count=as_size(len(ended.stdout))),
-            limit=as_size(len(ended.stdout)),
-            log="skillyard runs",
-        )
-    if ended.code == 0 or _is_envelope(stdout):
+        size = as_size(len(ended.stdout))
+        raise OutputTooLarge(Message("more than {count} on stdout", count=size), limit=size, log="skillyard runs")
+    if ended.code == 0:
         return
+    with suppress(ValueError):
+        read_envelope(stdout.decode("utf-8", "replace"))
+        return  # it tells itself what went wrong
     if usage := usage_of(ended):
         raise InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
     reason = quoted(stderr) or quoted(stdout) or Message("exit code {code}", code=ended.code)
     raise ScriptFailed(reason, details={"script": call.script, "exit_code": ended.code}, log="skillyard runs")
 
 
-def _is_envelope(stdout: bytes) -> bool:
-    try:
-        read_envelope(stdout.decode("utf-8", "replace"))
-    except ValueError:
-        return False
-    return True
-
-
 def _together(calls: tuple[ScriptCall, ...], results: list[Result], lang: Lang, meta: Mapping[str, Json]) -> Result:
     """Return one result for several scripts: partial if some failed, an error if all did."""
-    names = [Path(call.script).name for call in calls]
-    done = [name for name, result in zip(names, results, strict=True) if result.ok]
-    failed = [name for name, result in zip(names, results, strict=True) if not result.ok]
+    ended = [(Path(call.script).name, result.ok) for call, result in zip(calls, results, strict=True)]
+    done, failed = ([name for name, ok in ended if ok is wanted] for wanted in (True, False))
+    data: dict[str, Json] = {"succeeded": done, "failed": failed}
     if not done:
-        first = next(result for result in results if not result.ok)
+        first = results[0]
         hint = {"hint": first.meta["hint"]} if "hint" in first.meta else {}
-        data = {**first.data, "succeeded": [], "failed": list(failed)}
-        return Result(agent=AGENT, state=State.ERROR, summary=first.summary, data=data, meta={**meta, **hint})
-    words = {"done": len(done), "total": len(names)}
+        return Result(AGENT, State.ERROR, first.summary, {**first.data, **data}, {**meta, **hint})
     says, state = (PARTLY, State.PARTIAL) if failed else (RAN_ALL, State.SUCCESS)
-    data = {"succeeded": list(done), "failed": list(failed)}
-    return Result(agent=AGENT, state=state, summary=says.render(lang, **words), data=data, meta=meta)
+    return Result(AGENT, state, says.render(lang, done=len(done), total=len(ended)), data, meta)

@@ -14,13 +14,10 @@ from skillyard.core.errors import StateDamaged, StoreFailed
 from skillyard.core.messages import Message
 from skillyard.store import locks
 from skillyard.store.atomic import put_in_place
-from skillyard.store.database import check_integrity, connect
+from skillyard.store.database import BACKUP_LOCK, check_integrity, connect
 
 BACKUP = ".backup"
 OLDER = ".backup.1"
-#: Its modification time is that of the latest attempt.
-LOCK = "backup.lock"
-EVERY_SECONDS = 3600.0
 #: Limits for a short command, which somebody may be waiting for.
 SHORT_BYTES = 32_000_000
 SHORT_SECONDS = 2.0
@@ -34,28 +31,18 @@ def list_backups(path: Path) -> tuple[Path, ...]:
     return tuple(name for name in names if name.is_file())
 
 
-def is_due(path: Path, now: float, *, every_seconds: float = EVERY_SECONDS) -> bool:
-    """Whether the latest attempt (or the home, if there was none) is older than `every_seconds`. Cheap."""
-    for name in (LOCK, "state.lock"):
-        try:
-            return not 0 <= now - path.with_name(name).stat().st_mtime < every_seconds
-        except OSError:
-            continue
-    return False
-
-
 def back_up(path: Path, lock_seconds: float, *, is_short: bool = False) -> Path | None:
     """Make a backup; return None if another process does, or nothing changed, or it would take too long.
 
     Raise StateDamaged if the database is damaged, StoreFailed if the backup could not be written."""
     fresh = path.with_name(f"{path.name}{BACKUP}.new")
     try:
-        with locks.trying(path.with_name(LOCK)) as held:
+        with locks.trying(path.with_name(BACKUP_LOCK)) as held:
             if not held or not path.is_file() or not _has_changed(path):
                 return None
             if is_short and path.stat().st_size > SHORT_BYTES:
                 return None
-            os.utime(path.with_name(LOCK))
+            os.utime(path.with_name(BACKUP_LOCK))
             _clear(fresh)
             try:
                 done = _copy(path, fresh, lock_seconds, SHORT_SECONDS if is_short else None)

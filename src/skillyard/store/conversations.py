@@ -87,10 +87,8 @@ class Conversations:
         return found
 
     def find(self, backend: str, folder: str, name: str) -> Conversation | None:
-        row = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM conversations WHERE backend = ? AND folder = ? AND name = ?",
-            (backend, folder, name),
-        ).fetchone()
+        query = f"SELECT {_COLUMNS} FROM conversations WHERE backend = ? AND folder = ? AND name = ?"
+        row = self._connection.execute(query, (backend, folder, name)).fetchone()
         return self._checked(row) if row else None
 
     def get(self, number: int) -> Conversation | None:
@@ -167,9 +165,8 @@ class Conversations:
         if lock is None:
             return False
         with lock, writing(self._connection):
-            gone = self._connection.execute(
-                "DELETE FROM conversations WHERE id = ? AND last < ?", (number, moment)
-            ).rowcount
+            query = "DELETE FROM conversations WHERE id = ? AND last < ?"
+            gone = self._connection.execute(query, (number, moment)).rowcount
             if gone:
                 self._connection.execute("DELETE FROM events WHERE conversation = ?", (number,))
                 self._locks.remove(number)

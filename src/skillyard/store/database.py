@@ -78,6 +78,15 @@ _WITH_GRANTS = 4
 LOCK_SECONDS = 30.0
 LOCK = "state.lock"
 
+#: A page of SQLite has no less.
+_SMALLEST_BYTES = 512
+#: Of a -wal file; the last bit tells the order of bytes. All zero is one that was only just made.
+_WAL_START = b"\x37\x7f\x06\x82"
+_TABLES = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite%'"
+#: Its modification time is that of the latest attempt to make a backup.
+BACKUP_LOCK = "backup.lock"
+_BACKUP_SECONDS = 3600.0
+
 #: An empty file beside the database: some statement met damage, so the next process that opens it checks all of it.
 SUSPECT = ".suspect"
 
@@ -108,20 +117,14 @@ class StateConnection(sqlite3.Connection):
             # No local name for it: the cycle would keep the statement, and with it the file, open.
             raise self._named(error) or error from None
         except UnicodeDecodeError:  # sqlite3 cannot even say what is wrong with the definition of a table
-            mark_suspect(self.path)
-            raise StateDamaged(Message("{place}: {reason}", place=self.path, reason=OTHER_TABLES), _CHECKED) from None
+            raise _damaged(self.path, OTHER_TABLES) from None
 
     def _named(self, error: sqlite3.DatabaseError) -> SkillError | None:
-        if _code(error) == sqlite3.SQLITE_READONLY and self._should_be_writable():
-            mark_suspect(self.path)
-            return StateDamaged(f"{self.path}: {error}", _CHECKED)
+        if _code(error) == sqlite3.SQLITE_READONLY:  # a header in which a byte changed can claim it, too
+            may_write = os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
+            if may_write and not super().execute("PRAGMA query_only").fetchone()[0]:
+                return _damaged(self.path, str(error))
         return as_named(error, self.path, self.lock_seconds)
-
-    def _should_be_writable(self) -> bool:
-        """A header in which a byte changed can claim that nobody may write."""
-        if not (os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)):
-            return False
-        return not super().execute("PRAGMA query_only").fetchone()[0]
 
 
 class StateCursor(sqlite3.Cursor):
@@ -155,13 +158,9 @@ def connect(path: Path, lock_seconds: float, how: str = "") -> StateConnection:
         uri=bool(how),
     )
     connection.path, connection.lock_seconds = path, lock_seconds
-    connection.text_factory = _decode
+    # A changed byte in a text must not hide the rest of the row.
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
     return connection
-
-
-def _decode(text: bytes) -> str:
-    """A changed byte in a text must not hide the rest of the row."""
-    return text.decode("utf-8", "replace")
 
 
 OTHER_TABLES = Message("the definition of a table was changed")
@@ -190,18 +189,19 @@ def is_busy(error: sqlite3.Error) -> bool:
 def as_named(error: sqlite3.DatabaseError, path: Path, lock_seconds: float) -> SkillError | None:
     """Return None for what is neither damage nor a lock. Mark damage, so that the next start checks everything."""
     if is_damage(error):
-        mark_suspect(path)
-        return StateDamaged(f"{path}: {error}", _CHECKED)
+        return _damaged(path, str(error))
     if is_busy(error):
         return locks.as_locked(path, locks.describe_lock_holders(path), lock_seconds)
     return None
 
 
-def mark_suspect(path: Path) -> None:
-    try:
+def _damaged(path: Path, reason: str) -> StateDamaged:
+    """Return the error, and mark the file so that the next process that opens it checks all of it."""
+    with suppress(OSError):  # a read-only home cannot be repaired either
         path.with_name(path.name + SUSPECT).touch(mode=0o600)
-    except OSError:  # a read-only home: it cannot be repaired either
-        return
+    error = StateDamaged(Message("{place}: {reason}", place=path, reason=reason), _CHECKED)
+    error.details = {"reason": reason}
+    return error
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -266,10 +266,9 @@ def _open_to_read(path: Path, lock_seconds: float) -> sqlite3.Connection:
                     return connection
             except Damage as damage:
                 connection.close()
-                raise StateDamaged(
-                    Message("{path} {damage}, and SKILLYARD_HOME cannot be written", path=path, damage=damage),
-                    Message("run a command as the user who may write there: it repairs the file"),
-                ) from None
+                told = Message("{path} {damage}, and SKILLYARD_HOME cannot be written", path=path, damage=damage)
+                advice = Message("run a command as the user who may write there: it repairs the file")
+                raise StateDamaged(told, advice) from None
             except sqlite3.OperationalError:
                 pass
             except SkillError:
@@ -356,31 +355,29 @@ def _has_sound_wal(path: Path) -> bool:
     return not start.strip(b"\0") or (start[:3] == _WAL_START[:3] and start[3] in b"\x82\x83")
 
 
-#: A page of SQLite has no less.
-_SMALLEST_BYTES = 512
-#: Of a -wal file; the last bit tells the order of bytes. All zero is one that was only just made.
-_WAL_START = b"\x37\x7f\x06\x82"
-
-
 def _checked_version(connection: StateConnection) -> int:
     """Return the version of a file whose tables can be read. Raise Damage and StateNewer."""
     try:
         version = read_version(connection)
         if version > VERSION:
-            raise StateNewer(
-                Message(
-                    "{path} has version {version}, this Skillyard knows {count}",
-                    path=connection.path,
-                    version=version,
-                    count=VERSION,
-                )
-            )
+            told = Message("version {version}, and this Skillyard knows {known}", version=version, known=VERSION)
+            raise StateNewer(Message("{place}: {reason}", place=connection.path, reason=told))
         found = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'runs'").fetchone()[0]
     except StateDamaged as error:
-        raise Damage(error.msg.removeprefix(f"{connection.path}: ")) from None
+        raise Damage(error.details.get("reason")) from None
     if version <= 0 or not found:
         raise Damage(Message("is not a database of Skillyard"))
     return version
+
+
+def is_backup_due(path: Path, now: float) -> bool:
+    """Whether the latest attempt (or the home, if there was none) is older than an hour. Cheap: every command asks."""
+    for name in (BACKUP_LOCK, LOCK):
+        try:
+            return not 0 <= now - path.with_name(name).stat().st_mtime < _BACKUP_SECONDS
+        except OSError:
+            continue
+    return False
 
 
 @contextmanager
@@ -454,9 +451,6 @@ def check_tables(path: Path, lock_seconds: float) -> str:
         made.close()
         there.close()
     return "" if wanted <= found else OTHER_TABLES
-
-
-_TABLES = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite%'"
 
 
 def read_version(connection: sqlite3.Connection) -> int:

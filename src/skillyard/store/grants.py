@@ -117,8 +117,13 @@ class GrantFile:
                 self._tell_once(error)
                 content = GrantContent()
             changed = how(content)
-            _check_new(set(changed.grants).difference(content.grants))
-            _check_new(set(changed.trusts).difference(content.trusts))
+            before: set[GrantRow | TrustRow] = {*content.grants, *content.trusts}
+            after: set[GrantRow | TrustRow] = {*changed.grants, *changed.trusts}
+            try:
+                for row in after - before:  # one that could not be read again would make the whole file a damaged one
+                    _check_row(row)
+            except ValueError as error:
+                raise InvalidArgs(Message("this cannot be kept as a grant: {error}", error=error)) from None
             self._write(changed)
 
     def import_once(self, grants: Iterable[GrantRow], trusts: Iterable[TrustRow]) -> None:
@@ -171,32 +176,20 @@ class GrantFile:
         content = self._load_copy()
         if aside is not None:
             self.path.rename(aside)
+        path = self.path
         if content is None:
-            sync(self.path.parent)
-            kept = (
-                Message("grant again what you need; the damaged file is kept as {aside}", aside=aside)
-                if aside
-                else Message("grant again what you need")
-            )
-            raise StateDamaged(
-                Message(
-                    "{path} {reason}, and there is no intact copy: nothing is granted any more",
-                    path=self.path,
-                    reason=reason,
-                ),
-                kept,
-            )
+            sync(path.parent)
+            kept = Message("grant again what you need")
+            if aside:
+                kept = Message("grant again what you need; the damaged file is kept as {aside}", aside=aside)
+            told = Message("{path} {reason}, and no copy is intact: nothing is granted now", path=path, reason=reason)
+            raise StateDamaged(told, kept)
         self._write(content)
-        kept = (
-            Message("the damaged file is kept as {aside}", aside=aside)
-            if aside
-            else Message("to drop every grant, remove {copy} too", copy=COPY)
-        )
-        self._tell_once(
-            StateDamaged(
-                Message("{path} {reason}; its copy was restored, no grant is lost", path=self.path, reason=reason), kept
-            )
-        )
+        kept = Message("to drop every grant, remove {copy} too", copy=COPY)
+        if aside:
+            kept = Message("the damaged file is kept as {aside}", aside=aside)
+        restored = Message("{path} {reason}; its copy was restored, no grant is lost", path=path, reason=reason)
+        self._tell_once(StateDamaged(restored, kept))
         return content
 
     def _load_copy(self) -> GrantContent | None:
@@ -337,30 +330,20 @@ def parse(raw: bytes, path: Path) -> GrantContent:
     if _checksum(version, body) != frame[2]:
         raise _Damaged(Message("does not match its checksum"))
     if version > VERSION:
-        raise StateNewer(
-            Message(
-                "{path} has format {version}, this Skillyard knows {version2}",
-                path=path,
-                version=version,
-                version2=VERSION,
-            )
-        )
+        told = Message("format {version}, and this Skillyard knows {known}", version=version, known=VERSION)
+        raise StateNewer(Message("{place}: {reason}", place=path, reason=told))
     try:
         fields: Any = json.loads(body)
         grants, trusts = fields["grants"], fields["trusts"]
         if not isinstance(grants, list) or not isinstance(trusts, list):
             raise TypeError("no lists of rows")  # noqa: TRY301  (a damaged file like any other)
         rows = GrantContent(tuple(GrantRow(*row) for row in grants), tuple(TrustRow(*row) for row in trusts))
-        _check_rows(rows.grants)
-        _check_rows(rows.trusts)
+        every: list[GrantRow | TrustRow] = [*rows.grants, *rows.trusts]
+        for row in every:
+            _check_row(row)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _Damaged(Message("does not have the fields of a file of grants: {error}", error=error)) from None
     return rows
-
-
-def _check_rows(rows: Iterable[GrantRow | TrustRow]) -> None:
-    for row in rows:
-        _check_row(row)
 
 
 def _check_row(row: GrantRow | TrustRow) -> None:
@@ -373,18 +356,14 @@ def _check_row(row: GrantRow | TrustRow) -> None:
         raise ValueError("a row with a time that is none")
     if not is_path(row.project) or not row.project.startswith("/"):
         raise ValueError("a row with a project that is no absolute path")
+    most = _MOST_TRUST if isinstance(row, TrustRow) else _MOST_FINGERPRINT
+    if not (row.fingerprint.isprintable() and 0 < len(row.fingerprint) <= most):
+        raise ValueError("a row with a fingerprint that is none")
     if isinstance(row, TrustRow):
-        _check_text(row.fingerprint, _MOST_TRUST)
         return
     if not is_path(row.skill) or not row.skill.startswith("/"):
         raise ValueError("a row with a skill that is no absolute path")
-    _check_text(row.fingerprint, _MOST_FINGERPRINT)
     _check_capability(row.capability)
-
-
-def _check_text(text: str, most_characters: int) -> None:
-    if not (text.isprintable() and 0 < len(text) <= most_characters):
-        raise ValueError("a row with a fingerprint that is none")
 
 
 def _check_capability(text: str) -> None:
@@ -398,14 +377,6 @@ def _check_capability(text: str) -> None:
             parse_rule(argument)
         except ValueError:
             raise ValueError("a row with a host that is none") from None
-
-
-def _check_new(rows: Iterable[GrantRow | TrustRow]) -> None:
-    """Raise InvalidArgs for a row that could not be read again: it would make the whole file a damaged one."""
-    try:
-        _check_rows(rows)
-    except ValueError as error:
-        raise InvalidArgs(Message("this cannot be kept as a grant: {error}", error=error)) from None
 
 
 def _is_row(row: GrantRow | TrustRow) -> bool:
@@ -459,15 +430,13 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
             )
         )
     if stat.S_IMODE(found.st_mode) & 0o022:
-        raise StateUnsafe(
-            Message("{path} can be written by others: nothing in it counts until `chmod 600 {path}`", path=path)
-        )
+        told = Message("{path} can be written by others: nothing in it counts until `chmod 600 {path}`", path=path)
+        raise StateUnsafe(told)
 
 
 def _unreadable(path: Path, error: OSError) -> StoreFailed:
-    return StoreFailed(
-        Message("{path} cannot be read: {strerror}; nothing is granted", path=path, strerror=error.strerror)
-    )
+    told = Message("{path} cannot be read: {strerror}; nothing is granted", path=path, strerror=error.strerror)
+    return StoreFailed(told)
 
 
 def _is_sound(path: Path) -> bool:

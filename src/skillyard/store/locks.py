@@ -100,14 +100,8 @@ def holding(path: Path, seconds: float, *, shared: bool = False) -> Iterator[Non
 
 
 def as_locked(path: Path, holders: str, seconds: float) -> StateLocked:
-    return StateLocked(
-        Message(
-            "{path}: {describe_lock_holders} has held it for {lock_seconds:g} s",
-            path=path,
-            describe_lock_holders=holders,
-            lock_seconds=seconds,
-        )
-    )
+    told = Message("{path}: {holders} has held it for {seconds:g} s", path=path, holders=holders, seconds=seconds)
+    return StateLocked(told)
 
 
 @contextmanager

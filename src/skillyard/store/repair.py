@@ -91,13 +91,10 @@ def _refuse_while_in_use(path: Path, reason: str) -> None:
     """A process that has the file open would continue to write into what was set aside."""
     users = list_users(path)
     if users or _is_locked_elsewhere(path):
+        user = describe(users)
         raise StateDamaged(
-            Message(
-                "{path} {reason}, and it is still used by {users}", path=path, reason=reason, users=describe(users)
-            ),
-            Message(
-                "end that process, then run any command: it sets the damaged file aside and restores the last backup"
-            ),
+            Message("{path} {reason}, and it is still used by {user}", path=path, reason=reason, user=user),
+            Message("end that process, then run any command: it sets the file aside and restores the last backup"),
         )
 
 
@@ -176,30 +173,17 @@ def _check_backup(fresh: Path, lock_seconds: float) -> None:
 
 
 def _as_told(path: Path, reason: str, source: Path | None, aside: Path | None) -> StateDamaged:
-    if aside is None or not os.path.lexists(aside):
-        advice = Message(
-            "grants are not affected; to start anew, remove {name} together with {name}.backup*", name=path.name
-        )
-    else:
+    name = path.name
+    advice = Message("grants are not affected; to start anew, remove {name} together with {name}.backup*", name=name)
+    if aside is not None and os.path.lexists(aside):
         advice = Message(
             "grants are not affected; the damaged file is kept as {aside}, and `skillyard doctor` lists it", aside=aside
         )
-    if source is None:
-        return StateDamaged(
-            Message(
-                "{path} {reason}; there is no backup, so a new one was made without any history",
-                path=path,
-                reason=reason,
-            ),
-            advice,
-        )
-    minutes = max(0, round((time.time() - source.stat().st_mtime) / 60))
-    return StateDamaged(
-        Message(
-            "{path} {reason}; the backup of {minutes} min ago was restored", path=path, reason=reason, minutes=minutes
-        ),
-        advice,
-    )
+    done = Message("there is no backup, so a new one was made without any history")
+    if source is not None:
+        minutes = max(0, round((time.time() - source.stat().st_mtime) / 60))
+        done = Message("the backup of {minutes} min ago was restored", minutes=minutes)
+    return StateDamaged(Message("{path} {reason}; {done}", path=path, reason=reason, done=done), advice)
 
 
 # -- what `doctor` reports: it looks thoroughly, and changes nothing

@@ -94,10 +94,8 @@ class Runs:
         return self._select("AND job = ? ORDER BY started, id", job)
 
     def _select(self, how: str, *values: object) -> tuple[Run, ...]:
-        rows = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM runs WHERE project = ? {how}", (self._project, *values)
-        )
-        return tuple(map(_run, rows))
+        query = f"SELECT {_COLUMNS} FROM runs WHERE project = ? {how}"
+        return tuple(map(_run, self._connection.execute(query, (self._project, *values))))
 
     def find(self, run_id: str) -> Run | None:
         """Find by id, or by the beginning of one if only one starts so."""
@@ -235,9 +233,8 @@ class Keys:
         self._connection = connection
 
     def find(self, digest: str) -> KeyRecord | None:
-        row = self._connection.execute(
-            "SELECT prompt, boot, at, result FROM keys WHERE digest = ?", (digest,)
-        ).fetchone()
+        query = "SELECT prompt, boot, at, result FROM keys WHERE digest = ?"
+        row = self._connection.execute(query, (digest,)).fetchone()
         if row is None:
             return None
         try:

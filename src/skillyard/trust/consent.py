@@ -9,10 +9,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.catalog.bounds import read_bounds
+from skillyard.catalog.bounds import Bounds, read_bounds
 from skillyard.catalog.files import read_toml
 from skillyard.catalog.fingerprint import fingerprint, read_digests
-from skillyard.core.capability import ALLOWED_TOOLS, NETWORK, ON_FAILURE, SCHEDULE
+from skillyard.core.capability import (
+    ALLOWED_TOOLS,
+    MEMORY,
+    NETWORK,
+    ON_FAILURE,
+    PROCESSES,
+    READ,
+    SCHEDULE,
+    SECRET,
+    WRITE,
+)
 from skillyard.core.errors import RoleInvalid
 from skillyard.core.messages import Message
 from skillyard.core.secrets import MASK
@@ -33,31 +43,12 @@ class Want(NamedTuple):
     files: tuple[tuple[str, str], ...] = ()
 
 
-NO_FILES: Mapping[str, str] = {}
-
-
 class Trusted(NamedTuple):
     """What a person trusted: the settings that they were shown, and each file of bin/."""
 
     settings: str = ""
     bin: str = ""
-    files: Mapping[str, str] = NO_FILES
-
-    @classmethod
-    def from_text(cls, text: str) -> "Trusted":
-        """Parse what was stored; nothing is trusted if it is of another version."""
-        try:
-            fields = json.loads(text)
-            settings, scripts, files = fields["settings"], fields["bin"], fields["files"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return cls()
-        if not isinstance(files, dict):
-            return cls()
-        is_text = all(isinstance(each, str) for each in (settings, scripts, *files.values()))
-        return cls(settings, scripts, files) if is_text else cls()
-
-    def as_text(self) -> str:
-        return json.dumps({"settings": self.settings, "bin": self.bin, "files": dict(self.files)})
+    files: Mapping[str, str] = {}
 
 
 class RoleWant(NamedTuple):
@@ -65,14 +56,7 @@ class RoleWant(NamedTuple):
 
     folder: Path
     capability: str
-    what: str
-    section: str
-
-    def as_want(self, root: Path) -> Want:
-        file = (self.folder / "agent.yaml").relative_to(root).as_posix()
-        return Want(
-            Message("{what} for the role {name}", what=self.what, name=self.folder.name), f"{file} {self.section}"
-        )
+    want: Want
 
 
 def wants(root: Path, before: Trusted | None = None) -> tuple[Want, ...]:
@@ -81,26 +65,30 @@ def wants(root: Path, before: Trusted | None = None) -> tuple[Want, ...]:
     The files of bin/ are told by what changed since `before`.
     """
     scripts = _scripts(root, before or Trusted())
-    return (*scripts, *_settings(root), *(want.as_want(root) for want in role_wants(root)))
+    return (*scripts, *_settings(root), *(asked.want for asked in role_wants(root)))
 
 
-def mark_of(found: tuple[Want, ...]) -> str:
-    return hashlib.blake2b(repr(found).encode(), digest_size=20).hexdigest()
+def _settings_mark(root: Path) -> str:
+    return hashlib.blake2b(repr(tuple(_settings(root))).encode(), digest_size=20).hexdigest()
 
 
 def trusted_before(grants: Grants) -> Trusted:
-    return Trusted.from_text(grants.trusted())
+    """Parse what was stored; nothing is trusted if it is of another version."""
+    try:
+        trusted = Trusted(**json.loads(grants.trusted()))
+    except (ValueError, TypeError, RecursionError):
+        return Trusted()
+    return trusted if isinstance(trusted.files, dict) else Trusted()
 
 
 def is_trusted(grants: Grants, root: Path) -> bool:
     """Whether a person trusted everything that the project asks for now, apart from its roles."""
-    before = trusted_before(grants)
-    return before.settings == mark_of(tuple(_settings(root))) and not any(_unseen_scripts(root, before))
+    return are_settings_trusted(grants, root) and not any(_unseen_scripts(root, trusted_before(grants)))
 
 
 def are_settings_trusted(grants: Grants, root: Path) -> bool:
     """Whether a person trusted skillyard.toml as it is; an edited script of bin/ does not matter here."""
-    return trusted_before(grants).settings == mark_of(tuple(_settings(root)))
+    return trusted_before(grants).settings == _settings_mark(root)
 
 
 def is_bin_trusted(grants: Grants, mark: str) -> bool:
@@ -116,8 +104,8 @@ def is_role_trusted(grants: Grants, folder: Path, capability: str) -> bool:
 
 def untrusted_roles(grants: Grants, root: Path) -> tuple[str, ...]:
     """Return the roles that ask for more than was granted to them."""
-    missing = (want for want in role_wants(root) if not is_role_trusted(grants, want.folder, want.capability))
-    return tuple(dict.fromkeys(want.folder.name for want in missing))
+    asked = (each for each in role_wants(root) if not is_role_trusted(grants, each.folder, each.capability))
+    return tuple(dict.fromkeys(each.folder.name for each in asked))
 
 
 class ShownWants(NamedTuple):
@@ -135,7 +123,7 @@ def show_wants(grants: Grants, root: Path) -> ShownWants:
     mark, files = _read_bin(root)
     return ShownWants(
         wants(root, trusted_before(grants)),
-        Trusted(mark_of(tuple(_settings(root))), mark, files),
+        Trusted(_settings_mark(root), mark, files),
         tuple(Grant(str(want.folder), marks[want.folder], want.capability, moment) for want in roles),
     )
 
@@ -144,7 +132,7 @@ def trust(grants: Grants, root: Path, shown: ShownWants | None = None) -> None:
     """Store the trust; what roles ask for becomes grants for exactly the bytes of each one's folder."""
     refuse_inside_agents()
     shown = shown or show_wants(grants, root)
-    grants.trust(shown.trusted.as_text(), time.time())
+    grants.trust(json.dumps(shown.trusted._asdict()), time.time())
     for each in shown.grants:
         grants.add(each)
 
@@ -169,73 +157,58 @@ def _of_role(role: "Role", root: Path) -> Iterator[RoleWant]:
 
     try:
         bounds = read_bounds(role.bounds)
-        asked = wider(bounds, root, role.folder)
+        capabilities = wider(bounds, root, role.folder)
     except RoleInvalid:
         return
-    secrets = {secret.name: secret for secret in bounds.secrets}
-    for capability in asked:
-        name, _, argument = capability.partition(":")
-        if name == "secret":
-            secret = secrets[argument]
-            what: str = Message(
-                "give {name}, from {sources} {key}, to the skills",
-                name=secret.name,
-                sources=_SOURCES[secret.source],
-                key=secret.key,
-            )
-        else:
-            template = _REACH if name == NETWORK and argument else _WHAT[name]
-            what = Message(template.template, what=argument)
-        yield RoleWant(role.folder, capability, what, _SECTION[name])
-    if role.schedule:
-        count = len(role.schedule)
-        yield RoleWant(
-            role.folder,
-            SCHEDULE,
-            Message("start {count} scheduled {noun}", count=count, noun="job" if count == 1 else "jobs"),
-            "schedule",
-        )
-    for told in dict.fromkeys(_tells(role)):
-        yield RoleWant(role.folder, ON_FAILURE, Message("after a failure {told}", told=told), "schedule[].on_failure")
+    asked = [_as_asked(capability, bounds) for capability in capabilities]
+    if count := len(role.schedule):
+        noun = "job" if count == 1 else "jobs"
+        asked.append((SCHEDULE, Message("start {count} scheduled {noun}", count=count, noun=noun), "schedule"))
+    tells = (Message("after a failure {told}", told=told) for told in dict.fromkeys(_tells(role)))
+    asked += [(ON_FAILURE, what, "schedule[].on_failure") for what in tells]
     if role.allowed_tools:
         tools = ", ".join(role.allowed_tools)
-        yield RoleWant(
-            role.folder, ALLOWED_TOOLS, Message("let a backend agent use {tools} unasked", tools=tools), "allowed_tools"
-        )
+        asked.append((ALLOWED_TOOLS, Message("let a backend agent use {tools} unasked", tools=tools), "allowed_tools"))
+    file = (role.folder / "agent.yaml").relative_to(root).as_posix()
+    for capability, what, section in asked:
+        message = Message("{what} for the role {name}", what=what, name=role.folder.name)
+        yield RoleWant(role.folder, capability, Want(message, f"{file} {section}"))
 
 
-def _tells(role: "Role") -> Iterator[str]:
+def _as_asked(capability: str, bounds: Bounds) -> tuple[str, Message, str]:
+    """Return the capability, what it means, and the field of agent.yaml that asks for it."""
+    name, _, argument = capability.partition(":")
+    if name != SECRET:
+        what, section = _ASKS[name]
+        what = _REACH if name == NETWORK and argument else what
+        return capability, Message(what.template, what=argument), section
+    secret = next(each for each in bounds.secrets if each.name == argument)
+    source = _SOURCES[secret.source]
+    what = Message("give {name}, from {sources} {key}, to the skills", name=argument, sources=source, key=secret.key)
+    return capability, what, "secrets"
+
+
+def _tells(role: "Role") -> Iterator[Message]:
     for job in role.schedule:
         told = job.get("on_failure")
         if isinstance(told, Mapping):
-            command = told.get("command")
-            yield (
-                Message("run `{command}`", command=command)
-                if command
-                else Message("post to {told}", told=told.get("webhook"))
-            )
+            command, webhook = told.get("command"), told.get("webhook")
+            yield Message("run `{command}`", command=command) if command else Message("post to {told}", told=webhook)
 
 
+_ROOTS = {"catalog": Message("look for skills in {folder}"), "editor": Message("edit files in {folder}")}
 _SOURCES = {"env": Message("your environment variable"), "file": Message("your file")}
-_LOOK, _EDIT = Message("look for skills in {folder}"), Message("edit files in {folder}")
 _REACH = Message("reach {what}")
-_WHAT = {
-    "network": Message("reach the network"),
-    "read": Message("read {what}"),
-    "write": Message("read and write {what}"),
-    "memory": Message("use {what} MB of memory"),
-    "processes": Message("start {what} processes"),
+#: By capability: what it means, and the field of agent.yaml that asks for it.
+_ASKS = {
+    NETWORK: (Message("reach the network"), "security.network"),
+    READ: (Message("read {what}"), "workspace.allowed_paths"),
+    WRITE: (Message("read and write {what}"), "workspace.allowed_paths"),
+    MEMORY: (Message("use {what} MB of memory"), "security.memory_mb"),
+    PROCESSES: (Message("start {what} processes"), "security.processes"),
 }
-_SECTION = {
-    "network": "security.network",
-    "read": "workspace.allowed_paths",
-    "write": "workspace.allowed_paths",
-    "memory": "security.memory_mb",
-    "processes": "security.processes",
-    "secret": "secrets",
-}
-
-
+#: What libpq and SQLAlchemy both take for a password, and nothing else: whatever could name another host is shown.
+_PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^@/?#]*(?=@)|(?<=[?&]password=)[^&#]*")
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 
 
@@ -273,58 +246,38 @@ def _read_bin(root: Path) -> tuple[str, Mapping[str, str]]:
 
 
 def _settings(root: Path) -> Iterator[Want]:
+    """Yield what skillyard.toml asks for. A person must see all that it says about backend agents."""
     file = root / "skillyard.toml"
-    if not file.is_file():
-        return
-    fields = read_toml(file)
-    engine = fields.get("engine")
-    if isinstance(engine, Mapping) and engine.get("database"):
-        yield Want(
-            Message("keep jobs in {database}", database=_without_password(str(engine["database"]))),
-            "skillyard.toml [engine] database",
-        )
-    for table, what in (("catalog", _LOOK), ("editor", _EDIT)):
-        asked = fields.get(table)
-        roots = asked.get("roots") if isinstance(asked, Mapping) else None
+    if file.is_file():
+        for what, where in _asks_of(read_toml(file)):
+            yield Want(what, f"skillyard.toml [{where}")
+
+
+def _asks_of(fields: Mapping[str, object]) -> Iterator[tuple[Message, str]]:
+    if database := _table(fields, "engine").get("database"):
+        shown = _PASSWORD.sub(lambda found: f"{found[1]}:{MASK}" if found[1] is not None else MASK, str(database))
+        yield Message("keep jobs in {database}", database=shown), "engine] database"
+    for table, what in _ROOTS.items():
+        roots = _table(fields, table).get("roots")
         for folder in roots if isinstance(roots, list) else ():
-            yield Want(Message(what.template, folder=folder), f"skillyard.toml [{table}] roots")
-    yield from _agents(fields)
-
-
-def _agents(fields: Mapping[str, object]) -> Iterator[Want]:
-    """Yield what the project says about backend agents; a person must see all of it."""
-    dispatch, backends, worker = fields.get("dispatch"), fields.get("backends"), fields.get("worker")
-    for key, value in dispatch.items() if isinstance(dispatch, Mapping) else ():
-        yield Want(
-            Message("hand tasks to agents with {key} = {value}", key=key, value=value), "skillyard.toml [dispatch]"
-        )
-    for name, agent in backends.items() if isinstance(backends, Mapping) else ():
-        if not isinstance(agent, Mapping):
-            continue
-        command, tools = agent.get("command"), agent.get("allowed_tools")
-        if command:
+            yield Message(what.template, folder=folder), f"{table}] roots"
+    for key, value in _table(fields, "dispatch").items():
+        yield Message("hand tasks to agents with {key} = {value}", key=key, value=value), "dispatch]"
+    backends = _table(fields, "backends")
+    for name in backends:
+        backend = _table(backends, name)
+        if command := backend.get("command"):
             words = shlex.join(map(str, command)) if isinstance(command, list) else command
-            yield Want(
-                Message("start `{words}` as the backend {name}", words=words, name=name),
-                f"skillyard.toml [backends.{name}] command",
-            )
-        if tools:
+            yield Message("start `{words}` as the backend {name}", words=words, name=name), f"backends.{name}] command"
+        if tools := backend.get("allowed_tools"):
             listed = ", ".join(map(str, tools)) if isinstance(tools, list) else tools
-            yield Want(
-                Message("let {name} use {listed} unasked", name=name, listed=listed),
-                f"skillyard.toml [backends.{name}] allowed_tools",
-            )
-    if isinstance(worker, Mapping) and worker.get("decider"):
-        yield Want(
-            Message("let {decider} decide on skills up to MEDIUM", decider=worker["decider"]),
-            "skillyard.toml [worker] decider",
-        )
+            where = f"backends.{name}] allowed_tools"
+            yield Message("let {name} use {listed} unasked", name=name, listed=listed), where
+    if decider := _table(fields, "worker").get("decider"):
+        yield Message("let {decider} decide on skills up to MEDIUM", decider=decider), "worker] decider"
 
 
-#: What libpq and SQLAlchemy both take for a password, and nothing else: whatever could name another host is shown.
-_PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^@/?#]*(?=@)|(?<=[?&]password=)[^&#]*")
-
-
-def _without_password(url: str) -> str:
-    """Return the address as it is shown and trusted."""
-    return _PASSWORD.sub(lambda found: f"{found[1]}:{MASK}" if found[1] is not None else MASK, url)
+def _table(fields: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """Return a table of the file; empty if it is none."""
+    table = fields.get(name)
+    return table if isinstance(table, Mapping) else {}

@@ -16,11 +16,11 @@ from skillyard.core.capability import NETWORK, PLAIN, READ, WITH_ARGUMENT, WRITE
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied
 from skillyard.core.messages import Message
-from skillyard.core.request import Call
+from skillyard.core.result import Call
 from skillyard.core.skill import Skill
 from skillyard.sandbox.hosts import parse_rule
 from skillyard.store.grants import Grant, Grants
-from skillyard.trust.path_rules import resolve_output
+from skillyard.trust.run_policy import resolve_output
 
 
 def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:
@@ -52,16 +52,14 @@ def resolve_paths(capabilities: Sequence[str], root: Path, user_home: Path) -> t
 
 
 def _resolved(text: str, root: Path, user_home: Path) -> str:
-    """The capability with its path resolved, from the project root: what is asked, stored and opened is the same."""
     name, _, argument = text.partition(":")
     if name not in {READ, WRITE} or not argument:
         return text
     if argument == "~" or argument.startswith("~/"):
         argument = str(user_home) + argument[1:]
     if "\0" in argument or not is_utf8(argument):
-        raise InvalidArgs(
-            Message("{argument!r} names no path: it holds characters that are no text", argument=argument)
-        )
+        msg = Message("{argument!r} names no path: it holds characters that are no text", argument=argument)
+        raise InvalidArgs(msg)
     if name == WRITE:
         return f"{WRITE}:{resolve_output(argument, root)}"
     try:

@@ -4,25 +4,29 @@ Naming is granting: a run reads the system, its own skill and the paths that the
 private temp. Everything wider is a capability that a person granted, for exactly these bytes.
 
 A role's agent.yaml bounds its skills further. What it narrows counts at once; what it widens counts once
-`skillyard trust` granted it for exactly the bytes of the role's folder, so a changed role is narrow again.
-"""
+`skillyard trust` granted it for exactly the bytes of the role's folder, so a changed role is narrow again."""
 
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from skillyard.catalog.bounds import Bounds, bounds_of, resolve_role_path
+from skillyard.catalog.files import exists, read_plain
+from skillyard.catalog.fingerprint import hash_folder
 from skillyard.core.capability import ENV, MEMORY, NETWORK, PROCESSES, READ, READ_PROJECT, SECRET, WRITE
-from skillyard.core.errors import PermissionDenied, RoleInvalid
+from skillyard.core.errors import InvalidParam, MetadataMissing, PermissionDenied, RoleInvalid, SkillNotFound
 from skillyard.core.messages import Message
-from skillyard.core.request import Call
+from skillyard.core.result import Call
+from skillyard.core.skill import Skill
 from skillyard.runners.interpreters import Reach, reach_of
-from skillyard.runners.kind import Permit
+from skillyard.runners.kind import PACKAGE, Permit
 from skillyard.runners.leftovers import BOX
-from skillyard.runners.process import PACKAGE
 from skillyard.sandbox.hosts import parse_rule
-from skillyard.sandbox.policy import Mount, Policy, is_inside, system_paths
-from skillyard.store.copies import COPIES_SUFFIX
-from skillyard.trust.path_rules import GUARDED
+from skillyard.sandbox.launch import Mount, Policy, is_inside, system_paths
+from skillyard.store.copies import COPIES_SUFFIX, Copies, FolderCopy
+from skillyard.store.grants import Grants
 
 #: Where skills lie in SKILLYARD_HOME: installed for every project, and staged for one run.
 OWN_SKILLS = ("skills", "adhoc")
@@ -202,9 +206,8 @@ def _capability_for(path: str, root: Path, folder: Path) -> str:
     place = resolve_role_path(path, root)
     if not place.is_relative_to(root):
         if Path(os.path.normpath(root / path)).is_relative_to(root):
-            raise RoleInvalid(
-                Message("workspace.allowed_paths: {path} leads out of the project through a link", path=path)
-            )
+            msg = Message("workspace.allowed_paths: {path} leads out of the project through a link", path=path)
+            raise RoleInvalid(msg)
         return f"{READ}:{place}"
     below = place.relative_to(root)
     if place.is_relative_to(root / BOX) or place.is_relative_to(folder):
@@ -237,9 +240,8 @@ def _refuse_outside(call: Call, bounds: Bounds, root: Path, hidden: tuple[Path, 
     own = call.skill.folder.resolve()
     for path in (*call.named_paths, *call.led_out):
         if any(path.is_relative_to(place) for place in hidden):
-            raise PermissionDenied(
-                Message("{path} is in workspace.denied_paths of the role {role}", path=path, role=call.skill.role)
-            )
+            msg = Message("{path} is in workspace.denied_paths of the role {role}", path=path, role=call.skill.role)
+            raise PermissionDenied(msg)
         if allowed is not None and not any(path.is_relative_to(place) for place in (*allowed, own)):
             raise PermissionDenied(
                 Message("{path} is outside workspace.allowed_paths of the role {role}", path=path, role=call.skill.role)
@@ -263,9 +265,8 @@ def _hosts(bounds: Bounds) -> tuple[str, ...]:
         try:
             found[str(parse_rule(host))] = None
         except ValueError as error:
-            raise RoleInvalid(
-                Message("security.network: {host} names no host: {error}", host=host, error=error)
-            ) from None
+            msg = Message("security.network: {host} names no host: {error}", host=host, error=error)
+            raise RoleInvalid(msg) from None
     return tuple(found)
 
 
@@ -290,3 +291,142 @@ def _memory(bounds: Bounds) -> str:
 
 def _processes(bounds: Bounds) -> str:
     return f"{PROCESSES}:{bounds.processes or 0}"
+
+
+#: Never an output, whoever asks: what lies there decides what may run.
+GUARDED = (".git", ".claude", ".agents", ".skillyard", "agents", "bin", "skillyard.toml", "skillyard.lock")
+_MOST_CHARACTERS = 4096
+#: As many links as the kernel itself follows.
+_MOST_LINKS = 40
+_NO_LINKS = Message("links in mybox/ are not followed: name another output, or the path that the link leads to")
+
+
+class NamedPath(NamedTuple):
+    """A path that exists."""
+
+    path: Path
+    #: It lies outside the project, and a link in the project leads there.
+    led_out: bool
+
+
+def find_named(value: str, where: Path, root: Path) -> NamedPath | None:
+    """Return the file or folder that a word names; None if it names none."""
+    if not value or len(value) > _MOST_CHARACTERS or "\n" in value or "\0" in value:
+        return None
+    try:
+        path = Path(os.path.realpath(where / value))
+        real_root = os.path.realpath(root)
+        if not exists(path):
+            return None
+        led_out = not is_inside(str(path), real_root)
+        return NamedPath(path, led_out=led_out and _passes_link_in(str(where / value), real_root))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def resolve_output(named: str, root: Path) -> str:
+    """Return a path to write, resolved, relative to the project root if it is inside. A folder ends in a slash.
+
+    PermissionDenied if a link in mybox/ leads elsewhere, or if it is where nobody writes.
+    """
+    try:
+        real_root = Path(os.path.realpath(root))
+        target = Path(os.path.realpath(real_root / named))
+        literal = Path(os.path.normpath(real_root / named))
+        is_folder = target.is_dir()
+    except (OSError, ValueError, RecursionError):
+        raise InvalidParam(Message("no file can have the name {named!r}", named=named[:80])) from None
+    # The person may have written the project's own path with a link above it.
+    if literal.is_relative_to(root):
+        literal = real_root / literal.relative_to(root)
+    if literal.is_relative_to(real_root / BOX) and target != literal:
+        denied = PermissionDenied(
+            Message("{named} goes through a link in {box}/ and leads to {target}", named=named, box=BOX, target=target)
+        )
+        denied.extra_hint = _NO_LINKS
+        raise denied
+    if target != real_root and not target.is_relative_to(real_root):
+        return f"{target}/" if is_folder and target != Path("/") else str(target)
+    below = target.relative_to(real_root)
+    if below.parts[:1] and below.parts[0].lower() in GUARDED:
+        raise PermissionDenied(Message("{parts} is never an output", parts=below.parts[0]))
+    return f"{below.as_posix()}/" if is_folder else below.as_posix()
+
+
+def _passes_link_in(path: str, real_root: str) -> bool:
+    """Whether the path follows a link inside the project."""
+    left = [part for part in reversed(path.split("/")) if part not in {"", "."}]
+    here, links = Path("/"), 0
+    while left:
+        part = left.pop()
+        place = here.parent if part == ".." else here / part
+        if part == ".." or not place.is_symlink():
+            here = place
+            continue
+        links += 1
+        if is_inside(str(here), real_root) or links > _MOST_LINKS:
+            return True
+        target = str(place.readlink())
+        here = Path("/") if target.startswith("/") else here
+        left += [step for step in reversed(target.split("/")) if step not in {"", "."}]
+    return False
+
+
+class Approved(NamedTuple):
+    """A skill, what was granted to it, and the copy to use if anything was."""
+
+    skill: Skill
+    granted: frozenset[str] = frozenset()
+    copy: FolderCopy | None = None
+
+
+def approve(skill: Skill, grants: Grants, own_home: Path) -> Approved:
+    """Return the grants for the folder's present bytes, and the skill as those bytes describe it."""
+    key = str(skill.folder)
+    if not grants.has_any(key) or not skill.folder.is_dir():
+        return Approved(skill)
+    in_role = bool(skill.role)
+    marks = hash_folder(skill.folder, in_role=in_role)
+    if not grants.of(key, marks.approved):
+        return Approved(skill)
+    copies = Copies(own_home)
+    copy = copies.find(marks) or copies.make(skill.folder, in_role=in_role)
+    granted = grants.of(key, copy.marks.approved)
+    return Approved(_described(skill, copy), granted, copy) if granted else Approved(skill)
+
+
+def _described(skill: Skill, copy: FolderCopy) -> Skill:
+    """Return the skill as the copy describes it; the folder may have changed since."""
+    if not (copy.files / skill.path.name).is_file():
+        return skill  # a folder without SKILL.md: only its scripts can be run
+    found = [known for known in _readings(skill, copy) if not skill.role or known.name == skill.name]
+    if not found:
+        raise SkillNotFound(skill.name)
+    return found[0]
+
+
+def _readings(skill: Skill, copy: FolderCopy) -> Sequence[Skill]:
+    """Parsed once for each copy: parsing YAML takes longer than everything else here."""
+    key = str(skill.path)
+    try:
+        notes = json.loads(copy.notes.read_bytes())
+        return [Skill.from_record(record) for record in notes[key]]
+    except (OSError, ValueError, KeyError, TypeError):
+        readings = _parsed(skill, copy)
+    copy.notes.write_text(json.dumps({key: [reading.as_record() for reading in readings]}), "utf-8")
+    return readings
+
+
+def _parsed(skill: Skill, copy: FolderCopy) -> Sequence[Skill]:
+    from skillyard.catalog.manifest import MAX_FILE_BYTES, parse_skill  # noqa: PLC0415  (brings YAML)
+
+    content = read_plain(copy.files / skill.path.name, MAX_FILE_BYTES)
+    if skill.role:
+        from skillyard.catalog.agentfile import parse_role  # noqa: PLC0415  (brings YAML)
+
+        return parse_role(content, skill.path).skills
+    reading = parse_skill(content, skill.path)
+    if reading.skill is None:
+        reason = reading.findings[0].message if reading.findings else "it cannot be read"
+        raise MetadataMissing(Message("{place}: {reason}", place=skill.path, reason=reason))
+    return (reading.skill,)

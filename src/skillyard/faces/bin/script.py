@@ -5,15 +5,13 @@ import json
 import os
 import sqlite3
 import sys
-import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.core.errors import SkillError
 from skillyard.core.messages import Lang
-from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.result import Clock, Result, error_result
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces import present
@@ -48,11 +46,11 @@ def run(module: ModuleType, words: Sequence[str]) -> NoReturn:
     result = _ask(options.answer, options, style.lang)
     if result.state is State.INTERRUPTED:
         sys.stdout.write(f"{INTERRUPT}\n")
-        digest = {DIGEST: result.data[DIGEST]} if result.data.get(DIGEST) else {}
-        data = {key: value for key, value in result.data.items() if key != DIGEST}
-        result = result._replace(data=data, meta={**result.meta, **digest})
+        data = dict(result.data)
+        digest = data.pop(DIGEST, None)
+        result = result._replace(data=data, meta={**result.meta, **({DIGEST: digest} if digest else {})})
     present.show(result, style, sys.stdout)
-    present.show_hint(result, style, sys.stderr)
+    present.show_notes(result, style)
     sys.stdout.flush()
     raise SystemExit(result.exit_code)
 
@@ -71,9 +69,9 @@ def _decisions(text: str) -> dict[str, str]:
     return given
 
 
-def paused(yard: "Project", review: "Review", resume_command: str) -> dict[str, Json]:
+def paused(project: "Project", review: "Review", resume_command: str) -> dict[str, Json]:
     """The file that tells what waits and why, and the two things that the result says of it."""
-    digest = yard.reviews.write_interrupt(review, resume_command)
+    digest = project.reviews.write_interrupt(review, resume_command)
     return {"interrupted_skills": sorted(review.held), "resume_command": resume_command, DIGEST: digest}
 
 
@@ -84,16 +82,10 @@ def tell(progress: str) -> None:
 
 
 def _ask(ask: Callable[[Options], Answer], options: Options, lang: Lang) -> Result:
-    started, moment = time.monotonic(), datetime.now(UTC)
+    clock = Clock()
     try:
         answer = ask(options)
     except (SkillError, OSError, sqlite3.Error) as error:
         expected = error if isinstance(error, SkillError) else as_skill_error(error)
-        return error_result(expected, AGENT, lang, make_meta(AGENT, time.monotonic() - started, moment))
-    return Result(
-        agent=AGENT,
-        state=answer.state,
-        summary=answer.summary.render(lang, **answer.words),
-        data=answer.data,
-        meta=make_meta(AGENT, time.monotonic() - started, moment),
-    )
+        return error_result(expected, AGENT, lang, clock.meta(AGENT))
+    return answer.as_result(AGENT, lang, clock.meta(AGENT))

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from skillyard.app.project import Project, new_run_id, open_project
+from skillyard.app.project import Project, open_project
+from skillyard.app.rooms import new_run_id
 from skillyard.core.errors import ScriptFailed
 from skillyard.core.messages import PAUSED, Message
 from skillyard.core.states import State
@@ -20,10 +21,7 @@ from skillyard.faces.bin import script
 from skillyard.faces.command import Answer, Options
 
 if TYPE_CHECKING:
-    from skillyard.scripts.install_graph import InstallStatus, InstallWorkflow
-    from skillyard.scripts.install_workflow import InstallSteps
-
-_DONE = Message("installed: {kept} kept, {dropped} uninstalled")
+    from skillyard.scripts.install_graph import InstallStatus, InstallSteps, InstallWorkflow
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -51,45 +49,41 @@ def _thread(text: str) -> str:
 
 def _start(options: Options) -> Answer:
     thread = options.thread or new_run_id()
-    with open_project() as yard, _opened(yard) as (workflow, steps):
-        return _told(yard, steps, thread, workflow.start(thread, options.source, options.skill))
+    with open_project() as project, _opened(project) as (workflow, steps):
+        return _told(project, steps, thread, workflow.start(thread, options.source, options.skill))
 
 
 def _resume(options: Options) -> Answer:
-    with open_project() as yard, _opened(yard) as (workflow, steps):
+    with open_project() as project, _opened(project) as (workflow, steps):
         steps.check(workflow.stand(options.thread).review, options.decisions)
-        return _told(yard, steps, options.thread, workflow.resume(options.thread, options.decisions))
+        return _told(project, steps, options.thread, workflow.resume(options.thread, options.decisions))
 
 
 @contextmanager
-def _opened(yard: Project) -> "Iterator[tuple[InstallWorkflow, InstallSteps]]":
+def _opened(project: Project) -> "Iterator[tuple[InstallWorkflow, InstallSteps]]":
     try:
-        from skillyard.scripts.install_graph import open_workflow
+        from skillyard.scripts.install_graph import InstallSteps, open_workflow
     except ModuleNotFoundError as error:
-        raise ScriptFailed(
-            Message("{name} is missing; install it: pip install 'skillyard[langgraph]'", name=error.name)
-        ) from None
-    from skillyard.scripts.install_workflow import InstallSteps
-
-    steps = InstallSteps(yard.installer(), yard.reviews, script.tell, on_terminal=on_terminal())
-    with open_workflow(steps, yard.places.own_home / "workflows.db", yard.root) as workflow:
+        text = Message("{name} is missing; install it: pip install 'skillyard[langgraph]'", name=error.name)
+        raise ScriptFailed(text) from None
+    steps = InstallSteps(project.installer(), project.reviews, script.tell, on_terminal=on_terminal())
+    with open_workflow(steps, project.paths.own_home / "workflows.db", project.root) as workflow:
         yield workflow, steps
 
 
-def _told(yard: Project, steps: "InstallSteps", thread: str, stand: "InstallStatus") -> Answer:
-    kept, dropped = ([name for name, word in sorted(stand.outcomes.items()) if word == said] for said in _WORDS)
+def _told(project: Project, steps: "InstallSteps", thread: str, stand: "InstallStatus") -> Answer:
+    outcomes = sorted(stand.outcomes.items())
+    kept, dropped = ([name for name, word in outcomes if word == said] for said in ("keep", "uninstall"))
     done: dict[str, Json] = {"kept": [*kept], "uninstalled": [*dropped], "thread": thread}
     review = steps.find(stand.review)
     if review is None or not stand.waiting:
-        yard.reviews.forget(stand.review)
-        return Answer(summary=_DONE, words={"kept": len(kept), "dropped": len(dropped)}, data=done)
+        project.reviews.forget(stand.review)
+        counts = {"kept": len(kept), "dropped": len(dropped)}
+        return Answer(Message("installed: {kept} kept, {dropped} uninstalled", **counts), done)
     command = f"python bin/skill_install_workflow.py resume {thread} --decisions {script.SLOT}"
-    told = script.paused(yard, review, command)
+    told = script.paused(project, review, command)
     if stand.changed:
         told["changed"] = [*stand.changed]
     if stand.refused:
         told["refused"] = stand.refused
-    return Answer(summary=PAUSED, words={"count": len(stand.waiting)}, data=told, state=State.INTERRUPTED)
-
-
-_WORDS = ("keep", "uninstall")
+    return Answer(Message(PAUSED.template, count=len(stand.waiting)), told, state=State.INTERRUPTED)

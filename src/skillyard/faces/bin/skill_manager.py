@@ -19,14 +19,6 @@ from skillyard.faces.skill_data import as_skill_data
 if TYPE_CHECKING:
     from skillyard.install.review import Review
 
-LISTED = Message("{count} skills")
-FOUND = Message("{count} skills match: {query}")
-INFO = Message("skill: {name}")
-CHECKED = Message("{total} skills checked: {bad} with problems")
-INSTALLED = Message("{count} skills installed")
-REMOVED = Message("{count} skills removed")
-RECORDED = Message("recorded: {name} ({count} uses)")
-
 
 def main(words: Sequence[str]) -> NoReturn:
     script.run(sys.modules[__name__], words)
@@ -56,30 +48,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(_options: Options) -> Answer:
-    with _synced() as yard:
-        skills = [as_skill_data(entry, yard.catalog) for entry in yard.catalog.list()]
-    return Answer(summary=LISTED, words={"count": len(skills)}, data={"total": len(skills), "skills": list(skills)})
+    with _synced() as project:
+        skills = [as_skill_data(entry, project.catalog) for entry in project.catalog.list()]
+    return Answer(Message("{count} skills", count=len(skills)), {"total": len(skills), "skills": list(skills)})
 
 
 def _search(options: Options) -> Answer:
     query = " ".join(options.words)
-    with _synced() as yard:
-        hits = yard.catalog.search(query)
-        skills = [{**as_skill_data(hit.entry, yard.catalog), "snippet": hit.snippet} for hit in hits]
-    return Answer(
-        summary=FOUND,
-        words={"count": len(skills), "query": query},
-        data={"total": len(skills), "skills": list(skills)},
-    )
+    with _synced() as project:
+        hits = project.catalog.search(query)
+        skills = [{**as_skill_data(hit.entry, project.catalog), "snippet": hit.snippet} for hit in hits]
+    summary = Message("{count} skills match: {query}", count=len(skills), query=query)
+    return Answer(summary, {"total": len(skills), "skills": list(skills)})
 
 
 def _info(options: Options) -> Answer:
     from skillyard.faces.skill_data import as_full_data
 
-    with _synced() as yard:
-        skill = yard.catalog.resolve(_plain(options.name))
-        data = {"folder_name": skill.folder_name, **as_full_data(skill, yard)}
-    return Answer(summary=INFO, words={"name": skill.name}, data=data)
+    with _synced() as project:
+        skill = project.catalog.resolve(_plain(options.name))
+        data = {"folder_name": skill.folder_name, **as_full_data(skill, project)}
+    return Answer(Message("skill: {name}", name=skill.name), data)
 
 
 def _validate(options: Options) -> Answer:
@@ -89,73 +78,70 @@ def _validate(options: Options) -> Answer:
 
     path = Path(options.what)
     if not path.exists():
-        with _synced() as yard:
-            path = Path(yard.catalog.choose(_plain(options.what)).file)
+        with _synced() as project:
+            path = Path(project.catalog.choose(_plain(options.what)).file)
     readings = [(str(file), lint(read_skill(file))) for file in find_files(path)]
     bad = sum(not passes(reading, strict=False) for _, reading in readings)
+    data = [as_reading_data(file, reading) for file, reading in readings]
     return Answer(
-        summary=CHECKED,
-        words={"total": len(readings), "bad": bad},
-        data={
-            "total": len(readings),
-            "bad": bad,
-            "skills": [as_reading_data(file, reading) for file, reading in readings],
-        },
+        Message("{total} skills checked: {bad} with problems", total=len(readings), bad=bad),
+        {"total": len(readings), "bad": bad, "skills": [*data]},
         state=State.ERROR if bad else State.SUCCESS,
     )
 
 
 def _record(options: Options) -> Answer:
-    with _synced() as yard:
-        name = yard.catalog.resolve(_plain(options.name)).name
-        yard.history.record_use(name, time.time())
-        count = yard.history.uses()[name]
-    return Answer(summary=RECORDED, words={"name": name, "count": count}, data={"skill": name, "uses": count})
+    with _synced() as project:
+        name = project.catalog.resolve(_plain(options.name)).name
+        project.history.record_use(name, time.time())
+        count = project.history.uses()[name]
+    summary = Message("recorded: {name} ({count} uses)", name=name, count=count)
+    return Answer(summary, {"skill": name, "uses": count})
 
 
 def _install(options: Options) -> Answer:
-    with open_project() as yard:
-        brought = yard.installer().add(options.source, options.skill, script.tell, everything=options.all)
+    with open_project() as project:
+        brought = project.installer().add(options.source, options.skill, script.tell, everything=options.all)
         installed: dict[str, Json] = {"installed": [skill.folder for skill in brought.installed]}
         if brought.review:
-            return _waits(yard, brought.review, installed)
-    return Answer(summary=INSTALLED, words={"count": len(brought.installed)}, data=installed)
+            return _waits(project, brought.review, installed)
+    return Answer(Message("{count} skills installed", count=len(brought.installed)), installed)
 
 
 def _resume(options: Options) -> Answer:
-    with open_project() as yard:
-        review = yard.installer().read_review(options.review)
-        resumed = yard.reviews.resume(review, options.decisions, on_terminal=on_terminal())
+    with open_project() as project:
+        review = project.installer().read_review(options.review)
+        resumed = project.reviews.resume(review, options.decisions, on_terminal=on_terminal())
         data: dict[str, Json] = {"installed": list(resumed.installed), "uninstalled": list(resumed.uninstalled)}
         if resumed.changed:
             data["changed"] = list(resumed.changed)
         if resumed.review.held:
-            return _waits(yard, resumed.review, data)
-    return Answer(summary=INSTALLED, words={"count": len(resumed.installed)}, data=data)
+            return _waits(project, resumed.review, data)
+    return Answer(Message("{count} skills installed", count=len(resumed.installed)), data)
 
 
-def _waits(yard: Project, review: "Review", done: Mapping[str, Json]) -> Answer:
+def _waits(project: Project, review: "Review", done: Mapping[str, Json]) -> Answer:
     command = f"python bin/skill_manager.py resume {review.id} --decisions {script.SLOT}"
-    data = {**script.paused(yard, review, command), **done}
-    return Answer(summary=PAUSED, words={"count": len(review.held)}, data=data, state=State.INTERRUPTED)
+    data = {**script.paused(project, review, command), **done}
+    return Answer(Message(PAUSED.template, count=len(review.held)), data, state=State.INTERRUPTED)
 
 
 def _uninstall(options: Options) -> Answer:
-    with open_project() as yard:
-        installer = yard.installer()
+    with open_project() as project:
+        installer = project.installer()
     folders = [skill.folder for skill in installer.find([_plain(options.name)])]
     kept = installer.remove(folders)
-    return Answer(
-        summary=REMOVED,
-        words={"count": len(folders)},
-        data={"removed": [*folders], "kept": {folder: list(paths) for folder, paths in kept.items()}},
-    )
+    data: dict[str, Json] = {
+        "removed": [*folders],
+        "kept": {folder: list(paths) for folder, paths in kept.items()},
+    }
+    return Answer(Message("{count} skills removed", count=len(folders)), data)
 
 
 def _synced() -> Project:
-    yard = open_project()
-    yard.catalog.sync()
-    return yard
+    project = open_project()
+    project.catalog.sync()
+    return project
 
 
 def _plain(name: str) -> str:

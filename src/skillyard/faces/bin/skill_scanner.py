@@ -13,8 +13,6 @@ from skillyard.faces.bin import script
 from skillyard.faces.command import Answer, Options
 from skillyard.faces.skill_data import display_name
 
-SCANNED = Message("scanned: {added} added, {updated} updated")
-
 
 def main(words: Sequence[str]) -> NoReturn:
     script.run(sys.modules[__name__], words)
@@ -26,19 +24,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _scan(_options: Options) -> Answer:
-    with open_project() as yard:
-        changes = yard.catalog.sync()
-        entries = yard.catalog.list()
+    with open_project() as project:
+        changes = project.catalog.sync()
+        entries = project.catalog.list()
     names: dict[str, list[str]] = {}
     for entry in entries:
         names.setdefault(entry.file, []).append(display_name(entry))
-    added, updated = _named(changes.added, names), _named(changes.updated, names)
+    # As people call them; a skill that a stronger one hides goes by its folder.
+    added, updated = (
+        [name for file in files for name in names.get(file, [Path(file).parent.name])]
+        for files in (changes.added, changes.updated)
+    )
     data: dict[str, Json] = {"added": list(added), "updated": list(updated), "total": len(entries)}
     if changes.removed:
         data["removed"] = [Path(file).parent.name for file in changes.removed]
-    return Answer(summary=SCANNED, words={"added": len(added), "updated": len(updated)}, data=data)
-
-
-def _named(files: Sequence[str], names: dict[str, list[str]]) -> list[str]:
-    """As people call them; a skill that a stronger one hides goes by its folder."""
-    return [name for file in files for name in names.get(file, [Path(file).parent.name])]
+    summary = Message("scanned: {added} added, {updated} updated", added=len(added), updated=len(updated))
+    return Answer(summary, data)

@@ -8,7 +8,7 @@ from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.faces.command import Answer, Options, Parser, style_of
+from skillyard.faces.command import Answer, Options, Parser
 from skillyard.faces.labels import yes_or_no
 from skillyard.faces.present import Lines, Table
 
@@ -16,37 +16,20 @@ if TYPE_CHECKING:
     from skillyard.dispatch.activation import ActivationChange
 
 
-def add_scope(parser: Parser) -> None:
+def _add_scope(parser: Parser) -> None:
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--session", metavar="ID", help="in this conversation only")
     group.add_argument("--global", dest="is_global", action="store_true", help="in every conversation (the default)")
 
 
-def session_of(options: Options) -> str | None:
-    session: str | None = options.session
-    return session
-
-
-def as_answer(
-    changes: "Sequence[ActivationChange]", options: Options, summary: Message, did: Message, did_not: Message
-) -> Answer:
-    lang = style_of(options).lang
-    lines = [(did if change.changed else did_not).render(lang, name=change.name) for change in changes]
-    nothing = Message("nothing was active there").render(lang)
-    return Answer(
-        summary=summary,
-        words={"count": sum(change.changed for change in changes)},
-        data={
-            "skills": [{"name": change.name, "path": change.folder, "changed": change.changed} for change in changes],
-            "session": options.session,
-        },
-        page=Lines(lines or [nothing]),
-    )
+def _as_data(changes: "Sequence[ActivationChange]", session: str | None) -> dict[str, Json]:
+    skills: list[Json] = [{"name": each.name, "path": each.folder, "changed": each.changed} for each in changes]
+    return {"skills": skills, "session": session}
 
 
 def activate_arguments(parser: Parser) -> None:
     parser.add_argument("names", nargs="+", metavar="NAME", help="folder, name or title of a skill")
-    add_scope(parser)
+    _add_scope(parser)
 
 
 def answer_activate(options: Options) -> Answer:
@@ -59,22 +42,23 @@ def answer_activate(options: Options) -> Answer:
       skillyard activate code-review
       skillyard activate pdf docx --session release-notes
     """
-    with open_project() as yard:
-        yard.catalog.sync()
-        changes = yard.activator.activate(options.names, session_of(options), time.time())
-    return as_answer(
-        changes,
-        options,
-        summary=Message("{count} skills activated"),
-        did=Message("activated {name}"),
-        did_not=Message("already active: {name}"),
-    )
+    with open_project() as project:
+        project.catalog.sync()
+        changes = project.activator.activate(options.names, options.session, time.time())
+    lines = [
+        Message("activated {name}", name=each.name)
+        if each.changed
+        else Message("already active: {name}", name=each.name)
+        for each in changes
+    ]
+    summary = Message("{count} skills activated", count=sum(each.changed for each in changes))
+    return Answer(summary, _as_data(changes, options.session), Lines(lines))
 
 
 def deactivate_arguments(parser: Parser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="folder, name, title or path of an active skill")
     parser.add_argument("--all", action="store_true", help="everything that is active there")
-    add_scope(parser)
+    _add_scope(parser)
 
 
 def answer_deactivate(options: Options) -> Answer:
@@ -89,23 +73,20 @@ def answer_deactivate(options: Options) -> Answer:
     """
     if bool(options.names) == options.all:
         raise InvalidArgs(Message("say which: names, or --all"))
-    with open_project() as yard:
-        yard.catalog.sync()
-        session = session_of(options)
+    with open_project() as project:
+        project.catalog.sync()
         if options.all:
-            changes = yard.activator.deactivate_all(session)
+            changes = project.activator.deactivate_all(options.session)
         else:
-            changes = yard.activator.deactivate(options.names, session)
-    return as_answer(
-        changes,
-        options,
-        summary=Message("{count} skills deactivated"),
-        did=Message("deactivated {name}"),
-        did_not=Message("not active there: {name}"),
-    )
-
-
-_NOTHING = Message("Nothing is active yet: skillyard activate NAME.")
+            changes = project.activator.deactivate(options.names, options.session)
+    lines = [
+        Message("deactivated {name}", name=each.name)
+        if each.changed
+        else Message("not active there: {name}", name=each.name)
+        for each in changes
+    ]
+    summary = Message("{count} skills deactivated", count=sum(each.changed for each in changes))
+    return Answer(summary, _as_data(changes, options.session), Lines(lines or [Message("nothing was active there")]))
 
 
 def active_arguments(parser: Parser) -> None:
@@ -122,39 +103,31 @@ def answer_active(options: Options) -> Answer:
       skillyard active
       skillyard active --session release-notes --json
     """
-    with open_project() as yard:
-        active = yard.contents.active(options.session)
-    lang, sent = style_of(options).lang, active.fitting
-    data: list[Json] = [
-        {
-            "name": skill.name,
-            "path": skill.path,
-            "session": skill.conversation or None,
-            "characters": len(skill.content),
-            "sent": position < sent,
-            "imitates": list(skill.imitates),
-        }
-        for position, skill in enumerate(active.skills)
-    ]
-    rows = [
-        (skill.name, skill.conversation or "*", str(len(skill.content)), yes_or_no(position < sent, lang), skill.path)
-        for position, skill in enumerate(active.skills)
-    ]
-    rows += [
-        (skill.name, "", "", yes_or_no(False, lang), f"{skill.path}: {skill.reason}") for skill in active.unreadable
-    ]
+    with open_project() as project:
+        active = project.contents.active(options.session)
+    data: list[Json] = []
+    rows: list[tuple[str, ...]] = []
+    for position, skill in enumerate(active.skills):
+        size, sent = len(skill.content), position < active.fitting
+        data.append(
+            {
+                "name": skill.name,
+                "path": skill.path,
+                "session": skill.conversation or None,
+                "characters": size,
+                "sent": sent,
+                "imitates": list(skill.imitates),
+            }
+        )
+        rows.append((skill.name, skill.conversation or "*", str(size), yes_or_no(sent), skill.path))
+    rows += [(lost.name, "", "", yes_or_no(False), f"{lost.path}: {lost.reason}") for lost in active.unreadable]
+    unreadable: list[Json] = [lost._asdict() for lost in active.unreadable]
     return Answer(
-        summary=Message("{count} active skills"),
-        words={"count": len(active.skills)},
-        data={
-            "skills": data,
-            "unreadable": [skill._asdict() for skill in active.unreadable],
-            "session": options.session,
-            "limit": active.limit,
-        },
-        page=Table(
-            columns=("name", "session", "characters", "sent", "path"),
-            rows=rows,
-            empty=_NOTHING.render(lang),
+        Message("{count} active skills", count=len(active.skills)),
+        {"skills": data, "unreadable": unreadable, "session": options.session, "limit": active.limit},
+        Table(
+            ("name", "session", "characters", "sent", "path"),
+            rows,
+            empty=Message("Nothing is active yet: skillyard activate NAME."),
         ),
     )

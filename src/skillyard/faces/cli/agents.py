@@ -12,11 +12,9 @@ from skillyard.core.messages import Lang, Message
 from skillyard.faces.ask import confirm, on_terminal
 from skillyard.faces.command import show_progress
 from skillyard.faces.present import Steps, one_line
-from skillyard.faces.skill_data import WAITING, line_of
+from skillyard.faces.skill_data import line_of
 from skillyard.sandbox.cancel_token import CancelToken
 
-_ASKS = Message("{tool} asks: {says}  Allow it?")
-_STOPPING = Message("stopping (Ctrl-C again ends it at once)")
 #: The Ctrl-C that waits for nothing; one more is for a program that hangs itself.
 _FORCING = 2
 
@@ -55,7 +53,8 @@ class Watching:
             return False
         self._asking = True
         try:
-            return confirm(one_line(_ASKS.render(self._lang, tool=permission.tool, says=permission.says)))
+            asks = Message("{tool} asks: {says}  Allow it?", tool=permission.tool, says=permission.says)
+            return confirm(one_line(asks.render(self._lang)))
         except KeyboardInterrupt:
             self.stop.cancel()
             return False
@@ -71,14 +70,16 @@ class Watching:
         threading.Thread(target=self._stop if self._signals < _FORCING else self.stop.force).start()
 
     def _stop(self) -> None:
-        show_progress(f"\n{_STOPPING.render(self._lang)}\n".encode())
+        stopping = Message("stopping (Ctrl-C again ends it at once)")
+        show_progress(f"\n{stopping.render(self._lang)}\n".encode())
         self.stop.cancel()
 
     def _step(self, event: Event) -> None:
         """The latest of it, on one line, on a terminal only; what has to be waited for, always."""
+        line = line_of(event.kind, event.text, event.data, self._lang)
         if event.kind is EventKind.WAITING and not sys.stderr.isatty():
-            show_progress(f"→ {WAITING.render(self._lang, why=event.text)}\n".encode())
-        elif self._steps and (line := self.line_of(event.kind, event.text, event.data)):
+            show_progress(f"→ {line}\n".encode())
+        elif self._steps and line:
             self._steps(line)
 
     def _stream(self, event: Event) -> None:
@@ -88,9 +89,6 @@ class Watching:
             if event.text:
                 self._at_line_start = event.text.endswith("\n")
             return
-        if line := self.line_of(event.kind, event.text, event.data):
+        if line := line_of(event.kind, event.text, event.data, self._lang):
             show_progress(f"{'' if self._at_line_start else chr(10)}→ {one_line(line)}\n".encode())
             self._at_line_start = True
-
-    def line_of(self, kind: str, text: str, data: "object") -> str:
-        return line_of(kind, text, data, self._lang)

@@ -8,80 +8,52 @@ examples:
   skillyard check @log-analyzer --json
 """
 
-from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from skillyard.app.project import open_project
 from skillyard.core.errors import RuntimeFailed
-from skillyard.core.messages import Lang, Message, render
-from skillyard.core.states import State
-from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of, seconds
+from skillyard.core.messages import Message, join_messages
+from skillyard.faces.command import Answer, Options, Parser, lang_of, seconds
 from skillyard.faces.present import Lines, Progress
-from skillyard.runners.probes import Probe, ProbeVerdict
-from skillyard.runtime.trial import find_target, open_trial, probe
 
-_SUMMARY = Message("{type}{name}: {passed} passed, {failed} failed, {skipped} skipped")
-_COUNTS = Message("{passed} passed, {failed} failed, {skipped} skipped")
-_CHECKING = Message("checking {name}")
-_MARKS = {ProbeVerdict.PASSED: "ok  ", ProbeVerdict.FAILED: "FAIL", ProbeVerdict.SKIPPED: "skip"}
+if TYPE_CHECKING:
+    from skillyard.runners.probes import Probe
+
+_MARKS = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}
 
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("target", metavar="PATH|@NAME", help="a skill's folder or SKILL.md, or an installed skill")
     parser.add_argument("--timeout", type=seconds, default=10.0, metavar="S", help="seconds for each request (10)")
     parser.add_argument("--strict", action="store_true", help="advice fails too")
-    add_output_options(parser)
-    parser.set_defaults(answer=partial(answer_with, _answer))
 
 
-def _answer(options: Options) -> Answer:
-    probes: list[Probe] = []
-    lang = lang_of(options)
-    with open_project(ends_with_process=True) as yard:
-        skill = find_target(options.target, yard.catalog, Path.cwd())
-        with (
-            open_trial(yard.sandbox, yard.places.own_home, options.timeout) as trial,
-            Progress(_CHECKING.render(lang, name=skill.name)) as progress,
-        ):
-            for done in probe(skill, trial):
-                probes.append(_judged(done, strict=options.strict))
+def answer(options: Options) -> Answer:
+    probes: list[tuple[Probe, str]] = []
+    with open_project(ends_with_process=True) as project:
+        skill, results = project.probe_skill(options.target, options.timeout)
+        with Progress(Message("checking {name}", name=skill.name), lang_of(options)) as progress:
+            for done in results:
+                fails = options.strict and done.advice and done.verdict == "passed"
+                probes.append((done, "failed" if fails else str(done.verdict)))
                 progress(len(probes), len(probes))
-    counts = {str(verdict): sum(done.verdict is verdict for done in probes) for verdict in ProbeVerdict}
-    told = (
-        RuntimeFailed(
-            Message("{counts} of {count} probes failed", counts=counts[ProbeVerdict.FAILED], count=len(probes))
-        )
-        if counts[ProbeVerdict.FAILED]
-        else None
-    )
+    counts = {each: sum(verdict == each for _, verdict in probes) for each in _MARKS}
+    told = Message("{passed} passed, {failed} failed, {skipped} skipped", **counts)
+    lines: list[str] = [f"{skill.name} ({skill.kind})"]
+    for done, verdict in probes:
+        lines.append(join_messages("", (f"{_MARKS[verdict]} ", done.name, ": ", done.says)))
+        if done.advice:
+            lines.append(join_messages("", ("       → ", done.advice)))
+    failed = Message("{failed} of {count} probes failed", failed=counts["failed"], count=len(probes))
     return Answer(
-        summary=_SUMMARY,
-        words={"type": f"{told.type}: " if told else "", "name": skill.name, **counts},
-        data={
-            **(told.data() if told else {}),
+        Message("{name}: {counts}", name=skill.name, counts=told),
+        {
             "skill": skill.name,
             "kind": str(skill.kind),
             "path": str(skill.path),
-            "probes": [done.as_dict() for done in probes],
+            "probes": [{**done.as_dict(), "verdict": verdict} for done, verdict in probes],
             **counts,
         },
-        page=Lines(_lines(skill.name, str(skill.kind), probes, counts, lang)),
-        state=State.ERROR if told else State.SUCCESS,
+        Lines([*lines, told]),
+        failure=RuntimeFailed(failed) if counts["failed"] else None,
     )
-
-
-def _judged(done: Probe, *, strict: bool) -> Probe:
-    return (
-        done._replace(verdict=ProbeVerdict.FAILED)
-        if strict and done.advice and done.verdict is ProbeVerdict.PASSED
-        else done
-    )
-
-
-def _lines(name: str, kind: str, probes: list[Probe], counts: dict[str, int], lang: Lang) -> list[str]:
-    lines = [f"{name} ({kind})"]
-    for done in probes:
-        lines.append(f"{_MARKS[done.verdict]} {render(done.name, lang)}: {render(done.says, lang)}")
-        if done.advice:
-            lines.append(f"       → {render(done.advice, lang)}")
-    return [*lines, _COUNTS.render(lang, **counts)]

@@ -8,24 +8,20 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.app.project import Project, open_project
-from skillyard.app.sandbox_cache import find_layers, holds
 from skillyard.core.child_process import absolute_entries
 from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
-from skillyard.core.messages import Lang, Message, render
+from skillyard.core.messages import Message
 from skillyard.core.result import as_size
-from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.command import Answer, Options, lang_of
 from skillyard.faces.labels import label, yes_or_no
 from skillyard.faces.present import Table
-
-_MISSING = Message("NO")
+from skillyard.sandbox.layers import find_layers, holds, not_covered
 
 
 class Diagnosis(NamedTuple):
@@ -38,65 +34,38 @@ class Diagnosis(NamedTuple):
     is_state: bool = False
 
 
-def arguments(parser: Parser) -> None:
-    add_output_options(parser)
-    parser.set_defaults(answer=partial(answer_with, _answer))
-
-
-def _answer(options: Options) -> Answer:
+def answer(options: Options) -> Answer:
     lang = lang_of(options)
-    with open_project(ends_with_process=True) as yard:
-        found = [*_sandbox(), *_programs(), *_places(yard), *_state(yard)]
-    bad = [finding for finding in found if finding.needed and not finding.ok]
-    data: list[Json] = [{"part": f.part, "ok": f.ok, "detail": f.detail} for f in found]
-    missing = ", ".join(finding.part for finding in bad)
-    failed = _failure(bad, missing) if bad else None
-    return Answer(
-        summary=_WITH_PROBLEMS if any(f.is_state for f in bad) else _WITH_MISSING,
-        words={"type": f"{failed.type}: " if failed else "", "total": len(found), "bad": len(bad)},
-        data={**(failed.data() if failed else {}), "findings": data},
-        page=Table(
-            columns=("part", "ok", "detail"),
-            rows=[(label(f.part, lang), _claim(f, lang), render(f.detail, lang)) for f in found],
-        ),
-        state=State.ERROR if bad else State.SUCCESS,
-    )
-
-
-_WITH_MISSING = Message("{type}{total} things looked at: {bad} missing")
-_WITH_PROBLEMS = Message("{type}{total} things looked at: {bad} with a problem")
-
-
-def _failure(bad: list[Diagnosis], missing: str) -> SkillError:
-    if all(finding.is_state for finding in bad):
-        return StateDamaged(bad[0].detail)
-    return SandboxUnavailable(Message("missing: {missing}", missing=missing), missing=missing)
-
-
-def _claim(finding: Diagnosis, lang: Lang) -> str:
-    return _MISSING.render(lang) if finding.needed and not finding.ok else yes_or_no(finding.ok, lang)
+    with open_project(ends_with_process=True) as project:
+        found = [*_sandbox(), *_programs(), *_paths(project), *_state(project), *_grants(project)]
+    bad = [each for each in found if each.needed and not each.ok]
+    missing = ", ".join(each.part for each in bad)
+    failure: SkillError | None = None
+    if bad and all(each.is_state for each in bad):
+        failure = StateDamaged(bad[0].detail)
+    elif bad:
+        failure = SandboxUnavailable(Message("missing: {missing}", missing=missing), missing=missing)
+    data: list[Json] = [{"part": each.part, "ok": each.ok, "detail": each.detail} for each in found]
+    rows = [
+        (label(each.part, lang), Message("NO") if each in bad else yes_or_no(each.ok), each.detail) for each in found
+    ]
+    summary = Message("{total} things looked at: {bad} missing", total=len(found), bad=len(bad))
+    if any(each.is_state for each in bad):
+        summary = Message("{total} things looked at: {bad} with a problem", total=len(found), bad=len(bad))
+    return Answer(summary, {"findings": data}, Table(("part", "ok", "detail"), rows), failure=failure)
 
 
 def _sandbox() -> Iterator[Diagnosis]:
-    from skillyard.sandbox.layers import plan
-    from skillyard.sandbox.policy import Policy
-
     layers = find_layers()
     if layers is None:
-        yield Diagnosis(
-            "sandbox",
-            ok=False,
-            detail=Message("none on {platform}: runs need --no-sandbox", platform=sys.platform),
-            needed=True,
-        )
+        none = Message("none on {platform}: runs need --no-sandbox", platform=sys.platform)
+        yield Diagnosis("sandbox", False, none, needed=True)
         return
-    missing = ", ".join(plan(layers, Policy(demand=frozenset())).missing)
-    level = (
-        Message("{layers}; not covered: {missing}", layers=layers.level, missing=missing)
-        if missing
-        else str(layers.level)
-    )
-    yield Diagnosis("sandbox", ok=holds(layers), detail=level, needed=True)
+    missing = ", ".join(not_covered(layers))
+    detail = str(layers.level)
+    if missing:
+        detail = Message("{layers}; not covered: {missing}", layers=layers.level, missing=missing)
+    yield Diagnosis("sandbox", holds(layers), detail, needed=True)
     for name, there in (
         ("namespaces", layers.namespaces),
         ("overlay", layers.overlay),
@@ -105,108 +74,84 @@ def _sandbox() -> Iterator[Diagnosis]:
         ("cgroup", bool(layers.cgroup.memory)),
         ("bubblewrap", bool(layers.bubblewrap)),
     ):
-        reason = layers.reasons.get(name, "")
-        unasked = Message("not needed: namespaces are there") if name == "bubblewrap" and layers.namespaces else ""
-        yield Diagnosis(
-            f"  {name}",
-            ok=there,
-            detail=f"ABI {layers.landlock}" if name == "landlock" and there else reason or unasked,
-        )
+        detail = layers.reasons.get(name, "")
+        if name == "landlock" and there:
+            detail = f"ABI {layers.landlock}"
+        elif name == "bubblewrap" and layers.namespaces:
+            detail = detail or Message("not needed: namespaces are there")
+        yield Diagnosis(f"  {name}", there, detail)
 
 
 def _programs() -> Iterator[Diagnosis]:
-    yield Diagnosis("python", ok=True, detail=f"{sys.version.split()[0]} {sys.executable}")
+    yield Diagnosis("python", True, f"{sys.version.split()[0]} {sys.executable}")
     for name in ("git", "node", "uv"):
         path = shutil.which(name, path=absolute_entries(os.environ))
-        yield Diagnosis(name, ok=path is not None, detail=path or Message("not on the PATH"))
+        yield Diagnosis(name, path is not None, path or Message("not on the PATH"))
 
 
-def _places(yard: Project) -> Iterator[Diagnosis]:
-    home = yard.places.own_home
+def _paths(project: Project) -> Iterator[Diagnosis]:
+    home, root = project.paths.own_home, project.paths.project
     parent = next((folder for folder in (home, *home.parents) if folder.exists()), home)
     writable = os.access(parent, os.W_OK)
-    yield Diagnosis(
-        "home",
-        ok=writable,
-        detail=str(home) if writable else Message("{home} cannot be written", home=home),
-        needed=True,
-    )
-    yield Diagnosis(
-        "project", ok=yard.places.project is not None, detail=str(yard.places.project or Message("not in one"))
-    )
+    detail = str(home) if writable else Message("{home} cannot be written", home=home)
+    yield Diagnosis("home", writable, detail, needed=True)
+    yield Diagnosis("project", root is not None, str(root) if root else Message("not in one"))
 
 
-def _state(yard: Project) -> Iterator[Diagnosis]:
+def _state(project: Project) -> Iterator[Diagnosis]:
     """The files of ours. Each problem comes with the next step."""
-    from skillyard.store.repair import check_database, inspect_backups, inspect_state, list_set_aside
+    from skillyard.store.repair import inspect_backups, inspect_state, list_set_aside
 
-    home, path = yard.places.own_home, yard.places.database
-    report = inspect_state(path, yard.settings.lock_seconds)
-    if report.problem:
-        yield Diagnosis("state", ok=False, detail=report.problem, needed=True, is_state=True)
-    elif not report.version:
-        yield Diagnosis("state", ok=True, detail=Message("not there yet: the first run makes it"))
-    else:
-        yield Diagnosis(
-            "state",
-            ok=True,
-            detail=Message(
-                "version {version}, {size_bytes}, sound", version=report.version, size_bytes=as_size(report.size_bytes)
-            ),
-        )
+    home, path = project.paths.own_home, project.paths.database
+    report = inspect_state(path, project.settings.lock_seconds)
+    detail = Message("not there yet: the first run makes it")
+    if report.version:
+        size = as_size(report.size_bytes)
+        detail = Message("version {version}, {size}, sound", version=report.version, size=size)
+    yield Diagnosis("state", not report.problem, report.problem or detail, bool(report.problem), is_state=True)
     backups = inspect_backups(path)
     for backup in backups:
-        age = Message(
-            "{path} was made {age_seconds} min ago", path=backup.path, age_seconds=round(backup.age_seconds / 60)
-        )
-        told = (
-            Message("{path} is damaged and will not be used: {problem}", path=backup.path, problem=backup.problem)
-            if backup.problem
-            else age
-        )
-        yield Diagnosis("  backup", ok=not backup.problem, detail=told, needed=bool(backup.problem), is_state=True)
+        minutes, problem = round(backup.age_seconds / 60), backup.problem
+        detail = Message("{path} was made {minutes} min ago", path=backup.path, minutes=minutes)
+        if problem:
+            detail = Message("{path} is damaged and will not be used: {problem}", path=backup.path, problem=problem)
+        yield Diagnosis("  backup", not problem, detail, bool(problem), is_state=True)
     if report.version and not backups:
-        yield Diagnosis("  backup", ok=True, detail=Message("none yet: one is made every hour while something runs"))
-    yield _grants(home)
+        yield Diagnosis("  backup", True, Message("none yet: one is made every hour while something runs"))
     engine = home / "engine" / "engine.db"
     if engine.is_file():
-        complaint = _complaint(check_database, engine)
+        complaint = _complaint_about(engine)
+        words = {"engine": engine, "complaint": complaint}
         told = Message(
-            "{engine} is damaged: {complaint}: stop the workers, then `mv {engine} {engine}.damaged`",
-            engine=engine,
-            complaint=complaint,
+            "{engine} is damaged: {complaint}: stop the workers, then `mv {engine} {engine}.damaged`", **words
         )
-        yield Diagnosis(
-            "jobs database", ok=not complaint, detail=told if complaint else "", needed=bool(complaint), is_state=True
-        )
+        yield Diagnosis("jobs database", not complaint, told if complaint else "", bool(complaint), is_state=True)
     for name in list_set_aside(home):
-        yield Diagnosis(
-            "  set aside",
-            ok=False,
-            detail=Message("{name}: remove it when you do not need it: `rm -r {name}*`", name=name),
-        )
+        detail = Message("{name}: remove it when you do not need it: `rm -r {name}*`", name=name)
+        yield Diagnosis("  set aside", False, detail)
 
 
-def _complaint(check: Callable[[Path], str], path: Path) -> str:
+def _complaint_about(database: Path) -> str:
+    from skillyard.store.repair import check_database
+
     try:
-        return check(path)
+        return check_database(database)
     except (SkillError, sqlite3.Error) as error:
         return str(error)
 
 
-def _grants(home: Path) -> Diagnosis:
+def _grants(project: Project) -> Iterator[Diagnosis]:
     from skillyard.store.grants import inspect_grants
 
-    report = inspect_grants(home)
-    if not report.problem and report.copy_intact:
-        told = Message(
-            "{grants} grants, {trusts} trusted projects, checksum matches", grants=report.grants, trusts=report.trusts
-        )
-        return Diagnosis("grants", ok=True, detail=told)
-    if not report.problem:
+    report = inspect_grants(project.paths.own_home)
+    ok = not report.problem and report.copy_intact
+    if ok:
+        words = {"grants": report.grants, "trusts": report.trusts}
+        told = Message("{grants} grants, {trusts} trusted projects, checksum matches", **words)
+    elif not report.problem:
         told = Message("the file is sound, its copy is not: the next `skillyard grant` writes both")
     elif report.copy_intact:
         told = Message("{problem}: its copy is sound, and the next command restores it", problem=report.problem)
     else:
         told = Message("{problem}: nothing is granted; grant again what you need", problem=report.problem)
-    return Diagnosis("grants", ok=False, detail=told, needed=True, is_state=True)
+    yield Diagnosis("grants", ok, told, needed=not ok, is_state=True)

@@ -11,129 +11,108 @@ examples:
 """
 
 import os
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
-from skillyard.core.request import Request
-from skillyard.core.result import as_size
+from skillyard.core.result import Request, as_size, split_name
 from skillyard.core.values import Json
 from skillyard.faces.ask import confirm, on_terminal
-from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.faces.command import Answer, Options, Parser, lang_of
 from skillyard.faces.present import Lines, Steps, Table
-from skillyard.runners.environments import Environment, home_of, list_built, remove
-from skillyard.runtime.build_environment import NeededPackages, build_environments, find_needed
-from skillyard.scripts.prompt_grammar import split_name
+from skillyard.faces.skill_data import timestamp
+from skillyard.runners.environments import home_of, list_built, remove
+from skillyard.runtime.build_environment import build_environments, find_needed
 from skillyard.trust.grant_rules import refuse_inside_agents
 
-_QUESTION = Message("@{name} needs {packages}. Build an environment for it?")
-_EMPTY = Message("No environments yet: `skillyard env @name` builds one.")
-_REMOVED = Message("removed {digest}")
+if TYPE_CHECKING:
+    from skillyard.runners.environments import Environment
+    from skillyard.runtime.build_environment import NeededPackages
 
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("target", nargs="?", default="list", metavar="TARGET", help="@name[:script], list or remove")
     parser.add_argument("digests", nargs="*", metavar="DIGEST", help="what to remove: a digest, or how it starts")
     parser.add_argument("--accept", action="store_true", help="say yes without being asked")
-    add_output_options(parser)
-    parser.set_defaults(answer=partial(answer_with, _answer))
 
 
-def _answer(options: Options) -> Answer:
-    if options.target == "remove":
-        return _remove(options)
-    if options.digests:
+def answer(options: Options) -> Answer:
+    extra = options.digests
+    if options.target != "remove" and extra:
         raise InvalidArgs(
-            Message(
-                "{digests!r} belongs to nothing; only `skillyard env remove` takes more words",
-                digests=options.digests[0],
-            )
+            Message("{extra!r} belongs to nothing; only `skillyard env remove` takes more words", extra=extra[0])
         )
-    return _list(lang_of(options)) if options.target == "list" else _build(options)
+    with open_project(ends_with_process=True) as project:
+        own_home = project.paths.own_home
+        if options.target == "list":
+            return _list(own_home)
+        if options.target == "remove":
+            return _remove(options.digests, own_home)
+        return _build(project, options)
 
 
-def _build(options: Options) -> Answer:
-    with open_project(ends_with_process=True) as yard:
-        wanted = find_needed(yard.runtime, _request(options.target), every=True)
-        if not wanted.ready:
-            refuse_inside_agents()
-            if not options.accept and not _confirms(wanted, lang_of(options)):
-                raise wanted.not_granted(" --accept")
-        built: tuple[Environment, ...] = ()
-        if wanted.needs:
-            with Steps(f"@{wanted.skill.name}") as steps:
-                built = build_environments(yard.runtime, wanted, steps)
-        home = home_of(yard.places.own_home)
-    says = Message("environment ready: {name}")
-    return Answer(
-        summary=says if built else Message("no packages needed: {name}"),
-        words={"name": wanted.asked_as},
-        data={"skill": wanted.asked_as, "environments": [_as_data(each, home) for each in built]},
+def _build(project: Project, options: Options) -> Answer:
+    name, script = split_name(options.target)
+    request = Request(name=name, script=script, typed_in=None if os.environ.get(DEPTH) else Path.cwd())
+    wanted = find_needed(project.runtime, request, every=True)
+    if not wanted.ready:
+        refuse_inside_agents()
+        if not options.accept and not _confirms(wanted, lang_of(options)):
+            raise wanted.not_granted(" --accept")
+    built: tuple[Environment, ...] = ()
+    if wanted.needs:
+        with Steps(f"@{wanted.skill.name}") as steps:
+            built = build_environments(project.runtime, wanted, steps)
+    summary = (
+        Message("environment ready: {name}", name=wanted.asked_as)
+        if built
+        else Message("no packages needed: {name}", name=wanted.asked_as)
     )
+    return Answer(summary, {"skill": wanted.asked_as, **_as_data(built, project.paths.own_home)})
 
 
-def build_on_yes(yard: Project, request: Request) -> bool:
+def build_on_yes(project: Project, request: Request) -> bool:
     """For a run on a terminal: shows what the program needs, asks once, builds."""
-    wanted = find_needed(yard.runtime, request)
+    wanted = find_needed(project.runtime, request)
     if not _confirms(wanted, request.lang):
         return False
     with Steps(f"@{wanted.skill.name}") as steps:
-        build_environments(yard.runtime, wanted, steps)
+        build_environments(project.runtime, wanted, steps)
     return True
 
 
-def _request(target: str) -> Request:
-    name, script = split_name(target)
-    return Request(name=name, script=script, typed_in=None if os.environ.get(DEPTH) else Path.cwd())
+def _confirms(wanted: "NeededPackages", lang: Lang) -> bool:
+    name, packages = wanted.skill.name, wanted.told
+    question = Message("@{name} needs {packages}. Build an environment for it?", name=name, packages=packages)
+    return on_terminal() and confirm(question.render(lang))
 
 
-def _confirms(wanted: NeededPackages, lang: Lang) -> bool:
-    return on_terminal() and confirm(_QUESTION.render(lang, name=wanted.skill.name, packages=wanted.told))
-
-
-def _list(lang: Lang) -> Answer:
-    with open_project(ends_with_process=True) as yard:
-        own_home = yard.places.own_home
+def _list(own_home: Path) -> Answer:
     built = list_built(own_home)
-    return Answer(
-        summary=Message("{count} environments"),
-        words={"count": len(built)},
-        data={"environments": [_as_data(each, home_of(own_home)) for each in built]},
-        page=Table(
-            columns=("digest", "built", "python", "size", "packages"),
-            rows=[_row(each) for each in built],
-            empty=_EMPTY.render(lang),
-        ),
-    )
+    rows = [
+        (each.digest[:12], timestamp(each.built), each.version, as_size(each.size_bytes), ", ".join(each.packages))
+        for each in built
+    ]
+    columns = ("digest", "built", "python", "size", "packages")
+    empty = Message("No environments yet: `skillyard env @name` builds one.")
+    summary = Message("{count} environments", count=len(built))
+    return Answer(summary, _as_data(built, own_home), Table(columns, rows, empty))
 
 
-def _remove(options: Options) -> Answer:
-    if not options.digests:
+def _remove(digests: list[str], own_home: Path) -> Answer:
+    if not digests:
         raise InvalidArgs(Message("say which: `skillyard env list` shows their digests"))
-    with open_project(ends_with_process=True) as yard:
-        own_home = yard.places.own_home
-    gone = [remove(digest, own_home) for digest in options.digests]
-    return Answer(
-        summary=Message("{count} environments removed"),
-        words={"count": len(gone)},
-        data={"environments": [_as_data(each, home_of(own_home)) for each in gone]},
-        page=Lines([_REMOVED.render(lang_of(options), digest=each.digest) for each in gone]),
-    )
+    gone = tuple(remove(digest, own_home) for digest in digests)
+    lines = [Message("removed {digest}", digest=each.digest) for each in gone]
+    return Answer(Message("{count} environments removed", count=len(gone)), _as_data(gone, own_home), Lines(lines))
 
 
-def _row(environment: Environment) -> tuple[str, ...]:
-    size, packages = as_size(environment.size_bytes), ", ".join(environment.packages)
-    return (environment.digest[:12], _when(environment), environment.version, size, packages)
-
-
-def _as_data(environment: Environment, home: Path) -> dict[str, Json]:
-    path = str(home / environment.digest)
-    return {**environment.as_dict(), "built": _when(environment), "path": path}
-
-
-def _when(environment: Environment) -> str:
-    return datetime.fromtimestamp(environment.built, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _as_data(environments: "tuple[Environment, ...]", own_home: Path) -> dict[str, Json]:
+    home = home_of(own_home)
+    data: list[Json] = [
+        {**each.as_dict(), "built": timestamp(each.built), "path": str(home / each.digest)} for each in environments
+    ]
+    return {"environments": data}

@@ -11,7 +11,6 @@ examples:
   skillyard flow show 1a1e10
 """
 
-import argparse
 import json
 import os
 import sys
@@ -19,204 +18,131 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from skillyard.app.project import Project, open_project
-from skillyard.catalog.flowfile import SCHEMA_FILE, WorkflowFile
+from skillyard.catalog.flowfile import SCHEMA_FILE
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Lang, Message
 from skillyard.core.skill import Severity
-from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.cli.findings import finding_lines, verdict_line
+from skillyard.faces import present
 from skillyard.faces.cli.job_progress import end_lost
-from skillyard.faces.command import (
-    Answer,
-    Options,
-    Parser,
-    add_output_options,
-    answer_with,
-    lang_of,
-    show_and_exit,
-    style_of,
-)
+from skillyard.faces.cli.validate import check_findings
+from skillyard.faces.command import Answer, Options, Parser, add_commands, lang_of, show_and_exit, split_pairs, style_of
 from skillyard.faces.passthrough import pass_through
-from skillyard.faces.present import Lines, Progress, Table, one_line
-from skillyard.jobs.engine import Engine
-from skillyard.jobs.flow import FlowProgress
-from skillyard.jobs.jobs import Job, Jobs
+from skillyard.faces.present import Exact, Lines, Progress, Table, write_lines
+from skillyard.jobs.jobs import Job
 from skillyard.jobs.schedule import PREFIX
-from skillyard.jobs.worker_loop import Attempts
-from skillyard.store.runs import Run
+
+if TYPE_CHECKING:
+    from skillyard.jobs.flow import FlowProgress
+    from skillyard.jobs.jobs import Jobs
+    from skillyard.jobs.worker_loop import Attempts
+    from skillyard.store.runs import Run
 
 _LOOK_SECONDS = 0.2
-_FINE, _PROBLEMS = Message("ok"), Message("problems")
-_EMPTY = Message("No workflows here. Write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in.")
-_BEGUN = Message("flow {id}")
-_CANCELLING = Message("cancelling")
-_WHOLE = Message("flow {name}")
+#: A lock on a database counts as free only after a while: whoever lost it must have ended first.
+_TAKE_SECONDS = 6.0
 _INTERRUPTED = 130
-_LISTED = Message("`skillyard flow` shows the latest, `skillyard jobs` more")
-_OVER = Message(
-    "`skillyard flow show <id>` tells how it ended; `skillyard jobs retry <id>` goes on with the step that failed"
-)
 #: Marks a flow that no worker was asked to do: whoever takes it over does it at once, not from a queue.
 _HERE = "here"
 
 
 def arguments(parser: Parser) -> None:
-    parser.set_defaults(answer=partial(answer_with, _list))
-    add_output_options(parser)
-    commands = parser.add_subparsers(metavar="list | validate | run | show | resume | schema")
-
-    def add(name: str, says: str, answer: Callable[[Options], NoReturn]) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=says, description=says)
-        made.set_defaults(answer=answer)
-        add_output_options(made)
-        return made
-
-    add("list", "the workflows of this project, and how each ended last", partial(answer_with, _list))
-    validating = add(
-        "validate", "check workflows: what is wrong, where, and what to do", partial(answer_with, _validate)
-    )
+    add = add_commands(parser, "list | validate | run | show | resume | schema")
+    add("list", "the workflows of this project, and how each ended last", answer)
+    validating = add("validate", "check workflows: what is wrong, where, and what to do", _validate)
     validating.add_argument("files", nargs="*", metavar="FILE", help="files, folders or names; all of this project")
     validating.add_argument("--strict", action="store_true", help="warnings fail too")
     running = add("run", "run a workflow and print one result", _run)
     running.add_argument("workflow", metavar="FILE|NAME", help="its file, the folder of a workflow.yaml, or its name")
     running.add_argument("--input", action="append", default=[], metavar="K=V", help="one of its inputs")
     running.add_argument("--detach", action="store_true", help="leave it to a worker, and print its id")
-    for name, says, answer in (
-        ("show", "each step of a flow: its state, time and run", partial(answer_with, _show)),
-        ("resume", "go on with a flow whose process died", _resume),
-    ):
-        add(name, says, answer).add_argument("flow_id", metavar="ID", help="the id, or how it starts")
-    commands.add_parser("schema", help="print the JSON Schema of workflow.yaml").set_defaults(answer=_schema)
+    showing = add("show", "each step of a flow: its state, time and run", _show)
+    resuming = add("resume", "go on with a flow whose process died", _resume)
+    for each in (showing, resuming):
+        each.add_argument("flow_id", metavar="ID", help="the id, or how it starts")
+    add("schema", "print the JSON Schema of workflow.yaml", _schema)
 
 
-def _list(options: Options) -> Answer:
-    lang = lang_of(options)
-    with open_project(ends_with_process=True) as yard:
-        found = yard.jobs.workflows.list()
-        latest = {run.skill: run for run in reversed(yard.runs(1000)) if run.kind == "flow"}
-        rows = [(each, latest.get(f"{PREFIX}{each.name}")) for each in found]
-        root = yard.root
-    return Answer(
-        summary=Message("{count} workflows"),
-        words={"count": len(rows)},
-        data={"workflows": [_as_data(each, root, run) for each, run in rows]},
-        page=Table(
-            columns=("name", "steps", "standing", "last", "description"),
-            rows=[
-                (
-                    each.name,
-                    str(len(each.steps)),
-                    (_FINE if each.usable else _PROBLEMS).render(lang),
-                    f"{run.state} {run.id[:14]}" if run else "",
-                    each.description,
-                )
-                for each, run in rows
-            ],
-            empty=_EMPTY.render(lang),
-        ),
-    )
-
-
-def _as_data(workflow: WorkflowFile, root: Path, run: Run | None = None) -> dict[str, Json]:
-    return {
-        "name": workflow.name,
-        "path": os.path.relpath(workflow.path, root),
-        "description": workflow.description,
-        "inputs": [each._asdict() for each in workflow.inputs],
-        "steps": [step.id for step in workflow.steps],
-        "problems": sum(finding.severity is Severity.ERROR for finding in workflow.findings),
-        "latest": {"id": run.id, "state": run.state} if run else None,
-    }
+def answer(options: Options) -> Answer:
+    del options
+    with open_project(ends_with_process=True) as project:
+        found = project.jobs.workflows.list()
+        latest = {run.skill: run for run in reversed(project.runs(1000)) if run.kind == "flow"}
+        root = project.root
+    data: list[Json] = []
+    rows: list[tuple[str, ...]] = []
+    for workflow in found:
+        run = latest.get(f"{PREFIX}{workflow.name}")
+        data.append(
+            {
+                "name": workflow.name,
+                "path": os.path.relpath(workflow.path, root),
+                "description": workflow.description,
+                "inputs": [each._asdict() for each in workflow.inputs],
+                "steps": [step.id for step in workflow.steps],
+                "problems": sum(finding.severity is Severity.ERROR for finding in workflow.findings),
+                "latest": {"id": run.id, "state": run.state} if run else None,
+            }
+        )
+        standing = Message("ok") if workflow.usable else Message("problems")
+        last = f"{run.state} {run.id[:14]}" if run else ""
+        rows.append((workflow.name, str(len(workflow.steps)), standing, last, workflow.description))
+    empty = Message("No workflows here. Write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in.")
+    columns = ("name", "steps", "standing", "last", "description")
+    return Answer(Message("{count} workflows", count=len(rows)), {"workflows": data}, Table(columns, rows, empty))
 
 
 def _validate(options: Options) -> Answer:
-    with open_project(ends_with_process=True) as yard:
-        workflows = yard.jobs.workflows
+    with open_project(ends_with_process=True) as project:
+        workflows = project.jobs.workflows
         found = [workflows.find(name, Path.cwd()) for name in options.files] or list(workflows.list())
-    lang = lang_of(options)
-    worst = Severity.WARNING if options.strict else Severity.ERROR
-    passed = [all(finding.severity.rank < worst.rank for finding in each.findings) for each in found]
-    bad = passed.count(False)
-    failed = (
-        RuntimeFailed(Message("{bad} of {count} workflows have problems", bad=bad, count=len(passed))) if bad else None
-    )
+    bad, lines = check_findings({each.path: each.findings for each in found}, strict=options.strict)
+    data: list[Json] = [
+        {
+            "path": os.path.relpath(each.path),
+            "name": each.name,
+            "findings": [finding.as_dict() for finding in each.findings],
+        }
+        for each in found
+    ]
+    why = Message("{bad} of {count} workflows have problems", bad=bad, count=len(found))
     return Answer(
-        summary=Message("{type}{total} workflows checked: {bad} with problems"),
-        words={"type": "RuntimeFailed: " if failed else "", "total": len(found), "bad": bad},
-        data={
-            **(failed.data() if failed else {}),
-            "workflows": [
-                {
-                    "path": os.path.relpath(each.path),
-                    "name": each.name,
-                    "findings": [finding.as_dict() for finding in each.findings],
-                }
-                for each in found
-            ],
-        },
-        page=Lines(
-            [
-                *(
-                    line
-                    for each, ok in zip(found, passed, strict=True)
-                    for line in finding_lines(os.path.relpath(each.path), each.findings, lang, ok=ok)
-                ),
-                verdict_line(len(found), bad, lang),
-            ]
-        ),
-        state=State.ERROR if failed else State.SUCCESS,
+        Message("{total} workflows checked: {bad} with problems", total=len(found), bad=bad),
+        {"workflows": data},
+        Lines(lines),
+        failure=RuntimeFailed(why) if bad else None,
     )
 
 
-def _run(options: Options) -> NoReturn:
-    if options.detach:
-        answer_with(_detach, options)
-    with open_project() as yard:
-        job = _job(yard, options)
-        job = job._replace(flow={**job.flow, _HERE: True})
-        with yard.jobs.open() as jobs:
-            _follow(yard, jobs, options, lambda attempts: jobs.start(job, attempts, partial(end_lost, options)))
-
-
-def _job(yard: Project, options: Options) -> Job:
-    given = dict(map(_pair, options.input))
-    workflows = yard.jobs.workflows
-    workflow = workflows.find(options.workflow, Path.cwd())
-    return workflows.make_job(workflow, given, Job(skill="", lang=str(style_of(options).lang)))
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise InvalidArgs(Message("--input takes name=value, not {text!r}", text=text))
-    return name, value
-
-
-def _detach(options: Options) -> Answer:
-    with open_project() as yard:
-        job = _job(yard, options)
-        with yard.jobs.open() as jobs:
+def _run(options: Options) -> Answer:
+    with open_project() as project:
+        workflows = project.jobs.workflows
+        given = split_pairs(options.input, "--input")
+        workflow = workflows.find(options.workflow, Path.cwd())
+        job = workflows.make_job(workflow, given, Job(skill="", lang=str(lang_of(options))))
+        with project.jobs.open() as jobs:
+            if not options.detach:
+                here = job._replace(flow={**job.flow, _HERE: True})
+                _follow(project, jobs, options, lambda attempts: jobs.start(here, attempts, partial(end_lost, options)))
             flow_id = jobs.enqueue(job)
     return Answer(
-        summary=Message("queued: {name} ({id}); a worker runs it"),
-        words={"name": job.label, "id": flow_id},
-        data={"flows": [{"id": flow_id, "name": job.label, "state": "queued"}]},
+        Message("queued: {name} ({id}); a worker runs it", name=job.label, id=flow_id),
+        {"flows": [{"id": flow_id, "name": job.label, "state": "queued"}]},
     )
 
 
-def _follow(yard: Project, jobs: Jobs, options: Options, begin: Callable[[Attempts], str]) -> NoReturn:
+def _follow(project: Project, jobs: "Jobs", options: Options, begin: "Callable[[Attempts], str]") -> NoReturn:
     """Have it done in this process, tell how far it is, and print what came of it. Ctrl-C cancels it."""
     interrupted = False
     style = style_of(options)
     with _Shown(style.lang) as shown:
-        attempts = yard.jobs.attempts(watch=shown)
+        attempts = project.jobs.attempts(watch=shown)
         flow_id = begin(attempts)
-        shown.say(_BEGUN.render(style.lang, id=flow_id))
+        shown.say(Message("flow {id}", id=flow_id))
         known = None
         while known is None:
             try:
@@ -225,18 +151,16 @@ def _follow(yard: Project, jobs: Jobs, options: Options, begin: Callable[[Attemp
                 if interrupted:
                     raise
                 interrupted = True
-                shown.say(_CANCELLING.render(style.lang))
+                shown.say(Message("cancelling"))
                 jobs.engine.cancel(flow_id)
             if interrupted:
                 attempts.underway.stop(flow_id)
     result = from_json(json.dumps(known.result, default=dict))
     if interrupted:
-        from skillyard.faces import present
-
         present.show(result, style, sys.stdout)
         sys.stdout.flush()
         raise SystemExit(_INTERRUPTED)
-    show_and_exit(result if style.json else pass_through(result, yard.root), style)
+    show_and_exit(result if style.json else pass_through(result, project.root), style)
 
 
 class _Shown:
@@ -250,9 +174,11 @@ class _Shown:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._clear()
+        if self._bar:
+            self._bar.clear()
+            self._bar = None
 
-    def __call__(self, told: FlowProgress) -> None:
+    def __call__(self, told: "FlowProgress") -> None:
         if told.state:
             self.say(told.line(self._lang))
         elif told.items[1]:
@@ -260,142 +186,105 @@ class _Shown:
             self._bar(*told.items)
 
     def say(self, text: str) -> None:
-        self._clear()
-        sys.stderr.write(f"{one_line(text)}\n")
-        sys.stderr.flush()
-
-    def _clear(self) -> None:
-        if self._bar:
-            self._bar.__exit__()
-            self._bar = None
-
-
-#: A lock on a database counts as free only after a while: whoever lost it must have ended first.
-_TAKE_SECONDS = 6.0
-
-
-def _taken_over(engine: Engine) -> bool:
-    deadline = time.monotonic() + _TAKE_SECONDS
-    while not engine.take_over():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
+        self.__exit__()
+        write_lines([text], self._lang)
 
 
 def _resume(options: Options) -> NoReturn:
-    with open_project() as yard:
-        run = _found(yard, options.flow_id)
-        with yard.jobs.open() as jobs:
-            engine = jobs.engine
-            standing = engine.find(run.id)
+    with open_project() as project:
+        run = _found(project, options.flow_id)
+        with project.jobs.open() as jobs:
+            standing = jobs.engine.find(run.id)
             if standing is None or standing.stage.is_over:
-                raise InvalidArgs(Message("{id} is over: {state}", id=run.id, state=run.state), advice=_OVER)
+                over = Message(
+                    "`skillyard flow show <id>` tells how it ended; "
+                    "`skillyard jobs retry <id>` goes on with the step that failed"
+                )
+                raise InvalidArgs(Message("{id} is over: {state}", id=run.id, state=run.state), advice=over)
+            is_queued = not Job.from_body(standing.ticket.body).flow.get(_HERE)
 
-            def take(attempts: Attempts) -> str:
-                engine.serve(attempts, {}, partial(end_lost, options))
-                if not _taken_over(engine):
-                    raise InvalidArgs(
-                        Message("{id} is alive: whoever started it, or a worker, goes on with it", id=run.id)
-                    )
-                if not Job.from_body(standing.ticket.body).flow.get(_HERE):
-                    raise InvalidArgs(
-                        Message("{id} is queued again: the next `skillyard worker` goes on with it", id=run.id)
-                    )
+            def take(attempts: "Attempts") -> str:
+                jobs.engine.serve(attempts, {}, partial(end_lost, options))
+                deadline = time.monotonic() + _TAKE_SECONDS
+                while not jobs.engine.take_over():
+                    if time.monotonic() > deadline:
+                        why = Message("{id} is alive: whoever started it, or a worker, goes on with it", id=run.id)
+                        raise InvalidArgs(why)
+                    time.sleep(_LOOK_SECONDS)
+                if is_queued:
+                    why = Message("{id} is queued again: the next `skillyard worker` goes on with it", id=run.id)
+                    raise InvalidArgs(why)
                 return run.id
 
-            _follow(yard, jobs, options, take)
+            _follow(project, jobs, options, take)
 
 
 def _show(options: Options) -> Answer:
-    with open_project(ends_with_process=True) as yard:
-        flow = _found(yard, options.flow_id)
-        runs = [yard.find_run(run.id) or run for run in yard.history.list_of(flow.id)]
-        log = yard.logs.read(flow.id)
-    lang = lang_of(options)
-    steps, summary = list(_steps(flow, runs)), str(flow.result.get("summary", ""))
+    with open_project(ends_with_process=True) as project:
+        flow = _found(project, options.flow_id)
+        runs = [project.find_run(run.id) or run for run in project.history.list_of(flow.id)]
+        log = project.logs.read(flow.id)
+    steps = list(_steps(flow, runs))
     data: dict[str, Json] = {
         "id": flow.id,
         "name": flow.job,
         "state": flow.state,
         "seconds": flow.seconds,
         "inputs": flow.request.get("params"),
-        "steps": steps,
+        "steps": [*steps],
         "result": flow.result,
         "log": log,
     }
+    name = Message("flow {name}", name=flow.job).render(lang_of(options))
+    whole = _step(name, flow.state, flow.seconds, flow.id, flow.result.get("summary", ""))
+    rows = [
+        [f"{cell:.3f}" if isinstance(cell, float) else "" if cell is None else str(cell) for cell in step.values()]
+        for step in (whole, *steps)
+    ]
     return Answer(
-        summary=Message("{name}: {state}"),
-        words={"name": flow.job, "state": flow.state},
-        data={"flows": [data]},
-        page=Table(
-            columns=("step", "state", "seconds", "run", "summary"),
-            rows=[
-                _cells({**data, "step": _WHOLE.render(lang, name=flow.job), "run": flow.id, "summary": summary}),
-                *map(_cells, steps),
-            ],
-        ),
+        Message("{name}: {state}", name=flow.job, state=flow.state),
+        {"flows": [data]},
+        Table(("step", "state", "seconds", "run", "summary"), rows),
     )
 
 
-def _steps(flow: Run, runs: Sequence[Run]) -> Iterator[dict[str, Json]]:
-    """Every run of each step, and the steps that have not started."""
+def _steps(flow: "Run", runs: "Sequence[Run]") -> Iterator[dict[str, Json]]:
+    """Every run of each step, and the steps that have not started.
+
+    The run of the second attempt of item 17 of step 3 is called `<flow>.3.17-2`.
+    """
     told: Any = flow.request.get("job")
     names = told.get("flow", {}).get("steps", []) if isinstance(told, dict) else []
-    for number, name in enumerate(names, 1):
-        begun = [run for run in runs if _number(run.id.removeprefix(f"{flow.id}.")) == str(number)]
-        for run in begun:
-            job: Any = run.request.get("job")
-            yield {
-                "step": job.get("step", name),
-                "state": run.state,
-                "seconds": run.seconds,
-                "run": run.id,
-                "summary": run.result.get("summary", ""),
-            }
-        if not begun:
-            yield _without_run(name, flow)
-
-
-def _without_run(name: str, flow: Run) -> dict[str, Json]:
-    """A step that has not started, or whose runs are forgotten already: the flow's own result still tells of it."""
     data: Any = flow.result.get("data") or {}
-    ended: Any = next((step for step in data.get("steps", []) if step["id"] == name), {})
-    return {
-        "step": name,
-        "state": ended.get("state", "waiting"),
-        "seconds": ended.get("time"),
-        "run": ended.get("run", ""),
-        "summary": ended.get("summary", ""),
-    }
+    ended: Any = {step["id"]: step for step in data.get("steps", [])}
+    for number, name in enumerate(names, 1):
+        begun = False
+        for run in runs:
+            if run.id.removeprefix(f"{flow.id}.").partition("-")[0].partition(".")[0] == str(number):
+                job: Any = run.request.get("job")
+                yield _step(job.get("step", name), run.state, run.seconds, run.id, run.result.get("summary", ""))
+                begun = True
+        if not begun:  # or its runs are forgotten already: the flow's own result still tells of it
+            end = ended.get(name, {})
+            yield _step(name, end.get("state", "waiting"), end.get("time"), end.get("run", ""), end.get("summary", ""))
 
 
-def _cells(step: dict[str, Json]) -> tuple[str, ...]:
-    return (str(step["step"]), str(step["state"]), _seconds(step["seconds"]), str(step["run"]), str(step["summary"]))
+def _step(step: str, state: str, seconds: Json, run: str, summary: Json) -> dict[str, Json]:
+    return {"step": step, "state": state, "seconds": seconds, "run": run, "summary": summary}
 
 
-def _number(rest: str) -> str:
-    """`3.17-2` is the second attempt of item 17 of step 3."""
-    return rest.partition("-")[0].partition(".")[0]
-
-
-def _seconds(seconds: Json) -> str:
-    return f"{seconds:.3f}" if isinstance(seconds, float) else ""
-
-
-def _found(yard: Project, flow_id: str) -> Run:
-    run = yard.find_run(flow_id)
+def _found(project: Project, flow_id: str) -> "Run":
+    run = project.find_run(flow_id)
     if run is None:  # the runs of its steps start like the flow's own
-        begun = [each for each in yard.runs(1000) if each.kind == "flow" and each.id.startswith(flow_id)]
+        begun = [each for each in project.runs(1000) if each.kind == "flow" and each.id.startswith(flow_id)]
         run = begun[0] if len(begun) == 1 and flow_id else None
     if run is None or run.kind != "flow":
-        raise InvalidArgs(
-            Message("no flow {flow_id!r} here, or more than one starts so", flow_id=flow_id), advice=_LISTED
-        )
+        why = Message("no flow {flow_id!r} here, or more than one starts so", flow_id=flow_id)
+        raise InvalidArgs(why, advice=Message("`skillyard flow` shows the latest, `skillyard jobs` more"))
     return run
 
 
-def _schema(options: Options) -> NoReturn:
+def _schema(options: Options) -> Answer:
     del options
-    sys.stdout.write(SCHEMA_FILE.read_text("utf-8"))
-    raise SystemExit(0)
+    text = SCHEMA_FILE.read_text("utf-8")
+    return Answer(Message("JSON Schema of {file}", file="workflow.yaml"), {"schema": json.loads(text)}, Exact(text))

@@ -11,25 +11,30 @@ examples:
   skillyard init --mcp claude-code,codex,opencode
 """
 
-from functools import partial
+import os
+import sys
 from pathlib import Path
 
 from skillyard.app.paths import find_paths
 from skillyard.catalog.roots import can_be_project
+from skillyard.core.child_process import own_command
 from skillyard.core.errors import InvalidArgs
-from skillyard.core.messages import Lang, Message
+from skillyard.core.messages import Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
-from skillyard.faces.present import Table
-from skillyard.trust.own_files import FileState, FoundPiece, lay_out, look
+from skillyard.faces.ask import confirm, on_terminal
+from skillyard.faces.command import Answer, Options, Parser, lang_of
+from skillyard.faces.present import Lines, Table
 
-_CHECKED = Message("checked: {bad} differ from what this version writes")
-_LAID_OUT = Message("project ready: {made} made, {kept} kept")
-_LATER = Message("made when it is needed")
-_NOTES = {
-    FileState.OUTDATED: Message("an earlier version wrote it; delete it and run `skillyard init` for the new one"),
-    FileState.DIFFERS: Message("not what this version writes; left as it is"),
+_FILE_NOTES = {
+    "outdated": Message("an earlier version wrote it; delete it and run `skillyard init` for the new one"),
+    "differs": Message("not what this version writes; left as it is"),
+}
+_ENTRY_NOTES = {
+    "missing": Message("not written: paste it yourself"),
+    "kept": Message("was there already"),
+    "differs": Message("another entry of this name is there; left as it is"),
+    "unreadable": Message("the file has comments, or is not what it should be: paste it yourself"),
 }
 
 
@@ -38,38 +43,68 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 on drift")
     parser.add_argument("--mcp", metavar="AGENT,…", help="configure claude-code, codex or opencode to use our server")
     parser.add_argument("--yes", action="store_true", help="with --mcp: write without being asked")
-    add_output_options(parser)
-    parser.set_defaults(answer=partial(answer_with, _answer))
 
 
-def _answer(options: Options) -> Answer:
-    lang = lang_of(options)
+def answer(options: Options) -> Answer:
     root = Path(options.folder).resolve()
     if not can_be_project(root, find_paths().user_home.resolve()):
         raise InvalidArgs(
             Message("{root} cannot be a project: it is the home folder, above it, or inside a role's folder", root=root)
         )
     if options.mcp is not None:
-        from skillyard.faces.cli.init_mcp import answer
+        return _configure_agents(root, options)
+    from skillyard.trust.own_files import FileState, lay_out, look
 
-        agents = list(dict.fromkeys(name.strip() for name in options.mcp.split(",") if name.strip()))
-        return answer(root, agents, lang, yes=options.yes, quiet=options.json)
     found = look(root) if options.check else lay_out(root)
-    bad = [each for each in found if each.is_drift]
-    made = sum(each.standing is FileState.MADE for each in found)
-    lists: dict[str, Json] = {
+    bad, made = sum(each.is_drift for each in found), sum(each.standing is FileState.MADE for each in found)
+    data: dict[str, Json] = {
         str(standing): [each.path for each in found if each.standing is standing] for standing in FileState
     }
-    return Answer(
-        summary=_CHECKED if options.check else _LAID_OUT,
-        words={"bad": len(bad), "made": made, "kept": len(found) - made},
-        data={"root": str(root), **lists},
-        page=Table(columns=("what", "path", "note"), rows=[_row(each, lang) for each in found]),
-        state=State.ERROR if options.check and bad else State.SUCCESS,
-    )
+    rows = []
+    for each in found:
+        note = _FILE_NOTES.get(each.standing, "")
+        if each.folder and each.standing is FileState.MISSING:
+            note = Message("made when it is needed")
+        rows.append((str(each.standing), each.path + ("/" if each.folder else ""), note))
+    summary = Message("project ready: {made} made, {kept} kept", made=made, kept=len(found) - made)
+    if options.check:
+        summary = Message("checked: {bad} differ from what this version writes", bad=bad)
+    state = State.ERROR if options.check and bad else State.SUCCESS
+    return Answer(summary, {"root": str(root), **data}, Table(("what", "path", "note"), rows), state)
 
 
-def _row(found: FoundPiece, lang: Lang) -> tuple[str, str, str]:
-    absent = found.folder and found.standing is FileState.MISSING
-    note = _LATER if absent else _NOTES.get(found.standing)
-    return (str(found.standing), found.path + ("/" if found.folder else ""), note.render(lang) if note else "")
+def _configure_agents(root: Path, options: Options) -> Answer:
+    """Show what each agent must read to start our server; write it where the person says yes."""
+    from skillyard.install.mcp_config import EntryState, make_config, write
+    from skillyard.trust.grant_rules import refuse_inside_agents
+
+    agents = dict.fromkeys(name.strip() for name in options.mcp.split(",") if name.strip())
+    home = os.environ.get("SKILLYARD_HOME")
+    env = {"SKILLYARD_HOME": str(Path(home).absolute())} if home else {}
+    configs = [make_config(root, agent, own_command(), env) for agent in agents]
+    writes = options.yes or (on_terminal() and not options.json)
+    if writes:
+        refuse_inside_agents()
+    for position, config in enumerate(configs):
+        if writes and config.entry is EntryState.MISSING:
+            question = Message("Put this into {path}, for {agent}?", path=config.path, agent=config.agent)
+            if not options.yes:
+                sys.stderr.write(f"\n{config.text}\n")
+            if options.yes or confirm(question.render(lang_of(options))):
+                configs[position] = write(root, config)
+    written = sum(config.entry is EntryState.WRITTEN for config in configs)
+    summary = Message("configuration for {count} agents; nothing was written", count=len(configs))
+    if written:
+        summary = Message("{written} files written, for {count} agents", written=written, count=len(configs))
+    files: list[Json] = [
+        {"agent": config.agent, "path": config.path, "text": config.text, "entry": str(config.entry)}
+        for config in configs
+    ]
+    rows = [(str(each.entry), each.agent, each.path, _ENTRY_NOTES.get(each.entry, "")) for each in configs]
+    if writes:
+        return Answer(summary, {"root": str(root), "files": files}, Table(("what", "agent", "path", "note"), rows))
+    # One by itself is the whole file; several have a line between them that says whose is whose.
+    lines = configs[0].text.splitlines() if len(configs) == 1 else []
+    for config in configs if len(configs) > 1 else ():
+        lines += ["", f"# {config.agent}: {config.path}", *config.text.splitlines()]
+    return Answer(summary, {"root": str(root), "files": files}, Lines(lines[1:] if len(configs) > 1 else lines))

@@ -9,7 +9,7 @@ from typing import NoReturn, Self, TextIO
 from skillyard.core.errors import RuntimeFailed
 from skillyard.core.messages import Message
 from skillyard.faces.command import Options, ProgramLines, show_failure, style_of
-from skillyard.faces.present import Steps, Style, one_line
+from skillyard.faces.present import Steps, Style, write_lines
 
 _PERCENT = re.compile(r"(\d{1,3})(?:\.\d+)?\s?%")
 _OF = re.compile(r"(?<![\w/.-])(\d{1,9}) ?/ ?(\d{1,9})(?![\w/.-])")
@@ -24,7 +24,7 @@ class Looking:
     def __init__(self, label: str, style: Style, err: TextIO | None = None) -> None:
         self._label, self._style = label, style
         self._err = err or sys.stderr
-        self._line = Steps(label, self._err)
+        self._line = Steps(label, err=self._err)
         self._started = time.monotonic()
         self._rest, self._note, self._state = b"", "", ""
         self._said = ProgramLines()
@@ -33,7 +33,7 @@ class Looking:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._line.__exit__()
+        self._line.clear()
 
     @property
     def _moves(self) -> bool:
@@ -41,18 +41,15 @@ class Looking:
 
     def tell(self, text: str) -> None:
         """An event: it stays where it was printed."""
-        if self._style.json:
-            return
-        self._line.__exit__()
-        self._err.write(f"{one_line(text)}\n")
-        self._err.flush()
+        if not self._style.json:
+            self._line.clear()
+            write_lines([text], self._style.lang, self._err)
 
     def hear(self, piece: bytes) -> None:
         """What the run says on stderr: its latest line on a terminal, every line elsewhere."""
-        if self._style.json:
-            return
         if not self._moves:
-            self._said(piece)
+            if not self._style.json:
+                self._said(piece)
             return
         *lines, self._rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
         said = [line for line in lines if line.strip()]
@@ -72,20 +69,15 @@ class Looking:
 
 def bar(note: str, *, is_ascii: bool) -> str:
     """How far it has come, where its own words tell: `60%`, `3/5`."""
-    share = _share(note)
-    if share is None:
+    if (percent := _PERCENT.search(note)) and int(percent[1]) <= 100:
+        share = int(percent[1]) / 100
+    elif (of := _OF.search(note)) and 0 < int(of[2]) >= int(of[1]):
+        share = int(of[1]) / int(of[2])
+    else:
         return ""
     full, empty = "#-" if is_ascii else "█░"
     done = int(share * _BAR_CELLS)
     return full * done + empty * (_BAR_CELLS - done)
-
-
-def _share(note: str) -> float | None:
-    if (percent := _PERCENT.search(note)) and int(percent[1]) <= 100:
-        return int(percent[1]) / 100
-    if (of := _OF.search(note)) and 0 < int(of[2]) >= int(of[1]):
-        return int(of[1]) / int(of[2])
-    return None
 
 
 def end_lost(options: Options) -> NoReturn:

@@ -4,23 +4,11 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from skillyard import __version__
-from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
-from skillyard.faces.command import (
-    EXPECTED,
-    TRY,
-    USAGE,
-    Parser,
-    asked_lang,
-    chosen_style,
-    guarded,
-    make_parser,
-    show_failure,
-    tell_and_exit,
-)
+from skillyard.faces.command import Parser, asked_lang, guarded, make_parser
 
 _ROOM = "skillyard.faces.cli."
 
@@ -49,7 +37,7 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "jobs": Listed("jobs", "Queue and schedule skills and tasks: list, add, run, cancel and retry their jobs."),
         "flow": Listed("flow", "Workflows: several skills, one after the other, that survive a crash."),
         "worker": Listed("worker", "Work off the jobs of this project, and fire what is scheduled."),
-        "service": Listed("service", "Keep the worker of this project alive, also after a reboot."),
+        "service": Listed("worker", "Keep the worker of this project alive, also after a reboot."),
         "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
     },
     "hand them to agents": {
@@ -123,22 +111,17 @@ _HELP = """\
 
 {more}
 """
-_NO_TEXT = Message("skillyard: an argument is not UTF-8: {word!a}")
-_NO_COMMAND = Message("skillyard: no command {name!r}")
-_DID_YOU_MEAN = Message("; did you mean {name!r}?")
-
-
-def _module_of(name: str) -> str:
-    module = COMMANDS[name].module
-    return module if "." in module else _ROOM + module
 
 
 def parser_of(name: str) -> Parser:
-    return make_parser(name, importlib.import_module(_module_of(name)))
+    module = COMMANDS[name].module
+    return make_parser(name, importlib.import_module(module if "." in module else _ROOM + module))
 
 
 def help_text() -> str:
-    say = _say()
+    say: Callable[[str], str] = str
+    if asked_lang() is not Lang.EN:
+        from skillyard.faces.translated_help import say
     width = max(map(len, COMMANDS)) + 2
     groups = [
         "\n".join([f"{say(title)}:", *(f"  {name:<{width}}{say(listed.says)}" for name, listed in group.items())])
@@ -148,54 +131,34 @@ def help_text() -> str:
     return _HELP.format(commands="\n\n".join(groups), **words)
 
 
-def _say() -> Callable[[str], str]:
-    """How the texts of the help are said here."""
-    if asked_lang() is Lang.EN:
-        return str
-    from skillyard.faces.translated_help import say
-
-    return say
-
-
 def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: what the stream lacks is no traceback
-    guarded(_main, _checked(sys.argv[1:]))
-
-
-def _checked(words: Sequence[str]) -> Sequence[str]:
-    """Every command takes text: what is not UTF-8 can be neither kept nor shown."""
-    for word in words:
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            lang = asked_lang()
-            if "--json" in words:
-                show_failure(InvalidArgs(Message("an argument is not UTF-8: {word!a}", word=word)), chosen_style(None))
-                raise SystemExit(USAGE) from None
-            sys.stderr.write(f"{_NO_TEXT.render(lang, word=word)}\n{TRY.render(lang, prog='skillyard')}\n")
-            raise SystemExit(USAGE) from None
-    return words
+    guarded(_main, sys.argv[1:])
 
 
 def _main(words: Sequence[str]) -> None:
     ours = [word for word in words[:1] if word in {"--json", "--ascii"}]
     name, rest = (words[len(ours) : len(ours) + 1] or ["--help"])[0], words[len(ours) + 1 :]
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:  # it can be neither kept nor shown
+            _refuse(Message("an argument is not UTF-8: {word!a}", word=word))
     if name in {"-h", "--help", "help"}:
         sys.stdout.write(help_text())
     elif name in {"-V", "--version", "version"}:
         sys.stdout.write(f"skillyard {__version__}\n")
     elif name in COMMANDS:
         options = parser_of(name).parse_args([*ours, *rest])
-        try:
-            options.answer(options)
-        except EXPECTED as error:
-            tell_and_exit(error, chosen_style(options))
+        options.answer(options)
     else:
         from difflib import get_close_matches
 
         close = get_close_matches(name, COMMANDS, n=1)
-        lang = asked_lang()
-        meant = _DID_YOU_MEAN.render(lang, name=close[0]) if close else ""
-        sys.stderr.write(f"{_NO_COMMAND.render(lang, name=name)}{meant}\n{TRY.render(lang, prog='skillyard')}\n")
-        raise SystemExit(USAGE)
+        meant = Message("; did you mean {name!r}?", name=close[0]) if close else ""
+        _refuse(Message("no command {name!r}{meant}", name=name, meant=meant))
+
+
+def _refuse(why: Message) -> NoReturn:
+    Parser(prog="skillyard", usage="skillyard COMMAND …").error(why)

@@ -10,7 +10,6 @@ examples:
 """
 
 import importlib.util
-import os
 import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -19,28 +18,18 @@ from typing import NoReturn
 from skillyard.app.paths import find_paths
 from skillyard.app.project import Project
 from skillyard.core.errors import ExtraMissing, InvalidArgs, SkillError
-from skillyard.core.messages import Lang, Message
-from skillyard.faces.command import Options, Parser
+from skillyard.core.messages import Message
+from skillyard.faces.command import Options, Parser, lang_of
 from skillyard.faces.present import one_line
 
 _ALLOWED = ("worker", "dispatch", "jobs")
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "--expose-skills",
-        type=_names,
-        default=frozenset(),
-        metavar="all|active|NAME,…",
-        help="skills that are tools of their own",
-    )
-    parser.add_argument(
-        "--allow",
-        type=_allowed,
-        default=frozenset(),
-        metavar="worker,dispatch,jobs",
-        help="let the agent use the worker, other agents, and jobs",
-    )
+    exposing = parser.add_argument("--expose-skills", type=_names, default=frozenset(), metavar="all|active|NAME,…")
+    exposing.help = "skills that are tools of their own"
+    allowing = parser.add_argument("--allow", type=_allowed, default=frozenset(), metavar="worker,dispatch,jobs")
+    allowing.help = "let the agent use the worker, other agents, and jobs"
     parser.add_argument("--project", default=".", metavar="DIR", help="the project's folder (here)")
     parser.add_argument("--lang", choices=["zh", "en"], help="language of summaries and hints")
     parser.set_defaults(answer=_answer)
@@ -52,36 +41,29 @@ def _names(text: str) -> frozenset[str]:
 
 def _allowed(text: str) -> frozenset[str]:
     asked = frozenset(name.strip() for name in text.split(",") if name.strip())
-    if unknown := sorted(asked.difference(_ALLOWED)):
+    if unknown := ", ".join(sorted(asked.difference(_ALLOWED))):
+        allowed = ", ".join(_ALLOWED)
         raise ArgumentTypeError(
-            Message(
-                "nothing called {unknown} can be allowed; there is {allowed}",
-                unknown=", ".join(unknown),
-                allowed=", ".join(_ALLOWED),
-            )
+            Message("nothing called {unknown} can be allowed; there is {allowed}", unknown=unknown, allowed=allowed)
         )
     return asked
 
 
 def _answer(options: Options) -> NoReturn:
     """stdout is the protocol's from the first byte on: what goes wrong before is said on stderr."""
-    lang = Lang.choose(options.lang, os.environ)
+    lang = lang_of(options)
     try:
-        _serve(options, lang)
+        folder = Path(options.project).absolute()
+        if not folder.is_dir():
+            raise InvalidArgs(Message("{project} is no folder", project=options.project))
+        if importlib.util.find_spec("mcp") is None:
+            raise ExtraMissing("mcp", "mcp")
+        from skillyard.faces.mcp.listing import Options as Served
+        from skillyard.faces.mcp.server import serve
+
+        with Project(find_paths(folder), ends_with_process=True) as project:
+            serve(project, Served(options.expose_skills, options.allow, lang))
     except SkillError as error:
         sys.stderr.write(f"skillyard mcp: {one_line(error.summary(lang))}\n→ {one_line(error.hint(lang))}\n")
         raise SystemExit(1) from None
     raise SystemExit(0)
-
-
-def _serve(options: Options, lang: Lang) -> None:
-    folder = Path(options.project).absolute()
-    if not folder.is_dir():
-        raise InvalidArgs(Message("{project} is no folder", project=options.project))
-    if importlib.util.find_spec("mcp") is None:
-        raise ExtraMissing("mcp", "mcp")
-    from skillyard.faces.mcp.listing import Options as Served
-    from skillyard.faces.mcp.server import serve
-
-    with Project(find_paths(folder), ends_with_process=True) as yard:
-        serve(yard, Served(options.expose_skills, options.allow, lang))

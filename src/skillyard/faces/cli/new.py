@@ -11,20 +11,20 @@ examples:
 
 import argparse
 import os
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any
 
 from skillyard.app.project import open_project
-from skillyard.core.kinds import Kind
 from skillyard.core.messages import Message
-from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.core.skill import Kind
+from skillyard.faces.command import Answer, Options, Parser, lang_of
 from skillyard.faces.present import Lines
 from skillyard.install.new_skill import CONVENTIONAL, ProgramLanguage, make_draft
 
-_MADE, _NEXT = Message("made {folder}"), Message("next:")
 _LANGUAGES = ("zh", "en")
+#: Those that have a template.
+_KINDS = [str(kind) for kind in (Kind.COMMAND, Kind.PROMPT, Kind.JSON)]
 
 
 class _Lang(argparse.Action):
@@ -41,30 +41,19 @@ class _Lang(argparse.Action):
         setattr(namespace, "lang" if value in _LANGUAGES else "program", value)
 
 
-#: Those that have a template.
-_KINDS = [str(kind) for kind in (Kind.COMMAND, Kind.PROMPT, Kind.JSON)]
-
-
 def arguments(parser: Parser) -> None:
     parser.add_argument("name", help="what it is called, in any script; its folder is named after it")
-    parser.add_argument(
-        "--kind",
-        required=True,
-        choices=_KINDS,
-        help="what it is",
-    )
+    parser.add_argument("--kind", required=True, choices=_KINDS, help="what it is")
     parser.add_argument("--title", default="", help="what people call it; the name where it is not given")
     parser.add_argument("--description", default="", help="what it does and when to use it, for the agent")
     offered = ", ".join(CONVENTIONAL)
     parser.add_argument("--actions", default="", help=f"of a JSON skill, with commas: {offered}, or your own")
-    add_output_options(parser, lang=False)
     choices = (*map(str, ProgramLanguage), *_LANGUAGES)
     parser.add_argument("--lang", action=_Lang, choices=choices, help="of the program (python), and of the words")
-    parser.set_defaults(answer=partial(answer_with, _answer), program=str(ProgramLanguage.PYTHON))
+    parser.set_defaults(lang="", program=str(ProgramLanguage.PYTHON))
 
 
-def _answer(options: Options) -> Answer:
-    lang = lang_of(options)
+def answer(options: Options) -> Answer:
     draft = make_draft(
         options.name,
         Kind(options.kind),
@@ -72,33 +61,25 @@ def _answer(options: Options) -> Answer:
         title=options.title,
         description=options.description,
         actions=tuple(word.strip() for word in options.actions.split(",") if word.strip()),
-        lang=lang,
+        lang=lang_of(options),
     )
     project = open_project(ends_with_process=True)
     folder, files = project.new_skill(draft)
     from_here = os.path.relpath(project.root / folder)
-    steps = (
-        ("validate", f"skillyard validate {quote(from_here)}"),
-        ("check", f"skillyard check {quote(from_here)}"),
-        ("test", f"python3 {quote(f'{from_here}/{draft.test_file}')}"),
-        ("run", " ".join(("skillyard run", quote(f"@{draft.slug}"), *map(quote, draft.example)))),
-    )
+    steps = {
+        "validate": f"skillyard validate {quote(from_here)}",
+        "check": f"skillyard check {quote(from_here)}",
+        "test": f"python3 {quote(f'{from_here}/{draft.test_file}')}",
+        "run": " ".join(("skillyard run", quote(f"@{draft.slug}"), *map(quote, draft.example))),
+    }
     return Answer(
-        summary=Message("made: {folder}"),
-        words={"folder": folder},
-        data={
-            "skill": draft.slug,
-            "kind": str(draft.kind),
-            "folder": folder,
-            "files": list(files),
-            "next": dict(steps),
-        },
-        page=Lines(
-            [
-                _MADE.render(lang, folder=folder),
-                *(f"  {name}" for name in files),
-                _NEXT.render(lang),
-                *(f"  {line}" for _, line in steps),
-            ]
-        ),
+        Message("made: {folder}", folder=folder),
+        {"skill": draft.slug, "kind": str(draft.kind), "folder": folder, "files": list(files), "next": {**steps}},
+        made_page(folder, files, steps),
     )
+
+
+def made_page(folder: str, files: Sequence[str], steps: Mapping[str, str]) -> Lines:
+    """What was made, and what to do next."""
+    made, following = (f"  {name}" for name in files), (f"  {step}" for step in steps.values())
+    return Lines([Message("made {folder}", folder=folder), *made, Message("next:"), *following])

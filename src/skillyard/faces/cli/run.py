@@ -24,30 +24,24 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.child_process import DEPTH
-from skillyard.core.messages import Lang, Message
-from skillyard.core.request import Request
-from skillyard.core.result import Result
+from skillyard.core.errors import PermissionDenied, SkillError
+from skillyard.core.messages import Message
+from skillyard.core.result import Request, Result, make_meta, split_name
 from skillyard.core.states import State
+from skillyard.core.values import Json
 from skillyard.faces.ask import ask, confirm, on_terminal
-from skillyard.faces.cli.split_options import take_ours
-from skillyard.faces.command import (
-    Options,
-    Parser,
-    ProgramLines,
-    add_output_options,
-    lang_of,
-    show_and_exit,
-    style_of,
-)
+from skillyard.faces.command import Options, Parser, ProgramLines, lang_of, show_and_exit, style_of
 from skillyard.faces.passthrough import pass_through
-from skillyard.faces.present import one_line
-from skillyard.scripts.prompt_grammar import may_name_source, split_name
+from skillyard.faces.present import Steps, one_line, write_lines
+from skillyard.scripts.prompt_grammar import may_name_source
 from skillyard.trust.grant_rules import grant, mark_of_skill, refuse_inside_agents
 
 if TYPE_CHECKING:
@@ -56,8 +50,6 @@ if TYPE_CHECKING:
 #: As long as we wait to see whether a pipe brings anything.
 _PIPE_SECONDS = 0.2
 _MOST_QUESTIONS = 20
-_ASKED = Message("the program of @{skill} asks for {name}: ")
-_ALLOW = Message("{name} asks for: {capabilities}. Allow it, for this version of the skill?")
 
 
 def arguments(parser: Parser) -> None:
@@ -76,21 +68,18 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--stdin", action="store_true", help="wait for piped input, however long it takes")
     parser.add_argument("--to", metavar="BACKEND", help="let this agent do what a prompt skill says")
     parser.add_argument("--model", metavar="M", help="the agent's model")
-    add_output_options(parser)
-    parser.set_defaults(answer=lambda options: _answer(options, parser))
 
 
-def _answer(options: Options, parser: Parser) -> NoReturn:
-    with open_project(ends_with_process=True) as yard:
-        target, ready = _target(yard, options.name, lang_of(options))
-        words = options.args if target.script else take_ours(yard, target, options, parser, options.args)
-        style = style_of(options)
+def answer(options: Options) -> NoReturn:
+    with open_project(ends_with_process=True) as project:
+        target, source = _target(project, options)
+        words = options.args if target.script else take_ours(project, target, options, options.args)
         if options.model and not options.to:
-            parser.error(Message("argument {name}: {reason}", name="--model", reason=Message("only with --to")))
+            options.parser.error(Message("argument {name}: {reason}", name="--model", reason=Message("only with --to")))
         if options.no_sandbox or options.weak_sandbox:
             refuse_inside_agents()
         if options.weak_sandbox:
-            yard.accept_weak_sandbox()
+            project.accept_weak_sandbox()
         request = target._replace(
             args=tuple(words),
             timeout_seconds=options.timeout,
@@ -98,77 +87,138 @@ def _answer(options: Options, parser: Parser) -> NoReturn:
             strict=options.strict,
             sandboxed=not options.no_sandbox,
             stdin=_piped(wait=options.stdin),
-            lang=style.lang,
+            lang=lang_of(options),
         )
-        result = _from_outside(yard, request, ready, options) if ready else _result(yard, request, options)
-        show_and_exit(result if style.json else pass_through(result, yard.root), style)
+        result = _run_source(project, request, source, options) if source else _result(project, request, options)
+        style = style_of(options)
+        show_and_exit(result if style.json else pass_through(result, project.root), style)
 
 
-def _target(yard: Project, text: str, lang: Lang) -> "tuple[Request, SourceRun | None]":
+def _target(project: Project, options: Options) -> "tuple[Request, SourceRun | None]":
     """An installed skill, a folder as it is, or a skill of a source: then it is fetched, and the copy is what runs."""
+    text = options.name
     name, script = split_name(text)
     here = None if os.environ.get(DEPTH) else Path.cwd()
     target = Request(name=name, script=script, typed_in=here)
     if text.startswith("@") or not ("/" in text or "." in text):
         return target, None
     if not name.startswith(("./", "../", "/", "~/")) and "://" not in text:
-        yard.catalog.sync()
-        if yard.catalog.knows(name):
+        project.catalog.sync()
+        if project.catalog.knows(name):
             return target, None
         if here and "/" in name and (here / name).is_dir():
             target = target._replace(name=f"./{name}")
     if not may_name_source(text, Path.cwd()):
         return target, None
-    from skillyard.faces.cli import run_source
+    if here is None:
+        raise PermissionDenied(
+            Message("an agent runs only what is installed: a person runs other things, or installs them")
+        )
     from skillyard.install.source_run import split_source
 
-    asked = split_source(text, Path.cwd())
-    ready = run_source.fetch(yard, asked, lang)
-    return Request(name=asked.name, script=asked.script, typed_in=here, staged=ready.staged.at), ready
+    asked, lang = split_source(text, Path.cwd()), lang_of(options)
+    with Steps(Message("fetching"), lang) as steps:
+        source = project.installer().prepare_run(asked, steps)
+    if source.reused:
+        state = source.staged.skill.commit or source.staged.skill.hash
+        write_lines([Message("using the copy of {state} that was fetched before", state=state)], lang)
+    return Request(name=asked.name, script=asked.script, typed_in=here, staged=source.staged.at), source
 
 
-def _from_outside(yard: Project, request: Request, ready: "SourceRun", options: Options) -> Result:
-    """A dry run starts nothing, so it asks nothing."""
-    from skillyard.faces.cli import run_source
+def take_ours(project: Project, target: Request, options: Options, words: Sequence[str]) -> list[str]:
+    """Put options of ours among the words of a skill into the options, and return the skill's own words.
 
-    if not options.dry_run and not run_source.may_run(
-        ready, request.lang, on_terminal=request.interactive and on_terminal()
-    ):
-        return run_source.not_run(ready, request.agent, request.lang)
-    result = _result(yard, request, options)
-    return result._replace(meta={**result.meta, **run_source.about(ready)})
+    Ours are those that the skill has no param for. A question for help after the name is the skill's.
+    """
+    parser: Parser = options.parser
+    actions = [action for action in parser._actions if action.dest != "help"]  # noqa: SLF001
+    known = {text: action for action in actions for text in action.option_strings}
+    if not any(word.partition("=")[0] in known for word in words):
+        return list(words)
+    try:
+        params = project.runtime.resolve(target).params
+    except SkillError:
+        params = ()
+    for param in params:
+        known.pop(f"--{param.name.replace('_', '-')}", None)
+    ours: list[str] = []
+    theirs: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        option = word.partition("=")[0]
+        if word == "--":
+            theirs += [word, *left]
+            break
+        if option in known:
+            takes = known[option].nargs != 0 and "=" not in word
+            ours += [word, *([left.pop(0)] if takes and left else [])]
+        else:
+            theirs.append(word)
+    positional = [getattr(options, action.dest) for action in actions if not action.option_strings]
+    parser.parse_args([*ours, *(each for each in positional if isinstance(each, str))], namespace=options)
+    return theirs
 
 
-def _result(yard: Project, request: Request, options: Options) -> Result:
+def _run_source(project: Project, request: Request, source: "SourceRun", options: Options) -> Result:
+    """Run a skill of a source. If it is held back, one key of a person decides, for this run alone.
+
+    A dry run starts nothing, so it asks nothing.
+    """
+    skill, held = source.staged.skill, source.held
+    about: dict[str, Json] = {"source": skill.source, "commit": skill.commit or skill.hash, "reused": source.reused}
+    if options.dry_run or not source.is_held or (request.interactive and on_terminal() and _allows(source, request)):
+        result = _result(project, request, options)
+        return result._replace(meta={**result.meta, **about})
+    name, command = held.skill.folder, source.asked.add_command(held.skill.name)
+    data: dict[str, Json] = {
+        "interrupted_skills": [name],
+        "resume_command": command,
+        "severities": {name: str(held.verdict.severity)},
+        "findings": {name: [hit.as_dict() for hit in held.verdict.hits[:20]]},
+    }
+    summary = Message("not run: a person must decide on {name} first", name=source.asked.name).render(request.lang)
+    hint = Message("look at it and decide: {command}", command=command).render(request.lang)
+    meta = make_meta(request.agent, 0.0, datetime.now(UTC), **about, hint=hint)
+    return Result(request.agent, State.INTERRUPTED, summary, data, meta)
+
+
+def _allows(source: "SourceRun", request: Request) -> bool:
+    from skillyard.faces.cli.review import ask_about
+
+    return ask_about(source.held, Message("  r run it this once · s show · q do not run "), "rsq", request.lang) == "r"
+
+
+def _result(project: Project, request: Request, options: Options) -> Result:
     if options.dry_run:
-        return yard.runtime.plan(request)
+        return project.runtime.plan(request)
     if options.to:
-        return _converse(yard, request, lambda asked: _by_agent(yard, asked, options))
-    return _converse(yard, request, lambda asked: _run_shown(yard, asked))
+        return _converse(project, request, partial(_run_by_agent, project, options))
+    return _converse(project, request, partial(_run_shown, project))
 
 
-def _run_shown(yard: Project, request: Request) -> Result:
+def _run_shown(project: Project, request: Request) -> Result:
     with ProgramLines() as lines:
-        return yard.runtime.run(request, lines)
+        return project.runtime.run(request, lines)
 
 
-def _by_agent(yard: Project, request: Request, options: Options) -> Result:
+def _run_by_agent(project: Project, options: Options, request: Request) -> Result:
     from skillyard.faces.cli.agents import Watching
 
-    watched = Watching(request.lang)
+    watched, to, model = Watching(request.lang), options.to, options.model
     with watched.watching(stream=False) as tell:
-        return yard.dispatcher.run_prompt(
-            yard.runtime, request, to=options.to, model=options.model, tell=tell, ask=watched.allows, stop=watched.stop
+        return project.dispatcher.run_prompt(
+            project.runtime, request, to=to, model=model, tell=tell, ask=watched.allows, stop=watched.stop
         )
 
 
-def _converse(yard: Project, request: Request, run: Callable[[Request], Result]) -> Result:
+def _converse(project: Project, request: Request, run: Callable[[Request], Result]) -> Result:
     """Run it; on a terminal ask for what is missing and go on with the answers."""
     result = run(request)
     for _ in range(_MOST_QUESTIONS):
         if not (request.interactive and on_terminal()):
             break
-        answered = _answered(yard, request, result)
+        answered = _answered(project, request, result)
         if answered is None:
             break
         request = answered
@@ -176,28 +226,30 @@ def _converse(yard: Project, request: Request, run: Callable[[Request], Result])
     return result
 
 
-def _answered(yard: Project, request: Request, result: Result) -> Request | None:
+def _answered(project: Project, request: Request, result: Result) -> Request | None:
     """The request with the person's answers in it; None where there is nothing to ask or they say no."""
     if result.state is State.PENDING:
-        declared = frozenset(param.name for param in yard.runtime.resolve(request).params)
+        declared = frozenset(param.name for param in project.runtime.resolve(request).params)
         return _with_params(request, result, declared | {"action"})
     if result.state is not State.ERROR or result.data.get("type") != "NotGranted":
         return None
     if result.data.get("capability") == "packages":
         from skillyard.faces.cli.env import build_on_yes
 
-        return request if build_on_yes(yard, request) else None
+        return request if build_on_yes(project, request) else None
     asked = result.data.get("capabilities")
     if not isinstance(asked, list):
         return None
     capabilities = tuple(map(str, asked))
     spoken = request.name if request.staged else f"@{request.name}"
-    skill = yard.runtime.resolve(request)
+    skill = project.runtime.resolve(request)
     mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
-    if confirm(_ALLOW.render(request.lang, name=spoken, capabilities=", ".join(capabilities))):
-        grant(yard.grants, skill, capabilities, mark)
-        return request
-    return None
+    words = {"name": spoken, "capabilities": ", ".join(capabilities)}
+    question = Message("{name} asks for: {capabilities}. Allow it, for this version of the skill?", **words)
+    if not confirm(question.render(request.lang)):
+        return None
+    grant(project.grants, skill, capabilities, mark)
+    return request
 
 
 def _with_params(request: Request, result: Result, declared: frozenset[str]) -> Request | None:
@@ -208,15 +260,15 @@ def _with_params(request: Request, result: Result, declared: frozenset[str]) -> 
         said = prompts.get(name, "") if isinstance(prompts, dict) else ""
         question = f"{name}{f' ({said})' if said else ''}: "
         if name not in declared:  # only the program gave this name: it is the program that asks
-            question = _ASKED.render(request.lang, skill=request.name, name=name)
+            asked = Message("the program of @{skill} asks for {name}: ", skill=request.name, name=name)
+            question = asked.render(request.lang)
         answer = ask(one_line(question))
         if not answer:
             return None
         answers[str(name)] = answer
     if "action" in answers and request.action is None:
-        return request._replace(
-            params={k: v for k, v in answers.items() if k != "action"}, action=str(answers["action"])
-        )
+        action = str(answers.pop("action"))
+        return request._replace(params=answers, action=action)
     return request._replace(params=answers)
 
 

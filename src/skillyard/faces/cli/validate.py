@@ -7,68 +7,72 @@ examples:
   skillyard validate --strict --json skills/
 """
 
-from collections.abc import Iterator
-from functools import partial
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from skillyard.catalog.lint import lint
-from skillyard.catalog.manifest import Reading, read_skill
+from skillyard.catalog.manifest import read_skill
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import RuntimeFailed
-from skillyard.core.messages import Lang, Message
-from skillyard.core.skill import Severity
-from skillyard.core.states import State
-from skillyard.faces.cli.findings import finding_lines, verdict_line
-from skillyard.faces.command import Answer, Options, Parser, add_output_options, answer_with, lang_of
+from skillyard.core.messages import Message, join_messages
+from skillyard.core.skill import Finding, Severity
+from skillyard.faces.command import Answer, Options, Parser, lang_of
 from skillyard.faces.present import Lines, Progress
 from skillyard.faces.skill_data import as_reading_data, find_files, passes
-
-_CHECKING = Message("checking")
 
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a SKILL.md, a skill's folder, or a folder of skills")
     parser.add_argument("--strict", action="store_true", help="warnings fail too")
     parser.add_argument("--notes", action="store_true", help="show the notes of files that pass, too")
-    add_output_options(parser)
-    parser.set_defaults(answer=partial(answer_with, _answer))
 
 
-def _answer(options: Options) -> Answer:
-    lang = lang_of(options)
+def answer(options: Options) -> Answer:
     files = [(given, file) for given in options.paths for file in find_files(Path(given))]
-    readings: list[tuple[str, Reading]] = []
-    with Progress(_CHECKING.render(lang)) as progress:
+    data, lines, bad = [], list[str](), 0
+    with Progress(Message("checking"), lang_of(options)) as progress:
         for position, (given, file) in enumerate(files, 1):
-            readings.append((_shown(given, file), lint(read_skill(file))))
+            shown = given if file in {Path(given), Path(given) / SKILL_FILE} else str(file)
+            reading = lint(read_skill(file))
+            ok = passes(reading, strict=options.strict)
+            bad += not ok
+            data.append(as_reading_data(shown, reading))
+            findings = [f for f in reading.findings if options.notes or not ok or f.severity is not Severity.NOTE]
+            if findings or not ok or len(files) == 1:
+                lines += _lines(shown, findings, ok=ok)
             progress(position, len(files))
-    passed = [passes(reading, strict=options.strict) for _, reading in readings]
-    bad = passed.count(False)
-    failed = (
-        RuntimeFailed(Message("{bad} of {count} skills have problems", bad=bad, count=len(passed))) if bad else None
-    )
+    total = len(files)
     return Answer(
-        summary=Message("{type}{total} skills checked: {bad} with problems"),
-        words={"type": "RuntimeFailed: " if failed else "", "total": len(readings), "bad": bad},
-        data={
-            **(failed.data() if failed else {}),
-            "skills": [as_reading_data(path, reading) for path, reading in readings],
-        },
-        page=Lines(
-            [*_lines(readings, passed, lang, notes=options.notes), verdict_line(len(passed), passed.count(False), lang)]
-        ),
-        state=State.ERROR if failed else State.SUCCESS,
+        Message("{total} skills checked: {bad} with problems", total=total, bad=bad),
+        {"skills": data},
+        Lines([*lines, _verdict(total, bad)]),
+        failure=RuntimeFailed(Message("{bad} of {count} skills have problems", bad=bad, count=total)) if bad else None,
     )
 
 
-def _shown(given: str, file: Path) -> str:
-    """As it was given, where one thing was given."""
-    return given if file in {Path(given), Path(given) / SKILL_FILE} else str(file)
+def check_findings(files: "Mapping[Path, Sequence[Finding]]", *, strict: bool) -> tuple[int, list[str]]:
+    """Return how many of the files have problems, and the lines that tell of them."""
+    worst = Severity.WARNING if strict else Severity.ERROR
+    lines, bad = list[str](), 0
+    for path, findings in files.items():
+        ok = all(finding.severity.rank < worst.rank for finding in findings)
+        lines += _lines(os.path.relpath(path), findings, ok=ok)
+        bad += not ok
+    return bad, [*lines, _verdict(len(files), bad)]
 
 
-def _lines(readings: list[tuple[str, Reading]], passed: list[bool], lang: Lang, *, notes: bool) -> Iterator[str]:
-    for (path, reading), ok in zip(readings, passed, strict=True):
-        shown = [f for f in reading.findings if notes or not ok or f.severity is not Severity.NOTE]
-        if not shown and ok and len(readings) > 1:
-            continue
-        yield from finding_lines(path, shown, lang, ok=ok)
+def _lines(path: str, findings: Sequence[Finding], *, ok: bool) -> Iterator[str]:
+    """Where, how bad, what, and what to do."""
+    yield f"{'ok  ' if ok else 'FAIL'} {path}"
+    for finding in findings:
+        place = f"{finding.line}:{finding.column}"
+        yield join_messages("", (f"     {place:<8}{finding.severity:<8} {finding.code}: ", finding.message))
+        if finding.advice:
+            yield join_messages("", ("             → ", finding.advice))
+
+
+def _verdict(total: int, bad: int) -> Message:
+    if bad:
+        return Message("{total} checked, {bad} with problems", total=total, bad=bad)
+    return Message("{total} checked, all fine", total=total)

@@ -1,13 +1,4 @@
-"""Work off the jobs of this project, and fire what is scheduled.
-
-Any number of workers may serve a project; on PostgreSQL also from other machines. A worker that dies loses nothing:
-another one, or the next, takes over what it had. Ctrl-C ends it after the runs under way, twice at once.
-
-examples:
-  skillyard worker
-  skillyard worker --concurrency 4 --queues default,slow
-  skillyard worker --drain
-"""
+"""Commands that work off jobs: worker, and service, which keeps one alive."""
 
 import os
 import signal
@@ -15,99 +6,54 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.child_process import own_command
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
-from skillyard.core.messages import Lang, Message, render
-from skillyard.faces.command import (
-    Answer,
-    Options,
-    Parser,
-    add_output_options,
-    answer_with,
-    lang_of,
-    positive,
-    seconds,
-)
-from skillyard.faces.present import one_line
-from skillyard.jobs.jobs import QUEUE, Jobs
+from skillyard.core.messages import Message, render
+from skillyard.faces.ask import require_yes
+from skillyard.faces.command import Answer, Options, Parser, add_commands, at_least, lang_of, seconds
+from skillyard.faces.present import Lines, one_line
+from skillyard.jobs.jobs import QUEUE
+from skillyard.trust.grant_rules import refuse_inside_agents
 
-_GRACE_SECONDS = 10.0
-_WORKING = Message("working for {root}, {count} at a time in {queues}")
-_LEFT = Message("{count} runs go to the next worker")
-_LOST = Message("the database went away: the runs here end, and start again when it is back")
+if TYPE_CHECKING:
+    from skillyard.jobs.jobs import Jobs
+    from skillyard.jobs.service import WorkerService
+
 _RECONNECT_SECONDS = (0.5, 30.0)
 
 
-def arguments(parser: Parser) -> None:
-    parser.add_argument("--concurrency", type=positive, default=1, metavar="N", help="runs at a time in each queue (1)")
+def worker_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--concurrency", type=at_least(1), default=1, metavar="N", help="runs at a time in each queue (1)"
+    )
     parser.add_argument("--queues", default=QUEUE, metavar="A,B", help=f"which queues ({QUEUE})")
     parser.add_argument("--drain", action="store_true", help="end when nothing is queued any more")
     parser.add_argument(
-        "--grace", type=seconds, default=_GRACE_SECONDS, metavar="S", help="at the end, seconds for runs under way (10)"
+        "--grace", type=seconds, default=10.0, metavar="S", help="at the end, seconds for runs under way (10)"
     )
     parser.add_argument("--reconnect", action="store_true", help="wait for a database that is not there yet")
-    add_output_options(parser)
-    parser.set_defaults(answer=lambda options: answer_with(_serve, options))
 
 
-def _serve(options: Options) -> Answer:
+def answer_worker(options: Options) -> Answer:
+    """Work off the jobs of this project, and fire what is scheduled.
+
+    Any number of workers may serve a project; on PostgreSQL also from other machines. A worker that dies loses nothing:
+    another one, or the next, takes over what it had. Ctrl-C ends it after the runs under way, twice at once.
+
+    examples:
+      skillyard worker
+      skillyard worker --concurrency 4 --queues default,slow
+      skillyard worker --drain
+    """
     queues = {name.strip(): options.concurrency for name in options.queues.split(",") if name.strip()}
     if not queues:
-        raise InvalidArgs(
-            Message(
-                "--queues names none: {queue} is the one that jobs wait in where nobody says otherwise", queue=QUEUE
-            )
-        )
+        raise InvalidArgs(Message("--queues names none: {queue} is the one that jobs wait in by default", queue=QUEUE))
     lang = lang_of(options)
     ended = threading.Event()
-    _end_on_signals(ended)
 
-    def tell(text: str) -> None:
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {one_line(render(text, lang))}\n")
-        sys.stderr.flush()
-
-    with open_project() as yard:
-        jobs = _open(yard, tell, reconnect=options.reconnect)
-        worker = yard.jobs.worker_loop(jobs, tell, lang)
-        tell(_WORKING.render(lang, root=yard.root, count=options.concurrency, queues=", ".join(queues)))
-        try:
-            worker.serve(queues, ended, _start_anew(tell, lang), drain=options.drain)
-        finally:
-            jobs.engine.close(options.grace if worker.attempts.underway.list() else 0.0)
-        if left := worker.attempts.underway.list():
-            tell(_LEFT.render(lang, count=len(left)))
-            _leave()  # before the sandbox is closed, which would wait for them
-    return Answer(Message("the worker ended"), {}, {"queues": list(queues)})
-
-
-def _open(yard: Project, tell: Callable[[str], None], *, reconnect: bool) -> Jobs:
-    pause, longest = _RECONNECT_SECONDS
-    while True:
-        try:
-            return yard.jobs.of(yard.jobs.open_engine())
-        except RuntimeFailed as error:
-            if not reconnect:
-                raise
-            tell(error.msg)
-        time.sleep(pause)
-        pause = min(pause * 2, longest)
-
-
-def _start_anew(tell: Callable[[str], None], lang: Lang) -> Callable[[], None]:
-    """Others may think that we are dead and do our jobs: what runs here must end, and we begin again as another."""
-
-    def restart() -> None:
-        tell(_LOST.render(lang))
-        words = [word for word in sys.argv[1:] if word != "--reconnect"]
-        os.execv(sys.executable, own_command(*words, "--reconnect"))  # noqa: S606
-
-    return restart
-
-
-def _end_on_signals(ended: threading.Event) -> None:
     def end(*_: object) -> None:
         if ended.is_set():
             _leave()
@@ -116,8 +62,113 @@ def _end_on_signals(ended: threading.Event) -> None:
     for which in (signal.SIGINT, signal.SIGTERM):
         signal.signal(which, end)
 
+    def tell(text: str) -> None:
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {one_line(render(text, lang))}\n")
+        sys.stderr.flush()
+
+    def restart() -> None:
+        """Others may think that we are dead and do our jobs: what runs here must end, and we begin as another."""
+        tell(Message("the database went away: the runs here end, and start again when it is back"))
+        words = [word for word in sys.argv[1:] if word != "--reconnect"]
+        os.execv(sys.executable, own_command(*words, "--reconnect"))  # noqa: S606
+
+    with open_project() as project:
+        jobs = _open(project, tell, reconnect=options.reconnect)
+        worker = project.jobs.worker_loop(jobs, tell, lang)
+        count, names = options.concurrency, ", ".join(queues)
+        tell(Message("working for {root}, {count} at a time in {queues}", root=project.root, count=count, queues=names))
+        try:
+            worker.serve(queues, ended, restart, drain=options.drain)
+        finally:
+            jobs.engine.close(options.grace if worker.attempts.underway.list() else 0.0)
+        if left := worker.attempts.underway.list():
+            tell(Message("{count} runs go to the next worker", count=len(left)))
+            _leave()  # before the sandbox is closed, which would wait for them
+    return Answer(Message("the worker ended"), {"queues": list(queues)})
+
+
+def _open(project: Project, tell: Callable[[str], None], *, reconnect: bool) -> "Jobs":
+    pause, longest = _RECONNECT_SECONDS
+    while True:
+        try:
+            return project.jobs.of(project.jobs.open_engine())
+        except RuntimeFailed as error:
+            if not reconnect:
+                raise
+            tell(error.msg)
+        time.sleep(pause)
+        pause = min(pause * 2, longest)
+
 
 def _leave() -> NoReturn:
     """At once: threads that still wait for a run would hold us up, and the runs end with us."""
     sys.stderr.flush()
     os._exit(0)
+
+
+def service_arguments(parser: Parser) -> None:
+    parser.set_defaults(concurrency=1, queues=QUEUE)
+    add = add_commands(parser, "install | status | remove")
+    installing = add("install", "write the service, and start it", _install_service)
+    installing.add_argument("--concurrency", type=at_least(1), default=1, metavar="N", help="runs at a time (1)")
+    installing.add_argument("--queues", default=QUEUE, metavar="A,B", help=f"which queues ({QUEUE})")
+    installing.add_argument("--dry-run", action="store_true", help="show the file, and write nothing")
+    installing.add_argument("--accept", action="store_true", help="say yes without being asked")
+    add("status", "whether it is there, and runs", answer_service)
+    add("remove", "stop it, and take the file away", _remove_service)
+
+
+def _service(options: Options) -> "WorkerService":
+    with open_project(ends_with_process=True) as project:
+        return project.worker_service(("--concurrency", str(options.concurrency), "--queues", options.queues))
+
+
+def _install_service(options: Options) -> Answer:
+    service = _service(options)
+    data = {"service": service.name, "file": str(service.file), "text": service.text}
+    if options.dry_run:
+        lines = [f"# {service.file}", *service.text.splitlines()]
+        return Answer(Message("would write: {file}", file=service.file), data, Lines(lines))
+    refuse_inside_agents()
+    question = Message("{text}\nWrite this to {file} and start it?", text=service.text, file=service.file)
+    refused = Message("nothing was written: say yes on a terminal, or give --accept")
+    require_yes(question.render(lang_of(options)), refused, accepted=options.accept, details=data)
+    service.install()
+    if not service.may_linger():
+        return Answer(Message("installed: {name}", name=service.name), data)
+    return Answer(
+        Message(
+            "installed: {name}; it starts when you log in, and with the machine after `loginctl enable-linger`",
+            name=service.name,
+        ),
+        data,
+    )
+
+
+def answer_service(options: Options) -> Answer:
+    """Keep the worker of this project alive, also after a reboot.
+
+    Writes one file, a systemd unit of yours or a launchd agent on macOS, after showing it. Without it nothing fires
+    while no `skillyard worker` runs.
+
+    examples:
+      skillyard service install --dry-run
+      skillyard service install --concurrency 2
+      skillyard service status
+      skillyard service remove
+    """
+    service = _service(options)
+    there, active = service.file.is_file(), service.is_active()
+    state = Message("installed, but not running: install it again") if there else Message("not installed")
+    return Answer(
+        Message("service: {state}", state=Message("active") if active else state),
+        {"service": service.name, "file": str(service.file), "installed": there, "active": active},
+    )
+
+
+def _remove_service(options: Options) -> Answer:
+    service = _service(options)
+    if not service.remove():
+        why = Message("no service is installed for this project ({file})", file=service.file)
+        raise InvalidArgs(why, advice=Message("`skillyard service install` makes one"))
+    return Answer(Message("removed: {name}", name=service.name), {"service": service.name})

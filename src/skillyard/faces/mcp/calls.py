@@ -1,11 +1,11 @@
 """What each tool does, without the protocol: arguments in, one result out. Synchronous, for a thread of its own."""
 
 import json
+import shlex
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skillyard.app.project import Project
 from skillyard.app.task import SKILLS, WORKER, Kernel
@@ -13,17 +13,15 @@ from skillyard.core.backend_events import Event
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, NotGranted, SkillError
 from skillyard.core.messages import Lang, Message
-from skillyard.core.request import Request
-from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.result import Clock, Request, Result, error_result, split_name
 from skillyard.core.states import State
-from skillyard.core.values import Json
+from skillyard.core.values import Json, check_value
 from skillyard.faces.command import AGENT, as_skill_error
+from skillyard.faces.mcp import listing
 from skillyard.faces.mcp.resources import list_files
-from skillyard.faces.skill_data import as_full_data, as_run_data, as_skill_data
-from skillyard.scripts.prompt_grammar import split_name
+from skillyard.faces.skill_data import as_full_data, as_run_data, as_skill_data, line_of
 
 if TYPE_CHECKING:
-    from skillyard.jobs.jobs import Job, Jobs
     from skillyard.runtime.record import OnProgress
     from skillyard.sandbox.cancel_token import CancelToken
 
@@ -37,133 +35,163 @@ _MOST = 100
 #: Of a log, which the model reads, the end.
 _LOG_CHARACTERS = 20_000
 _WORKERS = frozenset({"worker", "worker_agent"})
-_Expected: TypeAlias = SkillError | OSError | sqlite3.Error
 
 
-class SkillRun(NamedTuple):
-    """A run that is asked for: what is still missing can be added to it."""
+class Arguments(NamedTuple):
+    """The arguments of a tool, with a method for each type of value. A wrong one raises InvalidArgs."""
 
-    request: Request
+    tool: str
+    values: Mapping[str, Any]
 
-    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
-        return yard.runtime.run(self.request, on_progress, stop)
+    def check(self, known: Mapping[str, Any]) -> None:
+        """Nothing that nobody reads, and nothing that cannot be written down."""
+        if unknown := ", ".join(sorted(set(self.values) - set(known))):
+            takes = {"tool": self.tool, "unknown": unknown, "known": ", ".join(known)}
+            raise InvalidArgs(Message("{tool} takes no {unknown}; it takes {known}", **takes))
+        try:
+            check_value(self.values)
+        except ValueError as error:
+            raise InvalidArgs(str(error)) from None
 
-    @property
-    def name(self) -> str:
-        return self.request.name
+    def text(self, name: str) -> str:
+        value = self.find_text(name)
+        if value is None or not value.strip():
+            raise InvalidArgs(Message("{tool} needs {name}, a text", tool=self.tool, name=name))
+        return value
 
-    def answered(self, answers: Mapping[str, Json]) -> "SkillRun":
-        given = {**self.request.params, **answers}
-        action = self.request.action
-        if action is None and "action" in answers:
-            action = str(given.pop("action"))
-        return SkillRun(self.request._replace(params=given, action=action))
+    def find_text(self, name: str) -> str | None:
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, str):
+            raise InvalidArgs(Message("{name} must be a text", name=name))
+        return value
+
+    def whole(self, name: str, default: int) -> int:
+        value = self.values.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidArgs(Message("{name} must be a whole number above zero", name=name))
+        return value
+
+    def mapping(self, name: str) -> Mapping[str, Json]:
+        value = self.values.get(name) or {}
+        if not isinstance(value, dict):
+            raise InvalidArgs(Message("{name} must be an object", name=name))
+        return value
+
+    def words(self, name: str) -> tuple[str, ...]:
+        value = self.values.get(name) or []
+        if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+            raise InvalidArgs(Message("{name} must be a list of texts", name=name))
+        return tuple(value)
 
 
-class Task(NamedTuple):
-    """A Task: docs/spec/task.md."""
+class Asked(NamedTuple):
+    """A run that a client asked for."""
 
     agent: str
-    description: str
-    prompt: str
-    model: str | None
-    key: str | None
-    lang: Lang
-    may_work: bool
+    run: "Callable[[Project, OnProgress, CancelToken], Result]"
+    #: The skill that it runs, if it is one that the client can be asked about.
+    name: str = ""
+    #: Returns the same run with what was missing.
+    answered: "Callable[[Mapping[str, Json]], Asked] | None" = None
 
-    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
-        if self.agent in _WORKERS and not self.may_work:
+
+def run_skill(request: Request) -> Asked:
+    def answered(answers: Mapping[str, Json]) -> Asked:
+        params, action = {**request.params, **answers}, request.action
+        if action is None and "action" in answers:
+            action = str(params.pop("action"))
+        return run_skill(request._replace(params=params, action=action))
+
+    def run(project: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
+        return project.runtime.run(request, on_progress, stop)
+
+    return Asked(SKILLS, run, request.name, answered)
+
+
+def _skill_run(given: Arguments, options: listing.Options) -> Asked:
+    name, script = split_name(given.text("name"))
+    action, args, params = given.find_text("action"), given.words("args"), given.mapping("params")
+    return run_skill(Request(name, script=script, args=args, params=params, action=action, lang=options.lang))
+
+
+def _task(given: Arguments, options: listing.Options) -> Asked:
+    """A Task: docs/spec/task.md."""
+    agent, prompt, about = given.text("subagent_type"), given.text("prompt"), given.find_text("description") or ""
+    model, key = given.find_text("model"), given.find_text("idempotency_key")
+    is_worker = agent in _WORKERS
+
+    def run(project: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
+        if is_worker and listing.WORKER not in options.allowed:
             raise NotGranted(Message("the worker over MCP"), "skillyard mcp --allow worker")
-        return Kernel(yard, self.lang).task(
-            self.agent,
-            self.description,
-            self.prompt,
-            idempotency_key=self.key,
-            model=self.model,
-            on_progress=on_progress,
-            stop=stop,
-        )
+        kernel = Kernel(project, options.lang)
+        return kernel.task(agent, about, prompt, idempotency_key=key, model=model, on_progress=on_progress, stop=stop)
 
-    @property
-    def name(self) -> str:
-        """The skill that is asked for, where it is one."""
-        words = [word for word in self.prompt.split() if word.startswith("@")]
-        return split_name(words[0])[0] if words and self.agent not in _WORKERS else ""
+    def answered(answers: Mapping[str, Json]) -> Asked:
+        texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in answers.items()}
+        words = " ".join(shlex.quote(f"--{name}={text}") for name, text in texts.items())
+        return _task(given._replace(values={**given.values, "prompt": f"{prompt} {words}"}), options)
 
-    def answered(self, answers: Mapping[str, Json]) -> "Task":
-        import shlex  # noqa: PLC0415  (only an answer needs it)
-
-        words = " ".join(shlex.quote(f"--{name}={_as_word(value)}") for name, value in answers.items())
-        return self._replace(prompt=f"{self.prompt} {words}")
+    if is_worker:
+        return Asked(WORKER, run, answered=answered)
+    named = next((word for word in prompt.split() if word.startswith("@")), "")
+    return Asked(SKILLS, run, split_name(named)[0], answered)
 
 
-class Dispatch(NamedTuple):
+def _dispatch(given: Arguments, options: listing.Options) -> Asked:
     """A task with the active skills, for another agent. Nobody is there to allow it anything."""
+    task, cwd = given.text("task"), given.find_text("cwd")
+    to, session, model = (given.find_text(name) for name in ("to", "session", "model"))
 
-    task: str
-    to: str | None
-    session: str | None
-    model: str | None
-    cwd: str | None
-    lang: Lang
+    def run(project: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
+        from skillyard.app.dispatching import dispatch_task  # noqa: PLC0415  (only who may dispatch needs the agents)
 
-    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
-        from skillyard.app.dispatching import dispatch_task  # noqa: PLC0415
-        from skillyard.faces.skill_data import line_of  # noqa: PLC0415  (only who may dispatch needs the agents)
-
-        root = yard.root.resolve()
-        folder = (root / (self.cwd or ".")).resolve()
+        root = project.root.resolve()
+        folder = (root / (cwd or ".")).resolve()
         if not folder.is_relative_to(root):
-            raise InvalidArgs(Message("{cwd} is outside the project", cwd=self.cwd))
+            raise InvalidArgs(Message("{cwd} is outside the project", cwd=cwd))
 
         def tell(event: Event) -> None:
-            line = line_of(event.kind, event.text, event.data, self.lang)
+            line = line_of(event.kind, event.text, event.data, options.lang)
             if on_progress and line:
                 on_progress(f"{line}\n".encode())
 
         return dispatch_task(
-            self.task,
-            to=self.to,
-            session=self.session,
-            model=self.model,
+            task,
+            to=to,
+            session=session,
+            model=model,
             cwd=folder,
-            lang=self.lang,
+            lang=options.lang,
             tell=tell,
             stop=stop,
-            project=yard,
+            project=project,
         )
 
-    @property
-    def name(self) -> str:
-        return ""
-
-    def answered(self, answers: Mapping[str, Json]) -> "Dispatch":
-        del answers  # it never asks
-        return self
+    return Asked(AGENT, run)
 
 
-class JobRun(NamedTuple):
+def _job_run(given: Arguments, options: listing.Options) -> Asked:
     """A job of a schedule or a skill, for a worker to do. Whoever stops waiting leaves it as it is."""
+    schedule, skill = given.find_text("name") or "", (given.find_text("skill") or "").removeprefix("@")
+    params, action, lang = given.mapping("params"), given.find_text("action") or "", options.lang
+    wait_seconds = given.whole("wait", 1) if "wait" in given.values else 0
+    if bool(schedule) == bool(skill):
+        raise InvalidArgs(Message("job_run takes name, of a schedule, or skill, and not both"))
+    if schedule and (params or action):
+        raise InvalidArgs(Message("a schedule has its own params: they go with skill"))
 
-    schedule: str
-    skill: str
-    params: Mapping[str, Json]
-    action: str
-    wait_seconds: float
-    lang: Lang
+    def run(project: Project, _: "OnProgress", stop: "CancelToken") -> Result:
+        from skillyard.jobs.jobs import Job  # noqa: PLC0415  (only who may queue jobs needs them)
 
-    def __call__(self, yard: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
-        if bool(self.schedule) == bool(self.skill):
-            raise InvalidArgs(Message("job_run takes name, of a schedule, or skill, and not both"))
-        if self.schedule and (self.params or self.action):
-            raise InvalidArgs(Message("a schedule has its own params: they go with skill"))
-        del on_progress
-        started, moment = time.monotonic(), datetime.now(UTC)
-        with yard.jobs.open() as jobs:
-            job = self._job(yard, jobs)
-            yard.jobs.refuse_loops(job)
+        clock = Clock()
+        with project.jobs.open() as jobs:
+            if schedule:
+                job = project.jobs.for_schedule(project.jobs.find_schedule(jobs, schedule), lang)
+            else:
+                job = project.jobs.prepare(Job(skill, params=params, action=action, lang=str(lang)))
+            project.jobs.refuse_loops(job)
             job_id = jobs.enqueue(job)
-            known, until = None, time.monotonic() + self.wait_seconds
+            known, until = None, time.monotonic() + wait_seconds
             while known is None and not stop.cancelled and (left := until - time.monotonic()) > 0:
                 known = jobs.wait(job_id, min(left, _LOOK_SECONDS))
             known = known or jobs.find(job_id)
@@ -171,111 +199,74 @@ class JobRun(NamedTuple):
         if known.result:
             result = from_json(json.dumps(known.result, default=dict))
             return result._replace(data={**result.data, **about})
-        summary = _QUEUED.render(self.lang, name=known.job.label, id=known.id)
-        return Result(AGENT, State.SUCCESS, summary, about, make_meta(AGENT, time.monotonic() - started, moment))
+        summary = _QUEUED.render(lang, name=known.job.label, id=known.id)
+        return Result(AGENT, State.SUCCESS, summary, about, clock.meta(AGENT))
 
-    def _job(self, yard: Project, jobs: "Jobs") -> "Job":
-        from skillyard.jobs.jobs import Job  # noqa: PLC0415
-
-        if self.schedule:
-            return yard.jobs.for_schedule(yard.jobs.find_schedule(jobs, self.schedule), self.lang)
-        skill = self.skill.removeprefix("@")
-        return yard.jobs.prepare(Job(skill, params=self.params, action=self.action, lang=str(self.lang)))
-
-    @property
-    def name(self) -> str:
-        return ""
-
-    def answered(self, answers: Mapping[str, Json]) -> "JobRun":
-        del answers  # nobody can answer in a job
-        return self
+    return Asked(AGENT, run)
 
 
-Asked: TypeAlias = SkillRun | Task | Dispatch | JobRun
+#: The tools that run something, with progress, questions and cancellation.
+RUNS: Mapping[str, Callable[[Arguments, listing.Options], Asked]] = {
+    "skill_run": _skill_run,
+    "Task": _task,
+    "agent_dispatch": _dispatch,
+    "job_run": _job_run,
+}
 
 
-def _as_word(value: Json) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _search(project: Project, given: Arguments, lang: Lang) -> tuple[str, dict[str, Json]]:
+    query, limit = given.text("query"), min(given.whole("limit", 20), _MOST)
+    hits = project.catalog.search(query, limit)
+    if not hits and any(project.catalog.sync()[:3]):
+        hits = project.catalog.search(query, limit)
+    skills = [{**as_skill_data(hit.entry, project.catalog), "snippet": hit.snippet} for hit in hits]
+    return _FOUND.render(lang, count=len(hits), query=query), {"skills": skills}
 
 
-def search(yard: Project, query: str, limit: int, lang: Lang) -> Result:
-    def answer() -> tuple[str, dict[str, Json]]:
-        hits = yard.catalog.search(query, min(limit, _MOST))
-        if not hits and _has_changed(yard):
-            hits = yard.catalog.search(query, min(limit, _MOST))
-        skills = [{**as_skill_data(hit.entry, yard.catalog), "snippet": hit.snippet} for hit in hits]
-        return _FOUND.render(lang, count=len(hits), query=query), {"skills": skills}
-
-    return told(answer, lang)
+def _show(project: Project, given: Arguments, lang: Lang) -> tuple[str, dict[str, Json]]:
+    asked = split_name(given.text("name"))[0]
+    project.catalog.sync()
+    skill = project.catalog.resolve(asked)
+    files: list[Json] = list(list_files(skill, asked))
+    return _SKILL.render(lang, name=skill.name), {"skills": [{**as_full_data(skill, project), "files": files}]}
 
 
-def _has_changed(yard: Project) -> bool:
-    """The watch keeps the index up to date; who finds nothing may be asking for what came a moment ago."""
-    changes = yard.catalog.sync()
-    return bool(changes.added or changes.updated or changes.removed)
-
-
-def show(yard: Project, name: str, lang: Lang) -> Result:
-    def answer() -> tuple[str, dict[str, Json]]:
-        yard.catalog.sync()
-        asked = split_name(name)[0]
-        skill = yard.catalog.resolve(asked)
-        files: list[Json] = list(list_files(skill, asked))
-        return _SKILL.render(lang, name=skill.name), {"skills": [{**as_full_data(skill, yard), "files": files}]}
-
-    return told(answer, lang)
-
-
-def runs(yard: Project, run_id: str, limit: int, lang: Lang) -> Result:
-    def answer() -> tuple[str, dict[str, Json]]:
-        if not run_id:
-            found = yard.runs(min(limit, _MOST))
-            return _RUNS.render(lang, count=len(found)), {"runs": [_in_short(as_run_data(run)) for run in found]}
-        run = yard.find_run(run_id)
+def _runs(project: Project, given: Arguments, lang: Lang) -> tuple[str, dict[str, Json]]:
+    run_id, limit = given.find_text("run_id") or "", given.whole("limit", 20)
+    if run_id:
+        run = project.find_run(run_id)
         if run is None:
-            raise InvalidArgs(
-                Message(
-                    "no run {run_id!r} here, or more than one starts so; without run_id, runs lists them", run_id=run_id
-                )
-            )
-        log = yard.logs.read(run.id)[-_LOG_CHARACTERS:]
+            text = Message("no run {run_id!r} here, or more than one starts so; runs alone lists them", run_id=run_id)
+            raise InvalidArgs(text)
+        log = project.logs.read(run.id)[-_LOG_CHARACTERS:]
         return _RUN.render(lang, id=run.id), {"runs": [{**as_run_data(run), "log": log}]}
-
-    return told(answer, lang)
-
-
-def _in_short(run: dict[str, Json]) -> dict[str, Json]:
-    """A list is for choosing; the rest is one call away."""
-    result = run.pop("result")
-    run.pop("launch")
-    return {**run, "summary": result.get("summary") if isinstance(result, Mapping) else None}
+    shown: list[Json] = []
+    for run in project.runs(min(limit, _MOST)):  # a list is for choosing; the rest is one call away
+        fields = as_run_data(run)
+        result = fields.pop("result")
+        del fields["launch"]
+        shown.append({**fields, "summary": result.get("summary") if isinstance(result, Mapping) else None})
+    return _RUNS.render(lang, count=len(shown)), {"runs": shown}
 
 
-def told(answer: Callable[[], tuple[str, Mapping[str, Json]]], lang: Lang) -> Result:
-    """What is asked of us and of no skill, as a result."""
-    started, moment = time.monotonic(), datetime.now(UTC)
-    try:
-        summary, data = answer()
-    except (SkillError, OSError, sqlite3.Error) as error:
-        return failed(error, AGENT, lang, started, moment)
-    return Result(AGENT, State.SUCCESS, summary, data, make_meta(AGENT, time.monotonic() - started, moment))
+_LOOKS = {"skill_search": _search, "skill_show": _show, "runs": _runs}
 
 
-def run(asked: Asked, yard: Project, on_progress: "OnProgress", stop: "CancelToken", lang: Lang) -> Result:
+def look(project: Project, given: Arguments, lang: Lang) -> Result:
+    """Answer what is asked of us and of no skill."""
+
+    def answer(clock: Clock) -> Result:
+        summary, data = _LOOKS[given.tool](project, given, lang)
+        return Result(AGENT, State.SUCCESS, summary, data, clock.meta(AGENT))
+
+    return attempt(AGENT, lang, answer)
+
+
+def attempt(agent: str, lang: Lang, work: Callable[[Clock], Result]) -> Result:
     """The runtime tells its own failures; what it leaves are ours: a full disk, a worker that nobody allowed."""
-    started, moment = time.monotonic(), datetime.now(UTC)
+    clock = Clock()
     try:
-        return asked(yard, on_progress, stop)
+        return work(clock)
     except (SkillError, OSError, sqlite3.Error) as error:
-        return failed(error, _agent_of(asked), lang, started, moment)
-
-
-def _agent_of(asked: Asked) -> str:
-    if isinstance(asked, Dispatch | JobRun):
-        return AGENT
-    return WORKER if isinstance(asked, Task) and asked.agent in _WORKERS else SKILLS
-
-
-def failed(error: _Expected, agent: str, lang: Lang, started: float, moment: datetime) -> Result:
-    expected = error if isinstance(error, SkillError) else as_skill_error(error)
-    return error_result(expected, agent, lang, make_meta(agent, time.monotonic() - started, moment))
+        expected = error if isinstance(error, SkillError) else as_skill_error(error)
+        return error_result(expected, agent, lang, clock.meta(agent))

@@ -5,15 +5,18 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from skillyard.catalog.catalog import Catalog, qualified
-from skillyard.catalog.index import CatalogEntry
-from skillyard.core.kinds import Kind
+from skillyard.catalog.catalog import qualified
 from skillyard.core.messages import Lang
+from skillyard.core.skill import Kind
+
+if TYPE_CHECKING:
+    from skillyard.catalog.catalog import Catalog
+    from skillyard.catalog.index import CatalogEntry
 
 #: Invisible, but not by category: blanks that pass for letters, the joiner of nothing, and selectors that can carry a
 #: hidden text (of them only the one of emoji stays).
@@ -84,7 +87,7 @@ class Shown(NamedTuple):
     address: str
     #: What it is called by as a tool or a prompt.
     name: str
-    entry: CatalogEntry
+    entry: "CatalogEntry"
     #: Changes with the file that declares it.
     digest: str
 
@@ -94,9 +97,6 @@ class Surface(NamedTuple):
 
     skills: tuple[Shown, ...] = ()
 
-    def find(self, address: str) -> Shown | None:
-        return next((shown for shown in self.skills if shown.address == address), None)
-
     @property
     def prompts(self) -> tuple[Shown, ...]:
         """The skills that start no program of their own."""
@@ -104,37 +104,26 @@ class Surface(NamedTuple):
 
     def changed_kinds(self, before: "Surface") -> frozenset[Kind]:
         """The kinds of which a skill came, went or is another now."""
-        old, new = (_by_file(surface) for surface in (before, self))
-        differing = old.items() ^ new.items()
-        return frozenset(shown.entry.kind for _, shown in differing)
+        # Without the number of its row, which means nothing.
+        both = (surface.skills for surface in (before, self))
+        old, new = ({each._replace(entry=each.entry._replace(id=0)) for each in skills} for skills in both)
+        return frozenset(shown.entry.kind for shown in old ^ new)
 
 
-def read_surface(catalog: Catalog) -> Surface:
+def read_surface(catalog: "Catalog") -> Surface:
     """From the index as it stands; whoever wants it fresh syncs first."""
     digests = {file: digest for root in catalog.roots for file, digest in catalog.index.digests(str(root.path)).items()}
-    addressed = _addressed([entry for entry in catalog.list() if entry.usable])
+    entries = [entry for entry in catalog.list() if entry.usable]
+    folders = Counter(entry.folder_name for entry in entries)
+    #: By the shortest name that only this one answers to.
+    addressed = {
+        (entry.folder_name if not entry.role and folders[entry.folder_name] == 1 else qualified(entry)): entry
+        for entry in entries
+    }
     names = safe_names(addressed, RESERVED)
     return Surface(
         tuple(Shown(key, names[key], entry, digests.get(entry.file, "")) for key, entry in sorted(addressed.items()))
     )
-
-
-def _addressed(entries: list[CatalogEntry]) -> Mapping[str, CatalogEntry]:
-    """The shortest name that only this one answers to."""
-    folders: dict[str, int] = {}
-    for entry in entries:
-        folders[entry.folder_name] = folders.get(entry.folder_name, 0) + 1
-    return {
-        (entry.folder_name if not entry.role and folders[entry.folder_name] == 1 else qualified(entry)): entry
-        for entry in entries
-    }
-
-
-def _by_file(surface: Surface) -> dict[tuple[str, str], Shown]:
-    """Without the number of its row, which means nothing."""
-    return {
-        (shown.entry.file, shown.address): shown._replace(entry=shown.entry._replace(id=0)) for shown in surface.skills
-    }
 
 
 ALL, ACTIVE = "all", "active"
@@ -156,9 +145,6 @@ class Options(NamedTuple):
             return True
         return ALL in names or shown.address in names or shown.entry.name in names
 
-    def changes_tools(self, kinds: frozenset[Kind]) -> bool:
-        return bool(self.exposed) and any(kind.starts_program for kind in kinds)
-
 
 #: So that no other text passes for one of ours.
 _AFTER = "after:"
@@ -178,6 +164,7 @@ def page_of(skills: Sequence[Shown], cursor: str | None, size: int) -> tuple[Seq
 BUDGET = 2_000
 _DESCRIPTION = 120
 _NAME = 60
+_MORE = "\nand {count} more: use skill_search"
 _HOW = (
     "Skillyard runs the skills of this project in a sandbox. skill_search finds them, skill_show explains one, "
     "skill_run runs one; every result says its state. `pending` names what is missing: ask the user and call again. "
@@ -191,32 +178,19 @@ def instructions_of(surface: Surface, uses: Mapping[str, int]) -> str:
     names = [clean(shown.address, _NAME) for shown in ranked]
     if not names:
         return f"{_HOW}\n\nThere are no skills here yet."
-    room = BUDGET - len(_HOW) - len("\n\nSkills:") - len(_more(len(names)))
-    kept = _fitting(names, room)
-    left = room - sum(map(_cost, names[:kept]))
-    lines = []
-    for position, name in enumerate(names[:kept]):
-        said = clean(ranked[position].entry.description, _DESCRIPTION)
-        fits = said and left >= len(said) + 2
-        if fits:
-            left -= len(said) + 2
-        elif said:
-            left = 0  # who is used less never says more
-        lines.append(f"- {name}: {said}" if fits else f"- {name}")
-    return "\n".join([_HOW, "", "Skills:", *lines]) + (_more(len(names) - kept) if kept < len(names) else "")
-
-
-def _fitting(names: list[str], room: int) -> int:
-    for count, name in enumerate(names):
-        room -= _cost(name)
-        if room < 0:
-            return count
-    return len(names)
-
-
-def _cost(name: str) -> int:
-    return len(name) + len("\n- ")
-
-
-def _more(count: int) -> str:
-    return f"\nand {count} more: use skill_search"
+    left = BUDGET - len(_HOW) - len("\n\nSkills:") - len(_MORE.format(count=len(names)))
+    lines: list[str] = []
+    for name in names:
+        if left < len(f"\n- {name}"):
+            break
+        lines.append(f"- {name}")
+        left -= len(f"\n- {name}")
+    kept = len(lines)
+    for position, shown in enumerate(ranked[:kept]):
+        if said := clean(shown.entry.description, _DESCRIPTION):
+            if left < len(f": {said}"):
+                break  # who is used less never says more
+            lines[position] += f": {said}"
+            left -= len(f": {said}")
+    more = _MORE.format(count=len(names) - kept) if kept < len(names) else ""
+    return "\n".join([_HOW, "", "Skills:", *lines]) + more

@@ -10,13 +10,13 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from skillyard.app.project import Project
+from skillyard.core.envelope import encodes
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.skill import Skill
@@ -29,11 +29,6 @@ _MOST_FILES = 200
 _MOST_FOLDERS = 200
 
 
-class Content(NamedTuple):
-    name: str
-    content: bytes
-
-
 def uri_of(address: str, path: str) -> str:
     return f"{SCHEME}{quote(address, safe='')}/{quote(path)}"
 
@@ -42,13 +37,7 @@ def parse_uri(uri: str) -> tuple[str, str]:
     """The skill's address and the path inside it."""
     name, slash, path = uri.removeprefix(SCHEME).partition("/")
     if not uri.startswith(SCHEME) or not name or not slash or not path:
-        raise InvalidArgs(
-            Message(
-                "no resource here has the address {uri!r}; they look like {scheme}<name>/SKILL.md",
-                uri=uri[:200],
-                scheme=SCHEME,
-            )
-        )
+        raise InvalidArgs(Message("no resource has the address {uri!r}; write skill://<name>/SKILL.md", uri=uri[:200]))
     return unquote(name), unquote(path)
 
 
@@ -63,7 +52,7 @@ def list_files(skill: Skill, address: str) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = Path(folder, name)
-            if name.startswith(".") or path == skill.path or path.is_symlink() or not _is_text(name):
+            if name.startswith(".") or path == skill.path or path.is_symlink() or not encodes(name, "utf-8"):
                 continue
             yield uri_of(address, path.relative_to(skill.folder).as_posix())
             count += 1
@@ -73,16 +62,7 @@ def list_files(skill: Skill, address: str) -> Iterator[str]:
             return
 
 
-def _is_text(name: str) -> bool:
-    """A name that an address can carry."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def read_file(skill: Skill, path: str) -> Content:
+def read_file(skill: Skill, path: str) -> bytes:
     parts = path.split("/")
     if "\0" in path or any(part in {"", ".", ".."} or part.startswith(".") for part in parts):
         raise PermissionDenied(Message("{path!r} is no path inside the skill", path=path))
@@ -92,10 +72,6 @@ def read_file(skill: Skill, path: str) -> Content:
     real = os.path.realpath(f"{folder}/{path}")
     if os.path.commonpath([folder, real]) != folder:
         raise PermissionDenied(Message("{path!r} leads out of the skill's folder", path=path))
-    return Content(parts[-1], _read(real, path))
-
-
-def _read(real: str, path: str) -> bytes:
     try:
         file = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -106,18 +82,11 @@ def _read(real: str, path: str) -> bytes:
             raise PermissionDenied(Message("{path!r} is not a plain file", path=path))
         content = opened.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
-        raise InvalidArgs(
-            Message(
-                "{path!r} has {st_size:,} bytes; up to {largest_bytes:,} can be read here",
-                path=path,
-                st_size=found.st_size,
-                largest_bytes=LARGEST_BYTES,
-            )
-        )
+        sizes = {"path": path, "size": found.st_size, "largest": LARGEST_BYTES}
+        raise InvalidArgs(Message("{path!r} has {size:,} bytes; up to {largest:,} can be read here", **sizes))
     return content
 
 
-_MARKDOWN = "text/markdown"
 TEMPLATE = types.ResourceTemplate(
     name="skill-file",
     title="A file of a skill",
@@ -136,26 +105,26 @@ def as_resource(shown: Shown) -> types.Resource:
     )
 
 
-def read(yard: Project, uri: str) -> types.ReadResourceResult:
+def read(project: Project, uri: str) -> types.ReadResourceResult:
     try:
         address, path = parse_uri(uri)
-        yard.catalog.sync()
-        found = read_file(yard.catalog.resolve(address), path)
+        project.catalog.sync()
+        content = read_file(project.catalog.resolve(address), path)
     except SkillError as error:
         raise MCPError(types.INVALID_PARAMS, error.msg, {"uri": uri, "type": error.type}) from None
     except OSError as error:
         raise MCPError(types.INTERNAL_ERROR, f"it cannot be read: {error.strerror}", {"uri": uri}) from None
-    return types.ReadResourceResult(contents=[_contents(uri, found)])
-
-
-def _contents(uri: str, found: Content) -> types.TextResourceContents | types.BlobResourceContents:
-    kind = _type_of(found.name)
+    kind = _type_of(path)
     try:
-        return types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=found.content.decode())
+        text = content.decode()
     except UnicodeDecodeError:
-        blob = base64.b64encode(found.content).decode("ascii")
-        return types.BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=blob)
+        blob = base64.b64encode(content).decode("ascii")
+        shown = types.BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=blob)
+        return types.ReadResourceResult(contents=[shown])
+    return types.ReadResourceResult(
+        contents=[types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=text)]
+    )
 
 
 def _type_of(name: str) -> str | None:
-    return _MARKDOWN if name.lower().endswith(".md") else mimetypes.guess_type(name)[0]
+    return "text/markdown" if name.lower().endswith(".md") else mimetypes.guess_type(name)[0]

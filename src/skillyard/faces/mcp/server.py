@@ -5,9 +5,9 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import mcp_types as types
@@ -36,15 +36,16 @@ _MOST_EFFORT = 0.05
 _TOOLS, _PAGE = 1_000, 200
 
 Context = ServerRequestContext[Any]
+T = TypeVar("T")
 
 
 class Service:
     """One project, served to any number of clients. `server` is what a transport runs."""
 
-    def __init__(self, yard: Project, options: Options) -> None:
+    def __init__(self, project: Project, options: Options) -> None:
         self._options = options
-        self._threads = Threads(yard)
-        self._answering = Answering(self._threads, options)
+        self.threads = Threads(project)
+        self._answering = Answering(self.threads, options)
         self._surface = Surface()
         self._active: frozenset[str] = frozenset()
         self._seen: int | None = None
@@ -65,8 +66,8 @@ class Service:
             on_subscriptions_listen=ListenHandler(self._bus),
         )
         self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._greeted)
-        self._renew(self._look(yard), yard.catalog.uses())
-        self._active = self._active_in(yard)
+        self._renew(self._look(project), project.catalog.uses())
+        self._active = self._active_in(project)
         self._seen = None  # that was this thread's; the watch has its own
 
     # -- what exists, and when it changes
@@ -79,11 +80,7 @@ class Service:
                 yield
                 group.cancel_scope.cancel()
         finally:
-            self.close()
-
-    def close(self) -> None:
-        """End every run; whatever was started here is gone then."""
-        self._threads.close()
+            self.threads.close()
 
     async def _watch(self) -> None:
         while True:
@@ -95,8 +92,8 @@ class Service:
     async def _refresh(self) -> Surface:
         """The skills as they are now; whoever listens hears of what changed."""
         before = self._surface
-        found, uses, active = await self._threads.watch(
-            lambda yard: (self._look(yard), yard.catalog.uses(), self._active_in(yard))
+        found, uses, active = await self.threads.watch(
+            lambda project: (self._look(project), project.catalog.uses(), self._active_in(project))
         )
         was_active, self._active = self._active, active
         if found is not before:
@@ -106,20 +103,20 @@ class Service:
             await self._tell_tools()
         return self._surface
 
-    def _active_in(self, yard: Project) -> frozenset[str]:
+    def _active_in(self, project: Project) -> frozenset[str]:
         """The files of the active skills, where they are to be tools."""
         if ACTIVE not in self._options.exposed:
             return frozenset()
-        return frozenset(skill.path for skill in yard.contents.active().skills)
+        return frozenset(skill.path for skill in project.contents.active().skills)
 
-    def _look(self, yard: Project) -> Surface:
+    def _look(self, project: Project) -> Surface:
         """Costs a stat for each skill; the index is read again only where it changed."""
-        changes = yard.catalog.sync()
-        seen = yard.catalog.index.changes_elsewhere()
-        if seen == self._seen and not (changes.added or changes.updated or changes.removed):
+        changes = project.catalog.sync()
+        seen = project.catalog.index.changes_elsewhere()
+        if seen == self._seen and not any(changes[:3]):
             return self._surface
         self._seen = seen
-        return read_surface(yard.catalog)
+        return read_surface(project.catalog)
 
     def _renew(self, surface: Surface, uses: Mapping[str, int]) -> None:
         self._surface = surface
@@ -127,7 +124,7 @@ class Service:
 
     async def _tell(self, kinds: frozenset[Kind]) -> None:
         """Clients of the handshake are told; those of 2026-07-28 hear it on the stream that they opened."""
-        if self._options.changes_tools(kinds):
+        if self._options.exposed and any(kind.starts_program for kind in kinds):
             await self._tell_tools()
         if not all(kind.starts_program for kind in kinds):
             await self._bus.publish(PromptsListChanged())
@@ -147,68 +144,56 @@ class Service:
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 self._sessions.discard(session)
 
-    async def _greeted(self, ctx: Context, params: types.NotificationParams) -> None:
-        del params
+    async def _greeted(self, ctx: Context, _: types.NotificationParams) -> None:
         self._sessions.add(ctx.session)
 
     # -- tools
 
-    async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        del ctx
+    async def _list_tools(self, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         surface = await self._refresh() if self._options.exposed else self._surface
         exposed = [shown for shown in surface.skills if self._options.exposes(shown, self._active)]
         page, cursor = page_of(exposed, _cursor(params), _TOOLS)
-        tools = await self._threads.look(lambda yard: [skill_tool(*each) for each in _with_skills(yard, page)])
+        tools = await self.threads.look(partial(_made, page, skill_tool))
         ours = () if _cursor(params) else own_tools(self._options.allowed)
         return types.ListToolsResult(tools=[*ours, *tools], next_cursor=cursor)
 
     async def _call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        shown = self._exposed(params.name)
+        named = (shown for shown in self._surface.skills if shown.name == params.name)
+        shown = next((shown for shown in named if self._options.exposes(shown, self._active)), None)
         return await self._answering.answer(ctx, params, shown)
-
-    def _exposed(self, name: str) -> Shown | None:
-        named = (shown for shown in self._surface.skills if shown.name == name)
-        return next((shown for shown in named if self._options.exposes(shown, self._active)), None)
 
     # -- resources
 
     async def _list_resources(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
+        self, _: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        del ctx
         surface = await self._refresh()
         page, cursor = page_of(surface.skills, _cursor(params), _PAGE)
         return types.ListResourcesResult(resources=[resources.as_resource(shown) for shown in page], next_cursor=cursor)
 
-    async def _list_templates(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        del ctx, params
+    async def _list_templates(self, *_: object) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[resources.TEMPLATE])
 
-    async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        del ctx
-        return await self._threads.look(lambda yard: resources.read(yard, params.uri))
+    async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return await self.threads.look(lambda project: resources.read(project, params.uri))
 
     # -- prompts
 
-    async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
-        del ctx
+    async def _list_prompts(self, _: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         surface = await self._refresh()
         page, cursor = page_of(surface.prompts, _cursor(params), _PAGE)
-        found = await self._threads.look(lambda yard: [prompts.as_prompt(*each) for each in _with_skills(yard, page)])
+        found = await self.threads.look(partial(_made, page, prompts.as_prompt))
         return types.ListPromptsResult(prompts=found, next_cursor=cursor)
 
-    async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        del ctx
+    async def _get_prompt(self, _: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         surface = await self._refresh()
         shown = next((each for each in surface.prompts if each.name == params.name), None)
         if shown is None:
             raise MCPError(types.INVALID_PARAMS, f"no prompt {params.name[:100]!r} here")
         read = partial(prompts.read, shown=shown, given=params.arguments or {}, lang=self._options.lang)
-        return await self._threads.look(read)
+        return await self.threads.look(read)
 
 
 class _Server(Server[None]):
@@ -230,29 +215,29 @@ def _cursor(params: types.PaginatedRequestParams | None) -> str | None:
     return params.cursor if params else None
 
 
-def _with_skills(yard: Project, page: Sequence[Shown]) -> list[tuple[Shown, Skill]]:
-    """Those that are still there."""
-    found = ((shown, yard.catalog.index.find_skill(shown.entry)) for shown in page)
-    return [(shown, skill) for shown, skill in found if skill is not None]
+def _made(page: Sequence[Shown], make: Callable[[Shown, Skill], T], project: Project) -> list[T]:
+    """For the skills that are still there."""
+    found = ((shown, project.catalog.index.find_skill(shown.entry)) for shown in page)
+    return [make(shown, skill) for shown, skill in found if skill is not None]
 
 
-def serve(yard: Project, options: Options) -> None:
+def serve(project: Project, options: Options) -> None:
     """Until stdin ends, nobody reads any more, or a signal says so."""
     try:
-        anyio.run(_serve, Service(yard, options))
+        anyio.run(_serve, Service(project, options))
     except* BrokenPipeError:
         pass  # the client has left; nothing more to say
 
 
 async def _serve(service: Service) -> None:
     loop = asyncio.get_running_loop()
+
+    def leave() -> None:
+        """Agents end their servers so. At once, because the thread that reads stdin sleeps until something comes."""
+        service.threads.close()
+        os._exit(0)
+
     for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(which, _leave, service)
+        loop.add_signal_handler(which, leave)
     async with open_stdio() as (reading, writing):
         await service.server.run(reading, writing, service.server.create_initialization_options())
-
-
-def _leave(service: Service) -> None:
-    """Agents end their servers so. At once, because the thread that reads stdin sleeps until something comes."""
-    service.close()
-    os._exit(0)

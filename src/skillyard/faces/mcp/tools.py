@@ -36,10 +36,9 @@ class Signature(NamedTuple):
 def signature_of(skill: Skill) -> Signature:
     """The params of a skill. Their names are made safe too: for one bad name, model APIs refuse all tools at once."""
     params = skill.params[:_MOST_PARAMS]
-    names = safe_names((param.name for param in params), frozenset({ACTION}) if _asks_action(skill) else frozenset())
-    properties: dict[str, Any] = {}
-    if _asks_action(skill):
-        properties[ACTION] = _action(skill)
+    own = {ACTION: _action(skill)} if skill.kind.has_actions else {}
+    names = safe_names((param.name for param in params), frozenset(own))
+    properties: dict[str, Any] = {**own}
     required = [ACTION] if len(skill.actions) > 1 else []
     for param in params:
         properties[names[param.name]] = _property(param)
@@ -67,13 +66,8 @@ def form_of(skill: Skill, missing: Sequence[str], prompts: Mapping[str, Json]) -
     return Signature(schema, {safe: name for name, safe in names.items()})
 
 
-def _asks_action(skill: Skill) -> bool:
-    return skill.kind.has_actions
-
-
 def _action(skill: Skill) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": "string", "description": "what the skill is to do"}
-    return {**told, **_choices(skill.actions)}
+    return {"type": "string", "description": "what the skill is to do", **_choices(skill.actions)}
 
 
 def _property(param: Param) -> dict[str, Any]:
@@ -83,15 +77,12 @@ def _property(param: Param) -> dict[str, Any]:
     shown |= _choices(param.choices)
     if param.validation in _FORMATS and param.type is ParamType.STRING:
         shown["format"] = _FORMATS[param.validation]
-    if _can_be_shown(param.default):
-        shown["default"] = param.default
+    default = param.default
+    if isinstance(default, bool | int | float) or (
+        isinstance(default, str) and clean(default, _DESCRIPTION) == default
+    ):
+        shown["default"] = default
     return shown
-
-
-def _can_be_shown(default: Json) -> bool:
-    if isinstance(default, str):
-        return clean(default, _DESCRIPTION) == default
-    return isinstance(default, bool | int | float)
 
 
 def _choices(choices: Sequence[str]) -> dict[str, Any]:
@@ -140,100 +131,97 @@ def _tool(
     )
 
 
+_JOB_TOOL = _tool(
+    "job_run",
+    "Run a job",
+    "Queue a schedule of this project by its name, or a skill, for a worker (`skillyard worker`); data.job has its "
+    "id and state. Without wait it answers at once; with wait it gives the result as soon as there is one. The job "
+    "goes on also when nobody waits any more: runs shows what came of it.",
+    [],
+    reads=False,
+    name=_text("the name of a schedule; either this or skill"),
+    skill=_text("the name of a skill, role/name, or flow:NAME for a workflow"),
+    params={"type": "object", "description": "the skill's params by name", "additionalProperties": True},
+    action=_text("for a JSON skill: what it is to do"),
+    wait={"type": "integer", "minimum": 1, "maximum": _MOST_WAIT, "description": "seconds to wait for the result"},
+)
+
+
+_DISPATCH_TOOL = _tool(
+    "agent_dispatch",
+    "Hand a task to an agent",
+    "Hand a task with the active skills to another agent and wait for its answer, which is data.content. What it "
+    "would have to ask a person for is refused, and listed in data.refused.",
+    ["task"],
+    reads=False,
+    task=_text("what the agent is to do"),
+    to=_text("claude-code, codex, opencode or another backend; the first that is installed"),
+    session=_text("the conversation that it belongs to: a second task in it goes on where the first ended"),
+    model=_text("the agent's model"),
+    cwd=_text("where the agent works, inside the project; the project's folder"),
+)
+
+
+_COMMON_TOOLS = (
+    _tool(
+        "skill_search",
+        "Search skills",
+        "Find skills of this project by name, description and tags; the best first. Use it before skill_run when "
+        "you do not know the exact name.",
+        ["query"],
+        reads=True,
+        query=_text("words that must all occur, in any language"),
+        limit=_limit("how many"),
+    ),
+    _tool(
+        "skill_show",
+        "Show a skill",
+        "Everything that is known of one skill: kind, params with their types, actions, and the addresses of its "
+        "files, which can be read as resources.",
+        ["name"],
+        reads=True,
+        name=_text("name of the skill, or role/name"),
+    ),
+    _tool(
+        "skill_run",
+        "Run a skill",
+        "Run one skill and get one result. A prompt skill gives its text in data.content: follow it. State "
+        "`pending` names the missing params: ask the user, then call again. Paths must lie inside the project.",
+        ["name"],
+        reads=False,
+        name=_text("name of the skill; name:scripts/x.py runs a program that it ships"),
+        params={"type": "object", "description": "its params by name", "additionalProperties": True},
+        args={"type": "array", "items": {"type": "string"}, "description": "words, for a program or a prompt"},
+        action=_text("for a JSON skill: what it is to do"),
+    ),
+    _tool(
+        "Task",
+        "Dispatch a Task",
+        "Dispatch a Task to an agent of this project. `skills` takes one skill call: run @name [args].",
+        ["subagent_type", "description", "prompt"],
+        reads=False,
+        subagent_type=_text("skills, or worker_agent where it was allowed"),
+        description=_text("what it is about, in a few words"),
+        prompt=_text("执行 @name [args], or run @name [args]"),
+        model=_text("told in the result"),
+        idempotency_key=_text("the same key within 5 seconds runs once"),
+    ),
+    _tool(
+        "runs",
+        "Show what ran",
+        "The latest runs of this project; with run_id everything that is known of one, with its log.",
+        [],
+        reads=True,
+        run_id=_text("the id of a run, or how it starts"),
+        limit=_limit("how many, the latest first"),
+    ),
+)
+
+
 def own_tools(allowed: Container[str]) -> tuple[types.Tool, ...]:
     """Those that everybody has, and those that the person allowed."""
-    more = ((DISPATCH, _dispatch_tool), (JOBS, _job_tool))
-    return (*_common_tools(), *(make() for name, make in more if name in allowed))
-
-
-def _job_tool() -> types.Tool:
-    return _tool(
-        "job_run",
-        "Run a job",
-        "Queue a schedule of this project by its name, or a skill, for a worker (`skillyard worker`); data.job has its "
-        "id and state. Without wait it answers at once; with wait it gives the result as soon as there is one. The job "
-        "goes on also when nobody waits any more: runs shows what came of it.",
-        [],
-        reads=False,
-        name=_text("the name of a schedule; either this or skill"),
-        skill=_text("the name of a skill, role/name, or flow:NAME for a workflow"),
-        params={"type": "object", "description": "the skill's params by name", "additionalProperties": True},
-        action=_text("for a JSON skill: what it is to do"),
-        wait={"type": "integer", "minimum": 1, "maximum": _MOST_WAIT, "description": "seconds to wait for the result"},
-    )
-
-
-def _dispatch_tool() -> types.Tool:
-    return _tool(
-        "agent_dispatch",
-        "Hand a task to an agent",
-        "Hand a task with the active skills to another agent and wait for its answer, which is data.content. What it "
-        "would have to ask a person for is refused, and listed in data.refused.",
-        ["task"],
-        reads=False,
-        task=_text("what the agent is to do"),
-        to=_text("claude-code, codex, opencode or another backend; the first that is installed"),
-        session=_text("the conversation that it belongs to: a second task in it goes on where the first ended"),
-        model=_text("the agent's model"),
-        cwd=_text("where the agent works, inside the project; the project's folder"),
-    )
-
-
-def _common_tools() -> tuple[types.Tool, ...]:
-    return (
-        _tool(
-            "skill_search",
-            "Search skills",
-            "Find skills of this project by name, description and tags; the best first. Use it before skill_run when "
-            "you do not know the exact name.",
-            ["query"],
-            reads=True,
-            query=_text("words that must all occur, in any language"),
-            limit=_limit("how many"),
-        ),
-        _tool(
-            "skill_show",
-            "Show a skill",
-            "Everything that is known of one skill: kind, params with their types, actions, and the addresses of its "
-            "files, which can be read as resources.",
-            ["name"],
-            reads=True,
-            name=_text("name of the skill, or role/name"),
-        ),
-        _tool(
-            "skill_run",
-            "Run a skill",
-            "Run one skill and get one result. A prompt skill gives its text in data.content: follow it. State "
-            "`pending` names the missing params: ask the user, then call again. Paths must lie inside the project.",
-            ["name"],
-            reads=False,
-            name=_text("name of the skill; name:scripts/x.py runs a program that it ships"),
-            params={"type": "object", "description": "its params by name", "additionalProperties": True},
-            args={"type": "array", "items": {"type": "string"}, "description": "words, for a program or a prompt"},
-            action=_text("for a JSON skill: what it is to do"),
-        ),
-        _tool(
-            "Task",
-            "Dispatch a Task",
-            "Dispatch a Task to an agent of this project. `skills` takes one skill call: run @name [args].",
-            ["subagent_type", "description", "prompt"],
-            reads=False,
-            subagent_type=_text("skills, or worker_agent where it was allowed"),
-            description=_text("what it is about, in a few words"),
-            prompt=_text("执行 @name [args], or run @name [args]"),
-            model=_text("told in the result"),
-            idempotency_key=_text("the same key within 5 seconds runs once"),
-        ),
-        _tool(
-            "runs",
-            "Show what ran",
-            "The latest runs of this project; with run_id everything that is known of one, with its log.",
-            [],
-            reads=True,
-            run_id=_text("the id of a run, or how it starts"),
-            limit=_limit("how many, the latest first"),
-        ),
-    )
+    more = {DISPATCH: _DISPATCH_TOOL, JOBS: _JOB_TOOL}
+    return (*_COMMON_TOOLS, *(tool for name, tool in more.items() if name in allowed))
 
 
 def skill_tool(shown: Shown, skill: Skill) -> types.Tool:

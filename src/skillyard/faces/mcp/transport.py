@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, BinaryIO, TypeAlias
 
 import anyio
@@ -87,7 +87,7 @@ async def _read_all(stdin: BinaryIO, received: _Received, line_writer: _LineWrit
                         if isinstance(answer, str):
                             await line_writer.write(answer)
                         else:
-                            await received.send(SessionMessage(answer))
+                            await received.send(answer)
                 else:
                     if isinstance(message, types.JSONRPCNotification) and "id" in json.loads(text):
                         # The SDK takes a request whose id is null, a fraction or a boolean for a notification.
@@ -110,10 +110,9 @@ async def _skip_rest(stdin: BinaryIO, line: bytes) -> str:
 
 
 async def _write_all(
-    sent: MemoryObjectReceiveStream[SessionMessage],
-    received: _Received,
-    line_writer: _LineWriter,
+    sent: MemoryObjectReceiveStream[SessionMessage], received: _Received, line_writer: _LineWriter
 ) -> None:
+    """What cannot be written becomes an error for whoever waits: the client for our answer, or we for the client's."""
     async with sent:
         async for item in sent:
             message = item.message
@@ -121,37 +120,28 @@ async def _write_all(
                 line = message.model_dump_json(by_alias=True, exclude_unset=True)
                 line.encode()
             except (ValueError, TypeError, RecursionError) as error:
-                await _replace_unwritable(message, error, received, line_writer)
-            else:
-                await line_writer.write(line)
+                reason = f"the answer cannot be written as JSON: {_in_short(error)}"
+                if isinstance(message, types.JSONRPCRequest):
+                    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                        await received.send(_failure(message.id, types.INTERNAL_ERROR, reason))
+                if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                    continue
+                line = as_error(message.id, types.INTERNAL_ERROR, reason)
+            await line_writer.write(line)
 
 
-async def _replace_unwritable(
-    message: types.JSONRPCMessage,
-    error: Exception,
-    received: _Received,
-    line_writer: _LineWriter,
-) -> None:
-    """An error for whoever waits: the client for our answer, or we for the client's. A notification is dropped."""
-    reason = f"the answer cannot be written as JSON: {_in_short(error)}"
-    if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-        await line_writer.write(as_error(message.id, types.INTERNAL_ERROR, reason))
-    elif isinstance(message, types.JSONRPCRequest):
-        data = types.ErrorData(code=types.INTERNAL_ERROR, message=reason)
-        try:
-            await received.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=message.id, error=data)))
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            await anyio.lowlevel.checkpoint()
+def _failure(request_id: int | str, code: int, reason: str) -> SessionMessage:
+    error = types.ErrorData(code=code, message=reason)
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
 
-def answer_unreadable(text: str, error: Exception) -> Iterator[str | types.JSONRPCError]:
+def answer_unreadable(text: str, error: Exception) -> Iterator[str | SessionMessage]:
     """What to do about a line that is no message: errors to write, or the failure of an answer that we wait for."""
     try:
         fields = json.loads(text, strict=False)
     except (ValueError, RecursionError):
-        yield as_error(
-            find_id(text, text[-_TAIL_BYTES:]), types.PARSE_ERROR, f"it is no valid JSON: {_in_short(error)}"
-        )
+        request_id, reason = find_id(text, text[-_TAIL_BYTES:]), f"it is no valid JSON: {_in_short(error)}"
+        yield as_error(request_id, types.PARSE_ERROR, reason)
         return
     is_json = "Invalid JSON" not in str(error)
     code = types.INVALID_REQUEST if is_json else types.PARSE_ERROR
@@ -165,8 +155,7 @@ def answer_unreadable(text: str, error: Exception) -> Iterator[str | types.JSONR
         if "id" in fields or "method" not in fields:  # a notification has no answer
             yield as_error(fields.get("id"), code, reason)
     elif isinstance(request_id := fields["id"], int) or request_id == _without_surrogates(request_id):
-        data = types.ErrorData(code=code, message=f"the answer cannot be read: {reason}")
-        yield types.JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
+        yield _failure(request_id, code, f"the answer cannot be read: {reason}")
 
 
 def as_error(request_id: Any, code: int, reason: str) -> str:

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from skillyard.catalog.encoding import decode
+from skillyard.catalog.skill_text import decode
 
 MAX_FILES = 2_000
 MAX_DEPTH = 12

@@ -63,18 +63,6 @@ class ThreatRule:
         flags = re.MULTILINE if self.case else re.MULTILINE | re.IGNORECASE
         return re.compile("|".join(f"(?:{pattern})" for pattern in self.patterns), flags)
 
-    @cached_property
-    def softer_regex(self) -> re.Pattern[str]:
-        return re.compile(self.softer, re.IGNORECASE)
-
-    @cached_property
-    def literal_regex(self) -> re.Pattern[str]:
-        return re.compile(self.literal, re.IGNORECASE)
-
-    @cached_property
-    def said_regex(self) -> re.Pattern[str]:
-        return re.compile(self.unless_said, re.IGNORECASE)
-
 
 @cache
 def all_rules() -> Mapping[str, ThreatRule]:

@@ -1,6 +1,6 @@
 """Verdicts as SARIF 2.1.0, which code hosts show beside the lines."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from skillyard.core.values import Json
@@ -24,7 +24,7 @@ def as_sarif(verdicts: Iterable[tuple[str, ScanVerdict]], version: str) -> dict[
     """One run over all skills; each comes with the path of its folder."""
     rules = list(all_rules().values())
     positions = {rule.id: position for position, rule in enumerate(rules)}
-    results = list(_results(verdicts, positions))
+    results = [_result(folder, hit, positions[hit.rule]) for folder, verdict in verdicts for hit in verdict.hits]
     driver: dict[str, Json] = {"name": "skillyard", "version": version, "rules": [_rule(rule) for rule in rules]}
     run: dict[str, Json] = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -40,12 +40,6 @@ def _rule(rule: ThreatRule) -> dict[str, Json]:
         "defaultConfiguration": {"level": level},
         "properties": {"security-severity": number, "tags": ["security", rule.category]},
     }
-
-
-def _results(verdicts: Iterable[tuple[str, ScanVerdict]], positions: dict[str, int]) -> Iterator[dict[str, Json]]:
-    for folder, verdict in verdicts:
-        for hit in verdict.hits:
-            yield _result(folder, hit, positions[hit.rule])
 
 
 def _result(folder: str, hit: ThreatHit, position: int) -> dict[str, Json]:

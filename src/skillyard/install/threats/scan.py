@@ -7,7 +7,7 @@ when it runs, text inside pictures and archives, and who is behind it. SAFE mean
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 
 from skillyard.catalog.manifest import Reading, parse_skill
@@ -35,7 +35,7 @@ def scan_files(folder: Path, found: Iterator[SkillFile | UnreadFile]) -> ScanVer
     everything = list(found)
     files = [item for item in everything if isinstance(item, SkillFile)]
     skill = _Skill(folder, files)
-    hits = [_trouble(item) for item in everything if isinstance(item, UnreadFile)]
+    hits = [_hit(item.rule, item.name, item.reason) for item in everything if isinstance(item, UnreadFile)]
     for file in files:
         for find in _FINDERS:
             hits += find(file, skill)
@@ -59,22 +59,23 @@ class _Skill:
         if not rule.unless_said:
             return False
         if rule.unless_said not in self._said:
-            self._said[rule.unless_said] = bool(rule.said_regex.search(self._text))
+            self._said[rule.unless_said] = bool(compiled(rule.unless_said).search(self._text))
         return self._said[rule.unless_said]
 
 
-def _trouble(trouble: UnreadFile) -> ThreatHit:
-    return ThreatHit(trouble.rule, all_rules()[trouble.rule].severity, clean(trouble.name), 1, 1, clean(trouble.reason))
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
 
 
-def _whole(rule: str, file: SkillFile, said: str) -> ThreatHit:
-    """A hit on the whole file, not on a line."""
-    return ThreatHit(rule, all_rules()[rule].severity, clean(file.name), 1, 1, clean(said))
+def _hit(rule: str, file: str, said: str, line: int = 1, column: int = 1) -> ThreatHit:
+    """A hit of a rule that weighs the same everywhere; without a line, on the whole file."""
+    return ThreatHit(rule, all_rules()[rule].severity, clean(file), line, column, clean(said))
 
 
 def _find_binaries(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
     for rule, said in find_binary(file, skill.names):
-        yield _whole(rule, file, said)
+        yield _hit(rule, file.name, said)
 
 
 def _find_asked(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
@@ -83,19 +84,15 @@ def _find_asked(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
     reading: Reading = parse_skill(file.content, skill.folder / file.name)
     for name, field, value in find_asked(reading):
         line, column = reading.positions.get(field, (1, 1))
-        rule = all_rules()[name]
-        yield ThreatHit(rule.id, rule.severity, file.name, line, column, clean(f"{field}: {value}"[:200]))
+        yield _hit(name, file.name, f"{field}: {value}"[:200], line, column)
 
 
 def _find_squats(file: SkillFile, _: _Skill) -> Iterator[ThreatHit]:
     if file.language == "binary":
         return
-    rule = all_rules()["package-squat"]
     for wanted, near in islice(find_squats(file), MAX_HITS_OF_RULE):
         line, column = place(file.text, wanted.at)
-        yield ThreatHit(
-            rule.id, rule.severity, clean(file.name), line, column, clean(f"{wanted.name} is nearly {near}")
-        )
+        yield _hit("package-squat", file.name, f"{wanted.name} is nearly {near}", line, column)
 
 
 def _find_patterns(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
@@ -127,7 +124,7 @@ def _matches(rule: ThreatRule, file: SkillFile, context: MatchContext) -> Iterat
             yield ThreatHit(rule.id, base, clean(file.name), line, column, line_at(file, found.start()))
             return
         steps = context.milder(found.start(), found.end()) if rule.quotable else 0
-        if rule.softer and rule.softer_regex.fullmatch(found[0]):
+        if rule.softer and compiled(rule.softer).fullmatch(found[0]):
             steps += 2
         yield ThreatHit(rule.id, base.lowered(steps), clean(file.name), line, column, line_at(file, found.start()))
 
@@ -155,9 +152,10 @@ def _find_python(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
         return
     program = read_program(file.text, _called())
     if program is None:
-        yield _whole("python-unread", file, "Python cannot read it")
+        yield _hit("python-unread", file.name, "Python cannot read it")
         return
-    starts = _line_starts(file.text)
+    # Where each line starts, as Python's parser counts them.
+    starts = list(accumulate((len(line) + 1 for line in file.text.split("\n")), initial=0))
     for rule in _python_rules():
         if skill.says(rule):
             continue
@@ -184,15 +182,7 @@ def _is_meant(call: PythonCall, rule: ThreatRule) -> bool:
         return True
     if not rule.mentions.isdisjoint(call.mentions):
         return True
-    return bool(rule.literal) and any(rule.literal_regex.search(text[:10_000]) for text in call.literals)
-
-
-def _line_starts(text: str) -> list[int]:
-    """Where each line starts, as Python's parser counts them."""
-    starts = [0]
-    for line in text.split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
-    return starts
+    return bool(rule.literal) and any(compiled(rule.literal).search(text[:10_000]) for text in call.literals)
 
 
 _FINDERS: tuple[Callable[[SkillFile, _Skill], Iterator[ThreatHit]], ...] = (
@@ -228,10 +218,5 @@ def clean(text: str) -> str:
     masked = mask_keys(text.strip())
     if masked.isprintable():
         return masked
-    return "".join(_shown_letter(letter) for letter in masked)
-
-
-def _shown_letter(letter: str) -> str:
-    if letter.isprintable():
-        return letter
-    return " " if letter in "\t\n\r" else f"\\u{ord(letter):04x}"
+    letters = (" " if letter in "\t\n\r" else letter for letter in masked)
+    return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in letters)

@@ -81,10 +81,6 @@ class ScanVerdict(NamedTuple):
     def severity(self) -> ThreatLevel:
         return max((hit.severity for hit in self.hits), default=ThreatLevel.SAFE)
 
-    def with_hit(self, hit: ThreatHit) -> "ScanVerdict":
-        """Add a hit."""
-        return ScanVerdict(tuple(sorted((hit, *self.hits), key=lambda each: -each.severity)))
-
     @property
     def held(self) -> bool:
         """Whether an install waits for a decision."""
