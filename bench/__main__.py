@@ -7,13 +7,14 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import catalog, dispatch, install, jobs, mcp, reader, run, start
+from bench import catalog, dispatch, install, jobs, mcp, reader, run, search, start
 from bench.figures import Figure
 
 GROUPS = {
     "start": start,
     "reader": reader,
     "catalog": catalog,
+    "search": search,
     "run": run,
     "install": install,
     "dispatch": dispatch,

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from skillyard.catalog.index import CatalogEntry, Claim, Index, Match, as_fts_query, fold
+from skillyard.catalog.index import CatalogEntry, Claim, Index, Match
 from skillyard.catalog.roots import SkillRoot
 from skillyard.catalog.scan import Changes, Progress, scan
+from skillyard.catalog.search import fold, snippet
 from skillyard.core.errors import AmbiguousName, MetadataMissing, SkillNotFound
 from skillyard.core.messages import Message
 
@@ -112,21 +113,22 @@ class Catalog:
         return tuple(dict.fromkeys(names[match] for match in close))
 
     def search(self, query: str, limit: int = 20) -> tuple[SearchHit, ...]:
-        """Return the best first: exact name, prefix, part of the name, description, tags; then by use."""
-        wanted = fold(query).strip()
-        fts_query = as_fts_query(query)
-        if not fts_query:
+        """Return the best first: whoever has exactly this name, then by the words; of equals the more used."""
+        scores = self.index.score(query)
+        if not scores:
             return ()
         roots = self.index.populated(list(self._ranks))
-        found = self.index.matching(roots, fts_query, wanted)
+        found = self.index.matches(roots, scores)
         if len(roots) > 1:  # else no root can hide another's skills
             found = list(self._reachable(found, self.index.claims(roots, [match.folder_name for match in found])))
-        uses = self.uses()
+        uses, wanted = self.uses(), fold(query).strip()
+        names = {wanted, wanted.replace(" ", "-")}
         ranked = sorted(
-            (_tier(match, wanted), -uses.get(match.name, 0), match.rank, match.name, match.id) for match in found
+            (names.isdisjoint(match.folded.split("\n")), -round(scores[match.id], 6), -uses.get(match.name, 0), match)
+            for match in found
         )
-        best = self.index.numbered([item[-1] for item in ranked[:limit]])
-        return tuple(SearchHit(entry, _snippet(entry, wanted)) for entry in best)
+        best = self.index.numbered([match.id for _, _, _, match in ranked[:limit]])
+        return tuple(SearchHit(entry, snippet(entry.description, query, _SNIPPET)) for entry in best)
 
     def _reachable(self, entries: Sequence[_Named], rivals: Sequence[Claim | CatalogEntry]) -> Iterator[_Named]:
         """Return the entries that no rival of the same folder name in a stronger root hides."""
@@ -143,21 +145,3 @@ def qualified(entry: CatalogEntry) -> str:
     if entry.role:
         return f"{entry.role}/{entry.name}"
     return str(Path(entry.file).parent.relative_to(entry.root))
-
-
-def _tier(match: Match, wanted: str) -> int:
-    names = [name for name in match.folded.split("\n") if name]
-    if wanted in names:
-        return 0
-    if any(name.startswith(wanted) for name in names):
-        return 1
-    if any(wanted in name for name in names):
-        return 2
-    return 3 if any(word in fold(match.description) for word in wanted.split()) else 4
-
-
-def _snippet(entry: CatalogEntry, wanted: str) -> str:
-    text = " ".join(entry.description.split())
-    position = max(0, text.lower().find(wanted.split(maxsplit=1)[0]))
-    start = max(0, min(position - 40, len(text) - _SNIPPET))
-    return ("…" if start else "") + text[start : start + _SNIPPET] + ("…" if start + _SNIPPET < len(text) else "")

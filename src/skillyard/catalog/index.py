@@ -3,19 +3,16 @@
 A lost, broken or older index is removed and made again. Where it cannot be stored (a read-only home, a full disk), one
 in memory replaces it for the length of the process.
 
-Full-text search: SQLite's own tokenisers take a run of Chinese, Japanese or Korean for one word, so that a word of two
-characters inside it is never found. Such runs are therefore indexed as overlapping pairs of characters.
+For searches it holds two full-text tables and the words of all skills; the module `search` says how they are used.
 """
 
-import re
 import sqlite3
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from skillyard.catalog.search import as_fts_text, can_be_misspelt, fold, inside_texts, nearest_word, score, words_of
 from skillyard.core.errors import StateDamaged
 from skillyard.core.messages import Message
 from skillyard.core.skill import KINDS, Kind
@@ -26,14 +23,13 @@ if TYPE_CHECKING:
 #: (mtime, ctime, size, inode): a file or folder with the same stamp was not changed.
 Stamp: TypeAlias = tuple[int, int, int, int]
 
-_CJK = (
-    "\u3040-\u30ff"  # kana
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # ideographs
-    "\uac00-\ud7af"  # hangul
-    "\U00020000-\U0003ffff"  # rare ideographs
-)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_SCHEMA_VERSION = 4
+_SCHEMA_VERSION = 5
+#: Weights as measured: see the module `search`.
+_SCORES = (
+    "SELECT rowid, -bm25(head, 6.0, 2.0, 2.0, 2.0) FROM head WHERE head MATCH ?",
+    "SELECT rowid, -0.5 * bm25(inside, 2.0, 1.0) FROM inside WHERE inside MATCH ?",
+)
 _SCHEMA = """
 CREATE TABLE skills (
     id INTEGER PRIMARY KEY, root TEXT NOT NULL, file TEXT NOT NULL,
@@ -51,7 +47,9 @@ CREATE TABLE folders (
     mtime INTEGER NOT NULL, ctime INTEGER NOT NULL, size INTEGER NOT NULL, inode INTEGER NOT NULL,
     children TEXT NOT NULL, PRIMARY KEY (root, path)
 ) WITHOUT ROWID;
-CREATE VIRTUAL TABLE words USING fts5(name, description, tags, tokenize = 'porter unicode61');
+CREATE VIRTUAL TABLE head USING fts5(name, title, tags, description, tokenize = 'porter unicode61');
+CREATE VIRTUAL TABLE inside USING fts5(headings, text, tokenize = 'porter unicode61');
+CREATE TABLE words (word TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 
 
@@ -87,8 +85,6 @@ class Match(NamedTuple):
     root: str
     name: str
     folded: str
-    description: str
-    rank: float
 
 
 class Claim(NamedTuple):
@@ -107,49 +103,24 @@ class ScannedFolder(NamedTuple):
     children: tuple[str, ...] = ()
 
 
-#: The values for the table of skills and for the full-text table.
-IndexRow: TypeAlias = tuple[tuple[str | int, ...], tuple[str, str, str]]
+class IndexRow(NamedTuple):
+    """The values of a skill for each table."""
+
+    skill: tuple[str | int, ...]
+    head: tuple[str, ...]
+    inside: tuple[str, ...]
+    words: frozenset[str]
 
 
-def make_row(source: tuple[str | int, ...], skill: "Skill", *, usable: bool = True) -> IndexRow:
+def make_row(source: tuple[str | int, ...], skill: "Skill", *, usable: bool = True, body: str = "") -> IndexRow:
     """Return the row of a skill, without a database; `source` is the root, the file, its stamp and its digest."""
     folded = fold(f"{skill.name}\n{skill.folder_name}\n{skill.title}")
     tags = "\0".join(tag.replace("\0", "") for tag in skill.tags)
     about = (skill.name, skill.folder_name, skill.role, str(skill.kind), skill.title, skill.description, tags)
     found = (str(skill.severity or ""), folded, skill.as_record(), int(usable))
-    fts_texts = (as_fts_text(folded), as_fts_text(skill.description), as_fts_text(" ".join(skill.tags)))
-    return (*source, *about, *found), fts_texts
-
-
-def fold(text: str) -> str:
-    """Return the text for comparisons: without differences of case, full-width letters and ligatures."""
-    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
-
-
-def as_fts_text(text: str) -> str:
-    """Return the text for the full-text index: each run of CJK as overlapping pairs and its last character."""
-
-    def pairs(run: re.Match[str]) -> str:
-        return f" {' '.join(run[0][i : i + 2] for i in range(len(run[0])))} "
-
-    return _cjk_run().sub(pairs, fold(text))
-
-
-def as_fts_query(text: str) -> str:
-    """Return an FTS5 query: every word must occur, the last one may be unfinished. FTS5's own syntax is quoted."""
-    parts: list[str] = []
-    for word in re.findall(rf"[{_CJK}]+|[^\W{_CJK}]+", fold(text)):
-        if _cjk_run().match(word) and len(word) > 1:
-            parts += [f'"{word[i : i + 2]}"' for i in range(len(word) - 1)]
-        else:
-            parts.append(f'"{word}"*')
-    return " AND ".join(parts)
-
-
-@cache
-def _cjk_run() -> re.Pattern[str]:
-    """Compiled when first needed: so large a class costs more than a whole `list`."""
-    return re.compile(f"[{_CJK}]+")
+    head = (f"{skill.name} {skill.folder_name}", skill.title, " ".join(skill.tags), skill.description)
+    words = frozenset(words_of(" ".join(head)))
+    return IndexRow((*source, *about, *found), tuple(map(as_fts_text, head)), inside_texts(body), words)
 
 
 class _Connection(sqlite3.Connection):
@@ -216,16 +187,24 @@ class Index:
     def forget(self, root: str, files: Iterable[str]) -> None:
         for file in files:
             of_file = "FROM skills WHERE root = ? AND file = ?"
-            self._connection.execute(f"DELETE FROM words WHERE rowid IN (SELECT id {of_file})", (root, file))
+            for table in ("head", "inside"):
+                self._connection.execute(f"DELETE FROM {table} WHERE rowid IN (SELECT id {of_file})", (root, file))
             self._connection.execute(f"DELETE {of_file}", (root, file))
 
     def add(self, rows: Sequence[IndexRow]) -> None:
         if not rows:
             return
         (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM skills").fetchone()
-        for table, columns, part in (("skills", "", 0), ("words", " (rowid, name, description, tags)", 1)):
+        for table, columns in (
+            ("skills", ""),
+            ("head", " (rowid, name, title, tags, description)"),
+            ("inside", " (rowid, headings, text)"),
+        ):
+            part = IndexRow._fields.index(table.removesuffix("s"))
             numbered = [(number, *row[part]) for number, row in enumerate(rows, last + 1)]
             self._connection.executemany(f"INSERT INTO {table}{columns} VALUES ({_marks(numbered[0])})", numbered)
+        words = frozenset().union(*(row.words for row in rows))
+        self._connection.executemany("INSERT OR IGNORE INTO words VALUES (?)", ((word,) for word in sorted(words)))
 
     def put_folders(self, root: str, folders: Mapping[str, ScannedFolder]) -> None:
         self._connection.execute("DELETE FROM folders WHERE root = ?", (root,))
@@ -257,24 +236,39 @@ class Index:
         rows = self._connection.execute(f"SELECT role, folder_name, root FROM skills {where}", [*roots, names])
         return [Claim._make(row) for row in rows]
 
-    def matching(self, roots: Sequence[str], query: str, part: str) -> list[Match]:
-        """Return what matches the FTS5 query, or has the part in its name, with FTS5's own rank (lower is better)."""
-        import json  # noqa: PLC0415
+    def score(self, query: str) -> dict[int, float]:
+        """Return how well each skill fits a query in words."""
+        return score(query, self._score_fts, self._spell)
 
+    def _score_fts(self, fts_query: str) -> dict[int, float]:
+        """Return for each skill the better of its score in the head and half of that inside."""
+        scores: dict[int, float] = {}
+        for statement in _SCORES:
+            for number, points in self._connection.execute(statement, (fts_query,)):
+                if points > scores.get(number, 0.0):
+                    scores[number] = points
+        return scores
+
+    def _spell(self, word: str) -> str:
+        """Return the known word that a misspelt one probably means, or an empty text."""
+        if not can_be_misspelt(word):
+            return ""
         rows = self._connection.execute(
-            "SELECT rowid, bm25(words, 8.0, 2.0, 1.0) FROM words WHERE words MATCH ?", (query,)
+            "SELECT word FROM words WHERE length(word) BETWEEN ? AND ? AND (word GLOB ? OR substr(word, 2, 2) = ?)",
+            (len(word) - 2, len(word) + 2, f"{word[0]}*", word[1:3]),
         )
-        ranks: dict[int, float] = dict(rows.fetchall())
-        named = self._connection.execute(
-            f"SELECT id FROM skills WHERE root IN ({_marks(roots)}) AND instr(folded, ?)", [*roots, part]
-        )
-        ids = json.dumps([*ranks, *(number for (number,) in named if number not in ranks)])
+        return nearest_word(word, (known for (known,) in rows))
+
+    def matches(self, roots: Sequence[str], ids: Iterable[int]) -> list[Match]:
+        """Return the rows with these ids that lie in these roots."""
+        import json  # noqa: PLC0415  (a list does not need it)
+
         found = self._connection.execute(
-            "SELECT id, role, folder_name, root, name, folded, description FROM skills "
+            f"SELECT {', '.join(Match._fields)} FROM skills "
             f"WHERE id IN (SELECT value FROM json_each(?)) AND root IN ({_marks(roots)})",
-            [ids, *roots],
+            [json.dumps(list(ids)), *roots],
         )
-        return [Match._make((*row, ranks.get(row[0], 0.0))) for row in found]
+        return [Match._make(row) for row in found]
 
     def numbered(self, ids: Sequence[int]) -> list[CatalogEntry]:
         """Return the entries with these ids, in this order."""
@@ -350,7 +344,7 @@ def _create(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != _SCHEMA_VERSION:
-        for table in ("words", "skills", "folders"):
+        for table in ("head", "inside", "words", "skills", "folders"):
             connection.execute(f"DROP TABLE IF EXISTS {table}")
         with closing(connection.cursor()) as cursor:
             for statement in _SCHEMA.split(";"):

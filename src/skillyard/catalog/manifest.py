@@ -21,6 +21,10 @@ MAX_FILE_BYTES = 2 * 1024 * 1024
 MAX_FRONTMATTER_BYTES = 64 * 1024
 
 
+#: Bytes or characters of the body that the index takes.
+_SEARCHED = 12_000
+
+
 class Reading(NamedTuple):
     """One parse with two answers: `skill` is the tolerant reading, `ok` the strict verdict."""
 
@@ -38,8 +42,14 @@ class Reading(NamedTuple):
 
     @property
     def body(self) -> str:
-        """The text below the frontmatter, exactly, with LF line ends. A scan never decodes it."""
+        """The text below the frontmatter, exactly, with LF line ends."""
         return as_text(self.source[self.body_start :])
+
+    @property
+    def beginning(self) -> str:
+        """Enough of the body to be searched; a scan decodes no more."""
+        start = self.source[self.body_start : self.body_start + _SEARCHED]
+        return start.decode("utf-8", "ignore") if isinstance(start, bytes) else start
 
     @property
     def text(self) -> str:

@@ -222,4 +222,5 @@ def _read_file(wanted: _FileToRead) -> _ReadFile:
         return file, digest, [make_row(source, skill) for skill in parse_role(content, path).skills]
     reading = parse_skill(content, path)
     unusable = Skill(name=path.parent.name, path=path, kind=Kind.PROMPT, findings=reading.findings)
-    return file, digest, [make_row(source, reading.skill or unusable, usable=reading.skill is not None)]
+    row = make_row(source, reading.skill or unusable, usable=reading.skill is not None, body=reading.beginning)
+    return file, digest, [row]

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.files import is_utf8
-from skillyard.catalog.index import Stamp, fold
+from skillyard.catalog.index import Stamp
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.catalog.scan import is_settled, stamp_of
+from skillyard.catalog.search import fold
 from skillyard.core.errors import InvalidArgs, SkillNotFound
 from skillyard.core.messages import Message
 from skillyard.dispatch.text import LIMIT_CHARACTERS, ActiveSkill, count_fitting, find_imitations
