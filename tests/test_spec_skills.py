@@ -156,7 +156,8 @@ def test_s0_a_failing_program_is_runtime_failed_with_the_end_of_its_stderr(
     result = kernel.task("skills", "x", "执行 @bad")
 
     assert shown(result) == ("❌", "skills", State.ERROR, "RuntimeFailed: 执行失败: 坏了")
-    assert result.data == {"type": "RuntimeFailed", "msg": "坏了", "recoverable": None, "exit_code": 7}
+    error = {"type": "RuntimeFailed", "msg": "坏了", "recoverable": None}
+    assert result.data == {**error, "exit_code": 7, "stderr": "坏了"}
 
 
 def test_s0_several_steps_are_not_one_call(kernel: Kernel, write_skill: WriteSkill) -> None:

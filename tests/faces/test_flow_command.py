@@ -92,7 +92,7 @@ def test_what_is_wrong_stands_with_its_line_and_nothing_starts(skillyard: Skilly
     [
         (("run", "helo"), 1, "did you mean `hello`?"),
         (("run", "nowhere/workflow.yaml"), 1, "there is no nowhere/workflow.yaml"),
-        (("run", "/etc/hostname/x.yaml"), 1, "outside the project"),
+        (("run", "/etc/hostname/x.yaml"), 1, "/etc/hostname/x.yaml is outside "),
         (("run", "hello", "--input", "who"), 1, "NAME=VALUE"),
         (("run", "hello", "--input", "whom=x"), 1, "did you mean `who`?"),
         (("show", "123"), 1, "no flow '123' here"),
@@ -155,7 +155,7 @@ def test_ctrl_c_cancels_and_a_living_flow_is_not_resumed(
 ) -> None:
     write_skill(
         "wait",
-        "---\nname: wait\ndescription: Waits.\ncommand: sh wait.sh\n---\n",
+        "---\nname: wait\ndescription: Waits.\ncommand: sh wait.sh\ntimeout: 600\n---\n",
         {"wait.sh": "touch mybox/began\nwhile true; do sleep 0.1; done\n"},
     )
     hello.write_text("steps: [{skill: wait}, {skill: echo, params: {text: never}}]")

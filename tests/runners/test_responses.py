@@ -77,7 +77,7 @@ def test_what_is_no_response_is_an_internal_error_that_says_why(stdout: str | by
 def test_a_crash_is_an_internal_error_with_the_end_of_what_it_said() -> None:
     response = read("", code=1, stderr=b"Traceback\nKeyError: 'days'\n")
 
-    assert error_of(response)["details"] == {"exit_code": 1, "stderr": "Traceback KeyError: 'days'"}
+    assert error_of(response)["details"] == {"exit_code": 1, "stderr": "KeyError: 'days'"}
 
 
 def test_an_error_response_wins_over_the_exit_code() -> None:

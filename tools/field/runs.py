@@ -170,7 +170,9 @@ def said_of(data: Mapping[str, Any]) -> str:
     """Return what the program printed, however the answer holds it."""
     if isinstance(data.get("content"), str):
         return str(data["content"])
-    ours = {"skill", "output_path", "outputs", "changes", "content_type", "stderr"}
+    ours = {"skill", "output_path", "output_size", "outputs", "changes", "stderr"}
+    if "recoverable" in data:  # an error of ours, with what the program printed beside it
+        ours |= {"type", "msg", "recoverable", "exit_code", "usage", "may_need", "grant"}
     merged = {
         **data.get("reported", {}),
         **{key: value for key, value in data.items() if key not in ours | {"reported"}},

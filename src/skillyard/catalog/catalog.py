@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from skillyard.core.skill import Skill
 
 _SNIPPET = 120
+#: What scores less than this share of the best only shares a common word with the query.
+_LEAST = 0.25
 _Named = TypeVar("_Named", CatalogEntry, Match)
 
 
@@ -117,8 +119,9 @@ class Catalog:
         scores = self.index.score(query)
         if not scores:
             return ()
+        least = _LEAST * max(scores.values())
         roots = self.index.populated(list(self._ranks))
-        found = self.index.matches(roots, scores)
+        found = self.index.matches(roots, [number for number, points in scores.items() if points >= least])
         if len(roots) > 1:  # else no root can hide another's skills
             found = list(self._reachable(found, self.index.claims(roots, [match.folder_name for match in found])))
         uses, wanted = self.uses(), fold(query).strip()

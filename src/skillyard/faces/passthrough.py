@@ -10,7 +10,7 @@ from skillyard.core.errors import PermissionDenied
 from skillyard.core.result import Result, as_size
 from skillyard.core.values import Json
 
-_TEXTS = frozenset({"content", "text", "article"})
+_TEXTS = frozenset({"content", "text", "article", "stderr"})
 _CODES = frozenset({"code", "script"})
 _INLINE_CHARACTERS = 2000
 _INLINE_LINES = 100

@@ -115,6 +115,10 @@ FACTS = frozenset(
 )
 #: How an error is told: in the details of one these would replace what we say.
 ERROR_FIELDS = frozenset({"type", "msg", "recoverable"})
+_OURS_IN_ERRORS = ERROR_FIELDS | {"exit_code", "stderr", "usage"}
+#: The line of a traceback that names the exception, and lines that never say why.
+_EXCEPTION = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Warning|Expired|Timeout)\b(?!\()(?::|$)")
+_NO_REASON = re.compile(r"at [\w<]|Node\.js v|[\^~\-=*}{)(\]\[;,.\s]+$")
 #: Of our own error types, those that a program may state about itself.
 _THEIRS = frozenset(
     {"ParamMissing", "InvalidParam", "InvalidArgs", "PermissionDenied", "RuntimeFailed", "RuntimeError"}
@@ -173,9 +177,10 @@ def check_exit(call: Call, ended: Exit) -> None:
 
 
 def failure(call: Call, ended: Exit) -> SkillError:
-    """Return InvalidArgs if the program printed its usage, else RuntimeFailed."""
+    """Return InvalidArgs if the program printed its usage, else RuntimeFailed; with all that the program said."""
+    details: dict[str, Json] = {"exit_code": ended.code, **_said(ended)}
     if usage := usage_of(ended):
-        return InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
+        return InvalidArgs(usage.splitlines()[-1], details={"usage": usage, **details})
     reason = quoted(ended.stderr) or quoted(ended.stdout)
     if names_our_command(reason):
         reason = Message("the program says: {message}", message=reason)
@@ -184,8 +189,14 @@ def failure(call: Call, ended: Exit) -> SkillError:
         reason = (
             Message("exit code {code}", code=code) if code >= 0 else Message("ended by signal {value}", value=-code)
         )
-    details: dict[str, Json] = {"exit_code": ended.code}
     return RuntimeFailed(reason, details=details, log=f"skillyard runs show {call.run_id}")
+
+
+def _said(ended: Exit) -> dict[str, Json]:
+    """Return what a failed program printed: a linter's findings are its result."""
+    stderr = ended.stderr.decode("utf-8", "replace").strip()
+    printed = own_words(_parse_printed(ended.stdout)[0], _OURS_IN_ERRORS)
+    return {**printed, **({"stderr": stderr} if stderr else {})}
 
 
 def usage_of(ended: Exit) -> str:
@@ -195,9 +206,12 @@ def usage_of(ended: Exit) -> str:
 
 
 def quoted(stderr: bytes) -> str:
-    """Return the end of a text, where the reason usually is."""
-    text = " ".join(stderr.decode("utf-8", "replace").split())
-    return text if len(text) <= QUOTED_CHARACTERS else "…" + text[1 - QUOTED_CHARACTERS :]
+    """Return the last line that says something; of a traceback, the line with the exception."""
+    lines = [" ".join(line.split()) for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    if any(line.startswith(("Traceback (most", "at ")) for line in lines):
+        lines = [line for line in lines if _EXCEPTION.match(line)] or lines
+    told = next((line for line in reversed(lines) if not _NO_REASON.match(line)), "")
+    return told if len(told) <= QUOTED_CHARACTERS else told[: QUOTED_CHARACTERS - 1] + "…"
 
 
 def snapshot(call: Call) -> Snapshot:
