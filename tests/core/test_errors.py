@@ -43,6 +43,7 @@ CASES = [
     Case(errors.Stopped(Message("it was stopped")), "RuntimeFailed", None, "已停止: 它已被停止"),
     Case(errors.FolderChanging("x"), "RuntimeFailed", None, "文件夹正在变化: x"),
     Case(errors.SkillChanged("other bytes"), "RuntimeFailed", None, "技能已变化: other bytes"),
+    Case(errors.ChangesConflict(("a.txt",)), "RuntimeFailed", None, "运行开始之后，项目又有改动：a.txt"),
     Case(errors.Cancelled("report"), "Cancelled", True, "任务已取消: report"),
     Case(errors.PythonMissing("needs 3.99"), "RuntimeFailed", None, "环境构建失败: needs 3.99"),
     Case(errors.NotGranted("network", "skillyard grant a network"), "NotGranted", True, "未授权: network"),
