@@ -167,7 +167,7 @@ def test_ctrl_c_cancels_and_a_living_flow_is_not_resumed(
         stderr=subprocess.PIPE,
         text=True,
         # A shell starts what runs in its background with Ctrl-C ignored, and so would be everything below it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     wait_until((project / "mybox" / "began").exists)
     flow_id = said(skillyard("flow", "--json"))["data"]["workflows"][0]["latest"]["id"]
