@@ -618,8 +618,8 @@ def every_command_in_a_hostile_project(stage: Stage) -> str:
     stage.skill("json", "python3 -c 'import json, sys; print(json.dumps({}))'")
     for words in (("list",), ("run", "@good"), ("validate", "."), ("doctor",), ("scan", "."), ("check", "@good")):
         stage.run(*words, "--json")
-    code = "from skillyard.faces.cli.worker import _start_anew; from skillyard.core.messages import Lang; import sys\n"
-    code += "sys.argv = ['skillyard', 'worker', '--help']; _start_anew(print, Lang.EN)()"
+    code = "from skillyard.faces.cli.worker import _start_anew; import sys\n"
+    code += "sys.argv = ['skillyard', 'worker', '--help']; _start_anew(print)"
     done = stage.run_program(stage.install.python, "-P", "-c", code)
     if not stage.ran() and "usage" not in done.said:
         raise Broken(f"the worker did not start anew: {done.said[-200:]}")

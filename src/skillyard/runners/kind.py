@@ -195,7 +195,10 @@ def failure(call: Call, ended: Exit) -> SkillError:
 def _said(ended: Exit) -> dict[str, Json]:
     """Return what a failed program printed: a linter's findings are its result."""
     stderr = ended.stderr.decode("utf-8", "replace").strip()
-    printed = own_words(_parse_printed(ended.stdout)[0], _OURS_IN_ERRORS)
+    fields, envelope = _parse_printed(ended.stdout)
+    printed = own_words(fields, _OURS_IN_ERRORS)
+    if envelope is not None:  # a result of its own making, beside ours
+        printed = {REPORTED: {"state": str(envelope.state), "summary": envelope.summary, "data": dict(fields)}}
     return {**printed, **({"stderr": stderr} if stderr else {})}
 
 

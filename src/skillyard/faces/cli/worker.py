@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.app.project import Project, open_project
@@ -66,19 +67,13 @@ def answer_worker(options: Options) -> Answer:
         sys.stderr.write(f"{time.strftime('%H:%M:%S')} {one_line(render(text, lang))}\n")
         sys.stderr.flush()
 
-    def restart() -> None:
-        """Others may think that we are dead and do our jobs: what runs here must end, and we begin as another."""
-        tell(Message("the database went away: the runs here end, and start again when it is back"))
-        words = [word for word in sys.argv[1:] if word != "--reconnect"]
-        os.execv(sys.executable, own_command(*words, "--reconnect"))  # noqa: S606
-
     with open_project() as project:
         jobs = _open(project, tell, reconnect=options.reconnect)
         worker = project.jobs.worker_loop(jobs, tell, lang)
         count, names = options.concurrency, ", ".join(queues)
         tell(Message("working for {root}, {count} at a time in {queues}", root=project.root, count=count, queues=names))
         try:
-            worker.serve(queues, ended, restart, drain=options.drain)
+            worker.serve(queues, ended, partial(_start_anew, tell), drain=options.drain)
         finally:
             jobs.engine.close(options.grace if worker.attempts.underway.list() else 0.0)
         if left := worker.attempts.underway.list():
@@ -98,6 +93,13 @@ def _open(project: Project, tell: Callable[[str], None], *, reconnect: bool) -> 
             tell(error.msg)
         time.sleep(pause)
         pause = min(pause * 2, longest)
+
+
+def _start_anew(tell: Callable[[str], None]) -> None:
+    """Others may think that we are dead and do our jobs: what runs here must end, and we begin as another."""
+    tell(Message("the database went away: the runs here end, and start again when it is back"))
+    words = [word for word in sys.argv[1:] if word != "--reconnect"]
+    os.execv(sys.executable, own_command(*words, "--reconnect"))  # noqa: S606
 
 
 def _leave() -> NoReturn:
