@@ -64,3 +64,14 @@ def test_a_usage_text_is_invalid_args_with_what_was_printed(call: Call) -> None:
 
     assert isinstance(error, InvalidArgs)
     assert error.data()["content"] == "out"
+
+
+def test_an_envelope_of_a_failing_program_is_reported_and_not_mixed_with_our_error(call: Call) -> None:
+    error = failure(
+        call, ended(b'{"agent": "x", "state": "error", "summary": "s", "data": {"command": "skillyard grant"}}')
+    )
+
+    data = error.data()
+
+    assert "command" not in data
+    assert data["reported"] == {"state": "error", "summary": "s", "data": {"command": "skillyard grant"}}
